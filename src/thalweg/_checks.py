@@ -1,0 +1,133 @@
+"""Checks at the door: everything behind them trusts its arguments.
+
+Each check returns the argument as a fresh float64 array of the right shape, or raises `InputError`
+with one sentence that names the number, the place and the remedy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thalweg.errors import InputError
+
+__all__ = [
+    "SUM_TOLERANCE",
+    "as_probabilities",
+    "as_probability",
+    "as_times",
+    "as_vector",
+    "positive",
+]
+
+SUM_TOLERANCE = 1e-8
+
+
+def as_array(values: ArrayLike | Any, name: str) -> NDArray[np.float64]:
+    """`values` as a float64 array with no NaN and no infinity."""
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be an array of numbers ({error}).") from None
+    if not np.all(np.isfinite(array)):
+        place = np.argwhere(~np.isfinite(array))[0]
+        where = ", ".join(str(int(i)) for i in place)
+        raise InputError(
+            f"{name} is {array[tuple(place)]} at position {where or 0}; "
+            "every entry must be a finite number: remove or impute it."
+        )
+    return array
+
+
+def as_vector(values: ArrayLike, n_states: int, name: str) -> NDArray[np.float64]:
+    """`values` as a finite float64 vector with one entry per state."""
+    array = as_array(values, name)
+    if array.shape != (n_states,):
+        raise InputError(
+            f"{name} has shape {array.shape}, but the kernel has {n_states} states: "
+            f"give one number per state, shape ({n_states},)."
+        )
+    return array
+
+
+def as_probability(values: ArrayLike, n_states: int, name: str = "p") -> NDArray[np.float64]:
+    """`values` as a probability vector: non-negative, sum one (rounding errors are divided out).
+
+    >>> as_probability([1, 3], 2)
+    Traceback (most recent call last):
+    ...
+    thalweg.errors.InputError: p sums to 4, not 1; divide it by its sum.
+    """
+    array = as_vector(values, n_states, name)
+    _check_mass(array, name)
+    return array / array.sum()
+
+
+def as_probabilities(values: ArrayLike, n_states: int, name: str = "ps") -> NDArray[np.float64]:
+    """`values` as an array of probability vectors, one per row."""
+    array = as_array(values, name)
+    if array.ndim != 2 or array.shape[1] != n_states:
+        raise InputError(
+            f"{name} has shape {array.shape}, but the kernel has {n_states} states: "
+            f"give one distribution per row, shape (number of distributions, {n_states})."
+        )
+    for k, row in enumerate(array):
+        _check_mass(row, f"{name}[{k}]")
+    return np.asarray(array / array.sum(axis=1, keepdims=True))
+
+
+def _check_mass(array: NDArray[np.float64], name: str) -> None:
+    worst = int(np.argmin(array))
+    if array[worst] < 0:
+        raise InputError(
+            f"{name} is {array[worst]:.6g} at state {worst}; a probability cannot be negative: "
+            "clip it at zero and divide by the sum."
+        )
+    total = float(array.sum())
+    if abs(total - 1) > SUM_TOLERANCE:
+        raise InputError(f"{name} sums to {total:.10g}, not 1; divide it by its sum.")
+
+
+def as_times(values: ArrayLike, name: str = "times", minimum: int = 1) -> NDArray[np.float64]:
+    """`values` as strictly increasing times.
+
+    >>> as_times([0, 2, 1])
+    Traceback (most recent call last):
+    ...
+    thalweg.errors.InputError: times[2] = 1 comes after times[1] = 2; sort the times in
+    increasing order.
+    """
+    array = as_array(values, name)
+    if array.ndim != 1 or array.size < minimum:
+        raise InputError(
+            f"{name} must be a list of at least {minimum} increasing number"
+            f"{'s' if minimum > 1 else ''}, not an array of shape {array.shape}."
+        )
+    steps = np.diff(array)
+    if np.any(steps <= 0):
+        k = int(np.argmax(steps <= 0))
+        if steps[k] == 0:
+            raise InputError(
+                f"{name}[{k + 1}] = {array[k + 1]:.6g} repeats {name}[{k}]; "
+                "merge the snapshots that share a time."
+            )
+        raise InputError(
+            f"{name}[{k + 1}] = {array[k + 1]:.6g} comes after {name}[{k}] = {array[k]:.6g}; "
+            "sort the times in increasing order."
+        )
+    return array
+
+
+def positive(value: float, name: str, *, zero: bool = False) -> float:
+    """`value` as a finite float that is positive (or not negative, with `zero=True`)."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a number, not {value!r}.") from None
+    if not np.isfinite(number) or number < 0 or (number == 0 and not zero):
+        raise InputError(
+            f"{name} is {number:g}; it must be {'zero or ' if zero else ''}positive and finite."
+        )
+    return number

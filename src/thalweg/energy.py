@@ -1,0 +1,269 @@
+"""Free energies on the simplex: value, first variation, equilibrium.
+
+`F(p) = sum_x V_x p_x + 1/2 sum_xy W_xy p_x p_y + beta sum_x pi_x U(rho_x)`, `rho = p / pi`.
+
+The first variation is `f = V + W p + beta U'(rho)`, up to a constant, which no gradient sees. For
+the entropy `U(s) = s log s` that is `V + W p + beta log rho`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from thalweg import _checks
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.mobility import LogMean, Mobility, PorousMediumMean, PowerHeatMean
+
+__all__ = ["Entropy", "FreeEnergy", "InternalEnergy", "PowerEnergy", "centred"]
+
+Array = NDArray[np.float64]
+Interaction = Array | sparse.csr_array
+
+
+class InternalEnergy(ABC):
+    """A convex function `U` of the density, summed over the states with weight `pi`."""
+
+    @abstractmethod
+    def value(self, rho: Array) -> Array:
+        """`U(rho)`, elementwise."""
+
+    @abstractmethod
+    def derivative(self, log_rho: Array) -> Array:
+        """`U'(rho)` up to a constant, from `log rho`: finite also where `rho` underflows."""
+
+    @abstractmethod
+    def log_slope(self, log_rho: Array) -> Array:
+        """`d U'(rho) / d log rho = rho U''(rho)`."""
+
+    @abstractmethod
+    def inverse(self, slope: Array) -> Array:
+        """`log rho` where `U'(rho) = slope` (minus infinity where there is none)."""
+
+    @property
+    @abstractmethod
+    def heat_mobility(self) -> Mobility:
+        """The mean for which the gradient flow of this energy is the linear heat flow."""
+
+
+@dataclass(frozen=True)
+class Entropy(InternalEnergy):
+    """`U(s) = s log s`: the relative entropy with respect to `pi`."""
+
+    def value(self, rho: Array) -> Array:
+        return np.where(rho > 0, rho * np.log(np.where(rho > 0, rho, 1.0)), 0.0)
+
+    def derivative(self, log_rho: Array) -> Array:
+        return log_rho
+
+    def log_slope(self, log_rho: Array) -> Array:
+        return np.ones_like(log_rho)
+
+    def inverse(self, slope: Array) -> Array:
+        return slope
+
+    @property
+    def heat_mobility(self) -> Mobility:
+        return LogMean()
+
+
+@dataclass(frozen=True)
+class PowerEnergy(InternalEnergy):
+    """`U(s) = s^q / (q - 1)`, of Renyi and Tsallis; the entropy in the limit `q = 1`.
+
+    Its gradient flow is the heat flow under `heat_mobility`, and the porous-medium equation
+    `rho' = (K - I) rho^q` under `porous_mobility`.
+    """
+
+    q: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.q) and self.q > 0 and self.q != 1):
+            raise InputError(
+                f"q is {self.q:g}; the order of a power energy must be positive and not 1 "
+                "(use Entropy() for q = 1)."
+            )
+
+    def value(self, rho: Array) -> Array:
+        return np.asarray(rho**self.q / (self.q - 1))
+
+    def derivative(self, log_rho: Array) -> Array:
+        # Shifted by q / (q - 1), so that the limit q -> 1 is log rho.
+        return np.asarray(self.q * np.expm1((self.q - 1) * log_rho) / (self.q - 1))
+
+    def log_slope(self, log_rho: Array) -> Array:
+        return np.asarray(self.q * np.exp((self.q - 1) * log_rho))
+
+    def inverse(self, slope: Array) -> Array:
+        inside = (self.q - 1) / self.q * slope
+        with np.errstate(divide="ignore"):
+            return np.log1p(np.maximum(inside, -1.0)) / (self.q - 1)
+
+    @property
+    def heat_mobility(self) -> Mobility:
+        return PowerHeatMean(self.q)
+
+    @property
+    def porous_mobility(self) -> Mobility:
+        return PorousMediumMean(self.q)
+
+
+@dataclass(frozen=True, eq=False)
+class FreeEnergy:
+    """`F = V + interaction + beta * internal`, a function of a kernel and a probability.
+
+    >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    >>> energy = FreeEnergy([0.0, 1.0], beta=0.5)
+    >>> energy(kernel, [0.5, 0.5])
+    0.5
+    >>> energy.equilibrium(kernel).round(4)
+    array([0.8808, 0.1192])
+    """
+
+    potential: Array
+    beta: float
+    interaction: Interaction | None = None
+    internal: InternalEnergy = field(default_factory=Entropy)
+
+    def __init__(
+        self,
+        potential: ArrayLike,
+        beta: float,
+        interaction: ArrayLike | sparse.sparray | None = None,
+        internal: InternalEnergy | None = None,
+    ) -> None:
+        values = _checks.as_array(potential, "potential")
+        if values.ndim != 1:
+            raise InputError(f"potential has shape {values.shape}; give one number per state.")
+        object.__setattr__(self, "potential", values)
+        object.__setattr__(self, "beta", _checks.positive(beta, "beta", zero=True))
+        object.__setattr__(self, "interaction", _interaction(interaction, values.size))
+        object.__setattr__(self, "internal", Entropy() if internal is None else internal)
+
+    @property
+    def n_states(self) -> int:
+        return int(self.potential.size)
+
+    def __call__(self, kernel: MarkovKernel, p: ArrayLike) -> float:
+        """`F(p)`."""
+        self._check(kernel)
+        p = _checks.as_probability(p, kernel.n_states)
+        value = self.potential @ p
+        if self.interaction is not None:
+            value += 0.5 * p @ (self.interaction @ p)
+        if self.beta > 0:
+            value += self.beta * kernel.stationary @ self.internal.value(p / kernel.stationary)
+        return float(value)
+
+    def first_variation(self, kernel: MarkovKernel, p: ArrayLike) -> Array:
+        """`f = V + W p + beta U'(rho)`, up to a constant; needs `p > 0` where `beta > 0`."""
+        self._check(kernel)
+        p = _checks.as_probability(p, kernel.n_states)
+        if self.beta > 0 and p.min() <= 0:
+            state = int(np.argmin(p))
+            raise InputError(
+                f"p is zero at state {state}, where the entropy has no derivative; smooth p, for "
+                "instance with (p + 1e-6) / (p + 1e-6).sum()."
+            )
+        f = self.external(p)
+        if self.beta > 0:
+            f = f + self.beta * self.internal.derivative(np.log(p / kernel.stationary))
+        return f
+
+    def external(self, p: Array) -> Array:
+        """`V + W p`: the part of the first variation without the internal energy."""
+        if self.interaction is None:
+            return self.potential
+        return np.asarray(self.potential + self.interaction @ p)
+
+    def equilibrium(self, kernel: MarkovKernel, *, tolerance: float = 1e-13) -> Array:
+        """The minimiser: `pi exp(-V / beta)` normalised, for the entropy without interaction.
+
+        With an interaction, a critical point found by a damped fixed point from there; it is the
+        minimiser where `F` is convex. For `beta = 0`, all mass on the states of least potential.
+        """
+        self._check(kernel)
+        if self.beta == 0:
+            lowest = np.isclose(self.potential, self.potential.min(), rtol=0, atol=1e-14)
+            return np.where(lowest, kernel.stationary, 0.0) / kernel.stationary[lowest].sum()
+        p = self._equilibrium_in(kernel, self.potential)
+        if self.interaction is None:
+            return p
+        step = 1.0
+        gap = np.inf
+        for _ in range(10_000):
+            target = self._equilibrium_in(kernel, self.external(p))
+            new_gap = float(abs(target - p).max())
+            if new_gap < tolerance:
+                return target
+            if new_gap > gap:
+                step = max(0.5 * step, 1e-3)
+            gap = new_gap
+            p = (1 - step) * p + step * target
+        return p
+
+    def _equilibrium_in(self, kernel: MarkovKernel, external: Array) -> Array:
+        """The `p` with `external + beta U'(rho)` constant and mass one: one scalar unknown."""
+        pi = kernel.stationary
+        scaled = -external / self.beta
+        if isinstance(self.internal, Entropy):
+            weights = pi * np.exp(scaled - scaled.max())
+            return np.asarray(weights / weights.sum())
+        from scipy.optimize import brentq
+
+        def excess(level: float) -> float:
+            with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+                rho = np.exp(self.internal.inverse(scaled + level))
+            return float(np.nan_to_num(pi @ np.minimum(rho, 1e300), nan=1e300)) - 1.0
+
+        low, high, width = -scaled.max(), -scaled.min(), 1.0
+        while excess(low) > 0:
+            low, width = low - width, 2 * width
+        width = 1.0
+        while excess(high) < 0:
+            high, width = high + width, 2 * width
+        level = brentq(excess, low, high, xtol=1e-15, rtol=4e-16)
+        with np.errstate(divide="ignore"):
+            p = pi * np.exp(self.internal.inverse(scaled + level))
+        return np.asarray(p / p.sum())
+
+    def _check(self, kernel: MarkovKernel) -> None:
+        if self.n_states != kernel.n_states:
+            raise InputError(
+                f"the potential has {self.n_states} entries, but the kernel has "
+                f"{kernel.n_states} states: give one number per state."
+            )
+
+
+def centred(potential: ArrayLike, kernel: MarkovKernel) -> Array:
+    """The potential minus its mean under `pi`: how potentials are compared and reported."""
+    v = _checks.as_vector(potential, kernel.n_states, "potential")
+    return np.asarray(v - kernel.stationary @ v)
+
+
+def _interaction(matrix: ArrayLike | sparse.sparray | None, n: int) -> Interaction | None:
+    if matrix is None:
+        return None
+    w: Interaction
+    if sparse.issparse(matrix):
+        w = sparse.csr_array(matrix, dtype=np.float64)
+        gap = abs(w - w.T).max()
+        finite = bool(np.isfinite(w.data).all())
+    else:
+        w = _checks.as_array(matrix, "interaction")
+        if w.shape != (n, n):
+            raise InputError(f"interaction has shape {w.shape}; it must be ({n}, {n}).")
+        gap = abs(w - w.T).max()
+        finite = True
+    if w.shape != (n, n) or not finite or gap > 1e-10 * (1 + abs(w).max()):
+        raise InputError(
+            f"interaction must be a finite symmetric matrix of shape ({n}, {n}); this one has "
+            f"shape {w.shape} and differs from its transpose by {gap:.3g}: use (W + W.T) / 2."
+        )
+    return w

@@ -1,0 +1,25 @@
+"""The exceptions that thalweg raises.
+
+Every one derives from `ThalwegError`, so one `except` catches them all; those that mean "your input
+is wrong" derive from `ValueError` too.
+"""
+
+from __future__ import annotations
+
+__all__ = ["ConvergenceError", "InputError", "MissingDependencyError", "ThalwegError"]
+
+
+class ThalwegError(Exception):
+    """Base of all errors raised by thalweg."""
+
+
+class InputError(ThalwegError, ValueError):
+    """The input is wrong; the message names the number, the place and the remedy."""
+
+
+class ConvergenceError(ThalwegError, RuntimeError):
+    """A computation did not reach its tolerance and the caller asked for an exception."""
+
+
+class MissingDependencyError(ThalwegError, ImportError):
+    """An optional dependency is not installed; the message says how to install it."""

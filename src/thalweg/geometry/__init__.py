@@ -1,0 +1,1 @@
+"""The transport geometry of a kernel."""

@@ -1,0 +1,388 @@
+"""`MarkovKernel`: the graph on which everything lives, checked once and then trusted.
+
+A kernel `K` is row-stochastic, irreducible and reversible: `pi_x K(x, y) = pi_y K(y, x)`. What
+transport needs of it is the stationary distribution `pi` and, per undirected edge, the conductance
+`c(x, y) = pi_x K(x, y)`; that is what is stored. Memory is linear in the edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+from thalweg import _checks
+from thalweg.errors import InputError
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+__all__ = ["Adjacency", "Edges", "MarkovKernel"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int32]
+Reversibilisation = Literal["check", "additive", "metropolis"]
+
+_STOCHASTIC_TOLERANCE = 1e-8
+_BALANCE_TOLERANCE = 1e-8
+
+
+class Edges(NamedTuple):
+    """Undirected edges without self-loops, each once with `source < target`, sorted."""
+
+    source: Index
+    target: Index
+    conductance: Array
+
+    @property
+    def count(self) -> int:
+        return int(self.source.size)
+
+
+class Adjacency(NamedTuple):
+    """For state `x`: neighbours `neighbor[indptr[x]:indptr[x+1]]` through `edge[...]`."""
+
+    indptr: NDArray[np.int64]
+    neighbor: Index
+    edge: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class MarkovKernel:
+    """A reversible Markov kernel on the states `0 .. n_states - 1`.
+
+    Build it with one of the `from_*` constructors, which check their input.
+
+    >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 3], [0, 3, 0]])
+    >>> kernel.stationary
+    array([0.125, 0.5  , 0.375])
+    >>> kernel.edges.conductance
+    array([0.125, 0.375])
+    >>> kernel.matrix.toarray()
+    array([[0.  , 1.  , 0.  ],
+           [0.25, 0.  , 0.75],
+           [0.  , 1.  , 0.  ]])
+    """
+
+    stationary: Array
+    edges: Edges
+    coordinates: Array | None = field(default=None, kw_only=True)
+    names: tuple[Hashable, ...] | None = field(default=None, kw_only=True)
+
+    # ---------------------------------------------------------------- constructors
+
+    @classmethod
+    def from_weights(
+        cls,
+        weights: ArrayLike | sparse.sparray | sparse.spmatrix,
+        *,
+        coordinates: ArrayLike | None = None,
+        names: Sequence[Hashable] | None = None,
+    ) -> MarkovKernel:
+        """The walk that leaves `x` towards `y` with probability `w(x, y) / sum_z w(x, z)`.
+
+        `weights`: symmetric, non-negative, connected; dense or any scipy sparse format. A diagonal
+        entry is a probability of staying.
+        """
+        w = _as_csr(weights, "weights")
+        _check_entries(w, "weights", "a weight")
+        asymmetry = abs(w - w.T).tocoo()
+        worst = int(np.argmax(asymmetry.data)) if asymmetry.nnz else 0
+        if asymmetry.nnz and asymmetry.data[worst] > 1e-10 * abs(w).max():
+            x, y = int(asymmetry.row[worst]), int(asymmetry.col[worst])
+            raise InputError(
+                f"weights are not symmetric: {w[x, y]:.6g} from {x} to {y} but {w[y, x]:.6g} back; "
+                "symmetrise them with (w + w.T) / 2."
+            )
+        _check_connected(w, "weights")
+        upper = sparse.triu(w, k=1).tocoo()
+        # The upper triangle is what is kept, so the degrees must be its own for exact balance.
+        degree = np.bincount(upper.row, upper.data, w.shape[0])
+        degree += np.bincount(upper.col, upper.data, w.shape[0])
+        degree += w.diagonal()
+        total = degree.sum()
+        return cls._assemble(
+            degree / total, upper.row, upper.col, upper.data / total, coordinates, names
+        )
+
+    @classmethod
+    def from_matrix(
+        cls,
+        matrix: ArrayLike | sparse.sparray | sparse.spmatrix,
+        *,
+        reversible: Reversibilisation = "check",
+        coordinates: ArrayLike | None = None,
+        names: Sequence[Hashable] | None = None,
+    ) -> MarkovKernel:
+        """The kernel with this row-stochastic matrix.
+
+        `reversible`: what to do about detailed balance, `pi_x K(x, y) = pi_y K(y, x)`.
+        `"check"` refuses a kernel that breaks it and says where; `"additive"` replaces `K` by
+        `(K + K*) / 2` with the time reversal `K*`; `"metropolis"` keeps on each edge the smaller
+        of the two flows and turns the rest into staying. Both keep the stationary distribution.
+
+        >>> MarkovKernel.from_matrix([[0, .9, .1], [.1, 0, .9], [.9, .1, 0]])
+        Traceback (most recent call last):
+        ...
+        thalweg.errors.InputError: the kernel is not reversible: pi(0) K(0, 1) = 0.3 but
+        pi(1) K(1, 0) = 0.0333333; pass reversible="additive" or reversible="metropolis" to make
+        it so.
+        """
+        if reversible not in ("check", "additive", "metropolis"):
+            raise InputError(
+                f"reversible is {reversible!r}; choose 'check', 'additive' or 'metropolis'."
+            )
+        k = _as_csr(matrix, "matrix")
+        _check_entries(k, "matrix", "a transition probability")
+        sums = np.asarray(k.sum(axis=1)).ravel()
+        worst = int(np.argmax(abs(sums - 1)))
+        if abs(sums[worst] - 1) > _STOCHASTIC_TOLERANCE:
+            raise InputError(
+                f"row {worst} of the matrix sums to {sums[worst]:.10g}, not 1; divide each row by "
+                "its sum, or use from_weights if these are symmetric weights."
+            )
+        _check_connected(k, "matrix", connection="strong")
+        k = sparse.diags_array(1 / sums) @ k
+        stationary = _stationary(k)
+        flow = (sparse.diags_array(stationary) @ k).tocsr()
+        if reversible == "metropolis":
+            flow = flow.minimum(flow.T)
+            _check_connected(flow, "metropolis reversibilisation")
+        else:
+            if reversible == "check":
+                _check_balance(flow)
+            flow = (flow + flow.T) / 2
+        upper = sparse.triu(flow, k=1).tocoo()
+        return cls._assemble(stationary, upper.row, upper.col, upper.data, coordinates, names)
+
+    @classmethod
+    def from_networkx(
+        cls, graph: nx.Graph[Any], *, weight: str | None = "weight"
+    ) -> MarkovKernel:
+        """The walk on a networkx graph; edges without the `weight` attribute count 1.
+
+        Node names are kept in `names`, in the graph's order; a node attribute `pos` becomes the
+        coordinates.
+        """
+        import networkx as nx
+
+        if graph.number_of_nodes() == 0:
+            raise InputError("the graph has no nodes; add at least two connected ones.")
+        if graph.is_directed():
+            raise InputError(
+                "the graph is directed; pass graph.to_undirected(), or its transition matrix to "
+                "from_matrix(..., reversible='additive')."
+            )
+        names = tuple(graph.nodes)
+        positions = [graph.nodes[name].get("pos") for name in names]
+        coordinates = None if any(p is None for p in positions) else np.array(positions, float)
+        matrix = nx.to_scipy_sparse_array(graph, weight=weight, dtype=np.float64, format="csr")
+        return cls.from_weights(matrix, coordinates=coordinates, names=names)
+
+    @classmethod
+    def from_points(
+        cls, points: ArrayLike, *, n_neighbors: int = 15, names: Sequence[Hashable] | None = None
+    ) -> MarkovKernel:
+        """The walk on the symmetrised nearest-neighbour graph of points.
+
+        Weights are `exp(-|x - y|^2 / (s_x s_y))` with `s` the distance to the last neighbour
+        (self-tuning bandwidth); pieces are joined by the edges of the minimum spanning tree.
+        """
+        from thalweg.graphs.points import neighbor_weights
+
+        coordinates = _checks.as_array(points, "points")
+        return cls.from_weights(
+            neighbor_weights(coordinates, n_neighbors), coordinates=coordinates, names=names
+        )
+
+    @classmethod
+    def _assemble(
+        cls,
+        stationary: Array,
+        source: NDArray[np.integer],
+        target: NDArray[np.integer],
+        conductance: Array,
+        coordinates: ArrayLike | None,
+        names: Sequence[Hashable] | None,
+    ) -> MarkovKernel:
+        keep = conductance > 0
+        source, target, conductance = source[keep], target[keep], conductance[keep]
+        order = np.lexsort((target, source))
+        edges = Edges(
+            np.ascontiguousarray(source[order], dtype=np.int32),
+            np.ascontiguousarray(target[order], dtype=np.int32),
+            np.ascontiguousarray(conductance[order], dtype=np.float64),
+        )
+        kernel = cls(np.ascontiguousarray(stationary / stationary.sum()), edges)
+        return kernel.with_labels(coordinates=coordinates, names=names)
+
+    def with_labels(
+        self, *, coordinates: ArrayLike | None = None, names: Sequence[Hashable] | None = None
+    ) -> MarkovKernel:
+        """The same kernel with positions and names for its states (`None` keeps what is there)."""
+        new = self
+        if coordinates is not None:
+            array = _checks.as_array(coordinates, "coordinates")
+            if array.ndim != 2 or array.shape[0] != self.n_states:
+                raise InputError(
+                    f"coordinates have shape {array.shape}; give one row per state, "
+                    f"shape ({self.n_states}, dimension)."
+                )
+            new = replace(new, coordinates=array)
+        if names is not None:
+            if len(names) != self.n_states or len(set(names)) != len(names):
+                raise InputError(
+                    f"{len(names)} names ({len(set(names))} different) for {self.n_states} states; "
+                    "give each state one name of its own."
+                )
+            new = replace(new, names=tuple(names))
+        return new
+
+    # ---------------------------------------------------------------- what it knows
+
+    @property
+    def n_states(self) -> int:
+        return int(self.stationary.size)
+
+    @property
+    def n_edges(self) -> int:
+        return self.edges.count
+
+    @cached_property
+    def matrix(self) -> sparse.csr_array:
+        """`K` as a sparse matrix, the staying probabilities on its diagonal."""
+        off = self.flow_matrix
+        leaving = np.asarray(off.sum(axis=1)).ravel()
+        stay = np.maximum(self.stationary - leaving, 0.0)
+        stay[stay < 1e-14 * self.stationary] = 0.0
+        # Rows are divided by their own sums, so that they sum to one exactly.
+        k = sparse.diags_array(1 / (leaving + stay)) @ off
+        if stay.any():
+            k = k + sparse.diags_array(stay / (leaving + stay))
+        return sparse.csr_array(k)
+
+    @cached_property
+    def flow_matrix(self) -> sparse.csr_array:
+        """The symmetric matrix of conductances `pi_x K(x, y)`, zero on the diagonal."""
+        a = self.adjacency
+        return sparse.csr_array(
+            (self.edges.conductance[a.edge], a.neighbor, a.indptr),
+            shape=(self.n_states, self.n_states),
+        )
+
+    @cached_property
+    def adjacency(self) -> Adjacency:
+        """The neighbours of each state, and the edges that lead to them, sorted."""
+        source, target, _ = self.edges
+        n, count = self.n_states, self.n_edges
+        rows = np.concatenate([source, target])
+        columns = np.concatenate([target, source])
+        order = np.lexsort((columns, rows))
+        indptr = np.zeros(n + 1, dtype=np.int64)
+        np.cumsum(np.bincount(rows, minlength=n), out=indptr[1:])
+        return Adjacency(indptr, columns[order].astype(np.int32), order % count)
+
+    def density(self, p: ArrayLike) -> Array:
+        """`rho = p / pi` of a probability.
+
+        >>> MarkovKernel.from_weights([[0, 1], [1, 0]]).density([0.25, 0.75])
+        array([0.5, 1.5])
+        """
+        return _checks.as_probability(p, self.n_states) / self.stationary
+
+    def probability(self, rho: ArrayLike) -> Array:
+        """`p = pi rho` of a density."""
+        values = _checks.as_vector(rho, self.n_states, "rho") * self.stationary
+        return _checks.as_probability(values, self.n_states, "pi * rho")
+
+    def __repr__(self) -> str:
+        return f"MarkovKernel(n_states={self.n_states}, n_edges={self.n_edges})"
+
+
+# -------------------------------------------------------------------- checks at the door
+
+
+def _as_csr(matrix: Any, name: str) -> sparse.csr_array:
+    if not sparse.issparse(matrix):
+        matrix = _checks.as_array(matrix, name)
+        if matrix.ndim != 2:
+            raise InputError(f"{name} has shape {matrix.shape}; give a square matrix.")
+    csr = sparse.csr_array(matrix, dtype=np.float64, copy=True)
+    if csr.shape[0] != csr.shape[1]:
+        raise InputError(f"{name} has shape {csr.shape}; give a square matrix.")
+    if csr.shape[0] < 2:
+        raise InputError(f"{name} has {csr.shape[0]} states; transport needs at least two.")
+    csr.sum_duplicates()
+    return csr
+
+
+def _check_entries(csr: sparse.csr_array, name: str, what: str) -> None:
+    bad = ~np.isfinite(csr.data) | (csr.data < 0)
+    if bad.any():
+        coo = csr.tocoo()
+        k = int(np.argmax(~np.isfinite(coo.data) | (coo.data < 0)))
+        raise InputError(
+            f"{name} is {coo.data[k]:.6g} between {int(coo.row[k])} and {int(coo.col[k])}; "
+            f"{what} must be finite and not negative: remove the edge or mend the number."
+        )
+    csr.eliminate_zeros()
+
+
+def _check_connected(
+    csr: sparse.csr_array, name: str, connection: Literal["weak", "strong"] = "weak"
+) -> None:
+    count, label = connected_components(
+        csr, directed=connection == "strong", connection=connection
+    )
+    if count > 1:
+        sizes = np.sort(np.bincount(label))[::-1]
+        shown = ", ".join(str(int(size)) for size in sizes[:5]) + (", ..." if count > 5 else "")
+        stray = int(np.flatnonzero(label != np.argmax(np.bincount(label)))[0])
+        raise InputError(
+            f"the graph of the {name} falls into {count} components of sizes {shown} (state "
+            f"{stray} is outside the largest); add edges between them, or keep one component."
+        )
+
+
+def _stationary(k: sparse.csr_array) -> Array:
+    """The stationary distribution: by detailed balance where it holds, else by a linear solve."""
+    n = k.shape[0]
+    order, parent = breadth_first_order(k, 0, directed=True, return_predecessors=True)
+    child, mother = order[1:], parent[order[1:]]
+    forth = np.asarray(k[mother, child]).ravel()
+    back = np.asarray(k[child, mother]).ravel()
+    if np.all(back > 0):
+        log_ratio = np.log(forth) - np.log(back)
+        log_pi = np.zeros(n)
+        for node, above, step in zip(child, mother, log_ratio, strict=True):
+            log_pi[node] = log_pi[above] + step
+        pi = np.exp(log_pi - log_pi.max())
+        pi /= pi.sum()
+        if pi.min() > 0 and abs(pi @ k - pi).max() < 1e-12 * pi.max():
+            return pi
+    grounded = (sparse.eye_array(n, format="csc") - k.T).tocsc()[1:, 1:]
+    rest = sparse.linalg.splu(grounded.tocsc()).solve(np.asarray(k[[0], 1:].todense()).ravel())
+    pi = np.concatenate([[1.0], rest])
+    return pi / pi.sum()
+
+
+def _check_balance(flow: sparse.csr_array) -> None:
+    gap = abs(flow - flow.T).tocoo()
+    if gap.nnz == 0:
+        return
+    scale = flow.maximum(flow.T).tocsr()
+    relative = gap.data / np.asarray(scale[gap.row, gap.col]).ravel()
+    worst = int(np.argmax(np.where(relative > _BALANCE_TOLERANCE, gap.data, 0.0)))
+    if relative[worst] > _BALANCE_TOLERANCE:
+        x, y = sorted((int(gap.row[worst]), int(gap.col[worst])))
+        raise InputError(
+            f"the kernel is not reversible: pi({x}) K({x}, {y}) = {flow[x, y]:.6g} but "
+            f'pi({y}) K({y}, {x}) = {flow[y, x]:.6g}; pass reversible="additive" or '
+            'reversible="metropolis" to make it so.'
+        )

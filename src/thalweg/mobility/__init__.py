@@ -1,0 +1,238 @@
+"""Means that say how easily mass moves along an edge, given the densities at its two ends.
+
+All of them belong to one family, `C (s t)^(k/2) sinhc(a d) / sinhc(b d)` with
+`d = (log s - log t) / 2` (see `thalweg.mobility.scalar`, which holds the compiled formulas).
+
+| mean | formula | gradient flow of the entropy is |
+| --- | --- | --- |
+| `LogMean` | `(s - t) / (log s - log t)` | the heat flow (the paper's choice) |
+| `GeometricMean` | `sqrt(s t)` | |
+| `ArithmeticMean` | `(s + t) / 2` | |
+| `HarmonicMean` | `2 s t / (s + t)` | |
+| `PowerProduct(alpha)` | `(s t)^alpha` | |
+| `PorousMediumMean(q)` | `(q-1)/q (s^q - t^q) / (s^(q-1) - t^(q-1))` | porous medium, for the energy of order q |
+| `PowerHeatMean(q)` | `(q-1)/q (s - t) / (s^(q-1) - t^(q-1))` | heat, for the energy of order q |
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+
+from thalweg.errors import InputError
+from thalweg.mobility import scalar
+
+__all__ = [
+    "ArithmeticMean",
+    "GeometricMean",
+    "HarmonicMean",
+    "LogMean",
+    "Mobility",
+    "PorousMediumMean",
+    "PowerHeatMean",
+    "PowerProduct",
+]
+
+Array = NDArray[np.float64]
+
+
+class Mobility(ABC):
+    """A symmetric function of the densities at the two ends of an edge.
+
+    >>> LogMean()(1.0, 1.0), GeometricMean()([1.0, 4.0], [4.0, 0.0])
+    (array(1.), array([2., 0.]))
+    """
+
+    @property
+    @abstractmethod
+    def spec(self) -> Array:
+        """`[code, C, k, a, b]`, the form in which compiled loops take the mean."""
+
+    @property
+    def degree(self) -> float:
+        """`k` of `m(l s, l t) = l^k m(s, t)`."""
+        return float(self.spec[2])
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """True for means proper: `m(l s, l t) = l m(s, t)`."""
+        return self.degree == 1.0
+
+    @property
+    def is_concave(self) -> bool:
+        """True where `W_K` with this mobility is a convex problem."""
+        return self.is_homogeneous and _cross_is_positive(self.spec)
+
+    def __call__(self, s: ArrayLike, t: ArrayLike) -> Array:
+        """`m(s, t)`, elementwise."""
+        return _broadcast(_mean_loop, self.spec, s, t, 1)[0]
+
+    def partials(self, s: ArrayLike, t: ArrayLike) -> tuple[Array, Array]:
+        """`dm/ds` and `dm/dt`, elementwise; infinite at zero where the mean is steep."""
+        first, second = _broadcast(_partials_loop, self.spec, s, t, 2)
+        return first, second
+
+    def seconds(self, s: ArrayLike, t: ArrayLike) -> tuple[Array, Array, Array]:
+        """`d2m/ds2`, `d2m/dsdt`, `d2m/dt2`, elementwise, for positive densities."""
+        ss, st, tt = _broadcast(_seconds_loop, self.spec, s, t, 3)
+        return ss, st, tt
+
+    def from_logs(self, u: ArrayLike, v: ArrayLike) -> tuple[Array, Array, Array]:
+        """`m(exp u, exp v)` and its derivatives in `u` and `v`, also where `exp` underflows."""
+        m, m_u, m_v = _broadcast(_logs_loop, self.spec, u, v, 3)
+        return m, m_u, m_v
+
+
+def _spec(code: int, scale: float = 1.0, k: float = 1.0, a: float = 0.0, b: float = 0.0) -> Array:
+    return np.array([code, scale, k, a, b], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class LogMean(Mobility):
+    """`(s - t) / (log s - log t)`: the mean of the paper, eq. (3); zero when either side is.
+
+    >>> float(LogMean()(1.0, np.e)) == np.e - 1
+    True
+    """
+
+    @property
+    def spec(self) -> Array:
+        return _spec(scalar.LOGARITHMIC, a=1.0)
+
+
+@dataclass(frozen=True)
+class GeometricMean(Mobility):
+    """`sqrt(s t)`."""
+
+    @property
+    def spec(self) -> Array:
+        return _spec(scalar.GEOMETRIC)
+
+
+@dataclass(frozen=True)
+class ArithmeticMean(Mobility):
+    """`(s + t) / 2`: the only one here that lets mass leave towards an empty state at once."""
+
+    @property
+    def spec(self) -> Array:
+        return _spec(scalar.ARITHMETIC, a=2.0, b=1.0)
+
+
+@dataclass(frozen=True)
+class HarmonicMean(Mobility):
+    """`2 s t / (s + t)`."""
+
+    @property
+    def spec(self) -> Array:
+        return _spec(scalar.HARMONIC, a=1.0, b=2.0)
+
+
+@dataclass(frozen=True)
+class PowerProduct(Mobility):
+    """`(s t)^alpha`; one-homogeneous, and then the geometric mean, only for `alpha = 1/2`.
+
+    >>> PowerProduct(0.5).is_homogeneous, PowerProduct(0.3).is_homogeneous
+    (True, False)
+    """
+
+    alpha: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.alpha) and self.alpha > 0):
+            raise InputError(f"alpha is {self.alpha:g}; the power of a product must be positive.")
+
+    @property
+    def spec(self) -> Array:
+        return _spec(scalar.FAMILY, k=2 * self.alpha)
+
+    @property
+    def is_concave(self) -> bool:
+        return self.alpha <= 0.5
+
+
+@dataclass(frozen=True)
+class PorousMediumMean(Mobility):
+    """The mean for which `rho' = (K - I) rho^q` is the gradient flow of `sum pi rho^q / (q - 1)`.
+
+    One-homogeneous for every `q`: harmonic at -1, geometric at 1/2, logarithmic at 1,
+    arithmetic at 2.
+
+    >>> float(PorousMediumMean(2.0)(1.0, 5.0))
+    3.0
+    """
+
+    q: float
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.q) or self.q == 0:
+            raise InputError(f"q is {self.q:g}; the order of a porous-medium mean must not be 0.")
+
+    @property
+    def spec(self) -> Array:
+        return _spec(scalar.FAMILY, a=self.q, b=self.q - 1)
+
+
+@dataclass(frozen=True)
+class PowerHeatMean(Mobility):
+    """The mean for which the heat flow is the gradient flow of `sum pi rho^q / (q - 1)`.
+
+    Homogeneous of degree `2 - q`; the logarithmic mean at `q = 1`.
+    """
+
+    q: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.q <= 2):
+            raise InputError(f"q is {self.q:g}; the order of a heat mean must lie in (0, 2].")
+
+    @property
+    def spec(self) -> Array:
+        return _spec(scalar.FAMILY, scale=1 / self.q, k=2 - self.q, a=1.0, b=self.q - 1)
+
+    @property
+    def is_concave(self) -> bool:
+        return 1 <= self.q <= 2
+
+
+def _cross_is_positive(spec: Array) -> bool:
+    """A one-homogeneous mean is concave where its mixed second derivative is not negative."""
+    ratios = np.exp(np.linspace(-40, 40, 401))
+    return bool(np.all(_broadcast(_seconds_loop, spec, ratios, np.ones(401), 3)[1] > -1e-12))
+
+
+def _broadcast(loop: object, spec: Array, s: ArrayLike, t: ArrayLike, n_out: int) -> list[Array]:
+    left, right = np.broadcast_arrays(
+        np.asarray(s, dtype=np.float64), np.asarray(t, dtype=np.float64)
+    )
+    out = np.empty((n_out, left.size))
+    loop(spec, left.ravel(), right.ravel(), out)  # type: ignore[operator]
+    return [row.reshape(left.shape) for row in out]
+
+
+@njit(cache=True)
+def _mean_loop(spec: Array, s: Array, t: Array, out: Array) -> None:
+    for i in range(s.size):
+        out[0, i] = scalar.mean(spec, s[i], t[i])
+
+
+@njit(cache=True)
+def _partials_loop(spec: Array, s: Array, t: Array, out: Array) -> None:
+    for i in range(s.size):
+        _, out[0, i], out[1, i] = scalar.mean_partials(spec, s[i], t[i])
+
+
+@njit(cache=True)
+def _seconds_loop(spec: Array, s: Array, t: Array, out: Array) -> None:
+    for i in range(s.size):
+        out[0, i], out[1, i], out[2, i] = scalar.mean_seconds(spec, s[i], t[i])
+
+
+@njit(cache=True)
+def _logs_loop(spec: Array, u: Array, v: Array, out: Array) -> None:
+    for i in range(u.size):
+        out[0, i], out[1, i], out[2, i] = scalar.mean_log_partials(spec, u[i], v[i])

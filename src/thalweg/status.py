@@ -1,0 +1,54 @@
+"""How a computation ended: an enum whose value is a sentence that says what to do."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from thalweg.errors import ConvergenceError
+
+__all__ = ["Status"]
+
+
+class Status(Enum):
+    """How a computation ended.
+
+    >>> bool(Status.CONVERGED), bool(Status.STALLED)
+    (True, False)
+    >>> print(Status.CONVERGED.value)
+    The computation reached its tolerance.
+    """
+
+    CONVERGED = "The computation reached its tolerance."
+    MAX_ITERATIONS = (
+        "The iteration limit was reached before the tolerance; allow more iterations, or ask for a "
+        "looser tolerance."
+    )
+    STALLED = (
+        "Progress stopped above the requested tolerance, usually because rounding errors dominate; "
+        "ask for a looser tolerance, or use less extreme weights."
+    )
+    STEP_TOO_SMALL = (
+        "The step size fell below what the clock can resolve; the energy or the initial "
+        "distribution is too extreme for the requested tolerance."
+    )
+    MAX_STEPS = "The step limit was reached before the last time; allow more steps."
+    NOT_FINITE = (
+        "A value overflowed or became NaN; rescale the weights or the potential to ordinary sizes."
+    )
+    NEWTON_FAILED = (
+        "Newton's method did not converge at any step size; smooth the end points, or ask for a "
+        "looser tolerance."
+    )
+    INTERRUPTED = "The computation was interrupted; the best iterate so far is given."
+    COLLAPSED = (
+        "The fitted population collapses onto a single state; the data do not determine a "
+        "landscape: add snapshots, or fix beta."
+    )
+
+    def __bool__(self) -> bool:
+        return self is Status.CONVERGED
+
+    def check(self) -> None:
+        """Raise `ConvergenceError` with this status's sentence unless it is `CONVERGED`."""
+        if not self:
+            raise ConvergenceError(self.value)
