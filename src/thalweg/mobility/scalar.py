@@ -137,6 +137,32 @@ def log_sinhc(x: float) -> float:
 
 
 @njit(cache=True)
+def _excess(a: float, d: float) -> float:
+    """`2 a / (exp(2 a d) - 1)` for `a >= 0`, `d > 0`: `1 / d` in the limit `a = 0`."""
+    x = 2.0 * a * d
+    if x < 1e-12:
+        return 1.0 / d
+    return 2.0 * a / math.expm1(x)
+
+
+@njit(cache=True)
+def log_slopes(spec: Spec, d: float) -> tuple[float, float]:
+    """`2 d log m / d log s` and `2 d log m / d log t` of the family, for `d = (log s - log t) / 2`.
+
+    They are `k + g`, `k - g` with `g = a L(a d) - b L(b d)`, `L` the Langevin function. Far from
+    the diagonal the smaller one cancels; there it is summed from what `L` lacks to one.
+    """
+    a, b, k = abs(spec[3]), abs(spec[4]), spec[2]
+    far = abs(d)
+    if far * max(a, b) < 0.5:
+        g = a * langevin(a * d) - b * langevin(b * d)
+        return k + g, k - g
+    small = (k - a + b) + _excess(b, far) - _excess(a, far)
+    large = 2.0 * k - small
+    return (large, small) if d > 0 else (small, large)
+
+
+@njit(cache=True)
 def mean(spec: Spec, s: float, t: float) -> float:
     """`m(s, t)`."""
     code = int(spec[0])
@@ -193,8 +219,8 @@ def mean_partials(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
         return 2.0 * t / (1.0 + x), 2.0 * (x / (1.0 + x)) ** 2, 2.0 / (1.0 + x) ** 2
     m = mean(spec, s, t)
     d = 0.5 * log_ratio(s, t)
-    g = spec[3] * langevin(spec[3] * d) - spec[4] * langevin(spec[4] * d)
-    return m, 0.5 * m * (spec[2] + g) / s, 0.5 * m * (spec[2] - g) / t
+    slope_s, slope_t = log_slopes(spec, d)
+    return m, 0.5 * m * slope_s / s, 0.5 * m * slope_t / t
 
 
 @njit(cache=True)
@@ -288,5 +314,5 @@ def mean_log_partials(spec: Spec, u: float, v: float) -> tuple[float, float, flo
     d = 0.5 * (u - v)
     a, b, k = spec[3], spec[4], spec[2]
     m = spec[1] * math.exp(0.5 * k * (u + v) + log_sinhc(a * d) - log_sinhc(b * d))
-    g = a * langevin(a * d) - b * langevin(b * d)
-    return m, 0.5 * m * (k + g), 0.5 * m * (k - g)
+    slope_u, slope_v = log_slopes(spec, d)
+    return m, 0.5 * m * slope_u, 0.5 * m * slope_v
