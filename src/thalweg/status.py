@@ -39,6 +39,10 @@ class Status(Enum):
         "Newton's method did not converge at any step size; smooth the end points, or ask for a "
         "looser tolerance."
     )
+    DISCONNECTED = (
+        "The right-hand side moves mass across edges of zero weight; smooth the density so that "
+        "every state keeps some mass, or solve on each component."
+    )
     INTERRUPTED = "The computation was interrupted; the best iterate so far is given."
     COLLAPSED = (
         "The fitted population collapses onto a single state; the data do not determine a "
