@@ -6,6 +6,8 @@ paper's text is corrected are marked with `Erratum`.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, expm
@@ -84,7 +86,7 @@ def free_energy(pi: Array, rho: Array, V: Array, beta: float) -> float:
 
 
 def flow_velocity(K: Array, rho: Array, V: Array, beta: float) -> Array:
-    """`rho_dot = -grad F`, written out with the continuity equation: `psi = -(V + beta log rho)`."""
+    """`rho_dot = -grad F`, by the continuity equation with `psi = -(V + beta log rho)`."""
     psi = -(V + beta * np.log(rho))
     return -np.array(
         [
@@ -111,12 +113,10 @@ def frozen_step(K: Array, pi: Array, p: Array, V: Array, beta: float, dt: float)
     return np.asarray(p @ expm(dt * jump_rates(K, p / pi, V, beta)))
 
 
-def loss(
-    K: Array, pi: Array, rhos: list[Array], tau: float, V: Array, beta: float
-) -> float:
+def loss(K: Array, pi: Array, rhos: list[Array], tau: float, V: Array, beta: float) -> float:
     """Equation (16), the expectation over states written as a sum."""
     total = 0.0
-    for before, after in zip(rhos[:-1], rhos[1:], strict=True):
+    for before, after in pairwise(rhos):
         v = gradient(schur_cholesky(K, pi, after, before - after))
         # Erratum: one sign convention for all gradients, psi(x) - psi(y).
         residual = gradient(V) + beta * gradient(np.log(after)) - v / tau

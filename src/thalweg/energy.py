@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +25,8 @@ from thalweg.mobility import LogMean, Mobility, PorousMediumMean, PowerHeatMean
 __all__ = ["Entropy", "FreeEnergy", "InternalEnergy", "PowerEnergy", "centred"]
 
 Array = NDArray[np.float64]
-Interaction = Array | sparse.csr_array
+Interaction: TypeAlias = Any
+"""A symmetric matrix, dense or a scipy CSR array."""
 
 
 class InternalEnergy(ABC):
@@ -228,7 +230,7 @@ class FreeEnergy:
         width = 1.0
         while excess(high) < 0:
             high, width = high + width, 2 * width
-        level = brentq(excess, low, high, xtol=1e-15, rtol=4e-16)
+        level = brentq(excess, low, high, xtol=1e-15, rtol=1e-15)
         with np.errstate(divide="ignore"):
             p = pi * np.exp(self.internal.inverse(scaled + level))
         return np.asarray(p / p.sum())
@@ -250,7 +252,6 @@ def centred(potential: ArrayLike, kernel: MarkovKernel) -> Array:
 def _interaction(matrix: ArrayLike | sparse.sparray | None, n: int) -> Interaction | None:
     if matrix is None:
         return None
-    w: Interaction
     if sparse.issparse(matrix):
         w = sparse.csr_array(matrix, dtype=np.float64)
         gap = abs(w - w.T).max()

@@ -40,10 +40,6 @@ class Edges(NamedTuple):
     target: Index
     conductance: Array
 
-    @property
-    def count(self) -> int:
-        return int(self.source.size)
-
 
 class Adjacency(NamedTuple):
     """For state `x`: neighbours `neighbor[indptr[x]:indptr[x+1]]` through `edge[...]`."""
@@ -162,9 +158,7 @@ class MarkovKernel:
         return cls._assemble(stationary, upper.row, upper.col, upper.data, coordinates, names)
 
     @classmethod
-    def from_networkx(
-        cls, graph: nx.Graph[Any], *, weight: str | None = "weight"
-    ) -> MarkovKernel:
+    def from_networkx(cls, graph: nx.Graph[Any], *, weight: str | None = "weight") -> MarkovKernel:
         """The walk on a networkx graph; edges without the `weight` attribute count 1.
 
         Node names are kept in `names`, in the graph's order; a node attribute `pos` becomes the
@@ -252,7 +246,7 @@ class MarkovKernel:
 
     @property
     def n_edges(self) -> int:
-        return self.edges.count
+        return int(self.edges.source.size)
 
     @cached_property
     def matrix(self) -> sparse.csr_array:
@@ -337,9 +331,7 @@ def _check_entries(csr: sparse.csr_array, name: str, what: str) -> None:
 def _check_connected(
     csr: sparse.csr_array, name: str, connection: Literal["weak", "strong"] = "weak"
 ) -> None:
-    count, label = connected_components(
-        csr, directed=connection == "strong", connection=connection
-    )
+    count, label = connected_components(csr, directed=connection == "strong", connection=connection)
     if count > 1:
         sizes = np.sort(np.bincount(label))[::-1]
         shown = ", ".join(str(int(size)) for size in sizes[:5]) + (", ..." if count > 5 else "")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import MEANS, MOBILITIES, mobilities
 
+from strategies import MEANS, MOBILITIES, mobilities
 from thalweg.errors import InputError
 from thalweg.mobility import (
     ArithmeticMean,
@@ -33,10 +33,10 @@ EXACT = {
     HarmonicMean(): lambda s, t: 2 * s * t / (s + t),
     PowerProduct(0.3): lambda s, t: (s * t) ** mp.mpf(0.3),
     PorousMediumMean(1.5): _porous(mp.mpf(1.5)),
-    PowerHeatMean(1.25): lambda s, t: (mp.mpf(1) / 5 * (s - t) / (s**0.25 - t**0.25)),
+    PowerHeatMean(1.25): lambda s, t: mp.mpf(1) / 5 * (s - t) / (s**0.25 - t**0.25),
 }
 # The family's formula exponentiates logarithms, which costs a digit or so over 600 decades.
-TOLERANCE = {m: 1e-14 for m in EXACT} | {PorousMediumMean(1.5): 3e-13, PowerHeatMean(1.25): 3e-13}
+TOLERANCE = dict.fromkeys(EXACT, 1e-14) | {PorousMediumMean(1.5): 3e-13, PowerHeatMean(1.25): 3e-13}
 
 positive = st.floats(-345, 345).map(np.exp)
 gaps = st.floats(-16, 1).map(lambda e: 10.0**e)
@@ -126,7 +126,8 @@ def test_the_classical_order_of_the_means(s, t):
 
 
 @pytest.mark.parametrize(
-    ("q", "mean"), [(-1, HarmonicMean()), (0.5, GeometricMean()), (1, LogMean()), (2, ArithmeticMean())]
+    ("q", "mean"),
+    [(-1, HarmonicMean()), (0.5, GeometricMean()), (1, LogMean()), (2, ArithmeticMean())],
 )
 def test_the_porous_medium_family_contains_the_classical_means(q, mean):
     s, t = np.exp(np.random.default_rng(0).uniform(-20, 20, (2, 100)))
@@ -167,7 +168,9 @@ def test_concavity_is_known():
     assert not PorousMediumMean(3.0).is_concave
 
 
-@pytest.mark.parametrize("make", [lambda: PowerProduct(0), lambda: PorousMediumMean(0), lambda: PowerHeatMean(3)])
+@pytest.mark.parametrize(
+    "make", [lambda: PowerProduct(0), lambda: PorousMediumMean(0), lambda: PowerHeatMean(3)]
+)
 def test_impossible_orders_are_refused(make):
     with pytest.raises(InputError, match="must"):
         make()

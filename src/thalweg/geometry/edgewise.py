@@ -40,7 +40,7 @@ def edge_weights_log(
 
 @njit(cache=True)
 def apply_laplacian(source: Index, target: Index, weights: Array, psi: Array) -> Array:
-    """`M psi` in flux form, `sum_e w_e (psi_x - psi_y) (e_x - e_y)`: its sum is exactly balanced."""
+    """`M psi` in flux form, `sum_e w_e (psi_x - psi_y) (e_x - e_y)`: what leaves enters."""
     out = np.zeros(psi.size)
     for e in range(source.size):
         flux = weights[e] * (psi[source[e]] - psi[target[e]])
@@ -50,9 +50,7 @@ def apply_laplacian(source: Index, target: Index, weights: Array, psi: Array) ->
 
 
 @njit(cache=True)
-def quadratic_form(
-    source: Index, target: Index, weights: Array, phi: Array, psi: Array
-) -> float:
+def quadratic_form(source: Index, target: Index, weights: Array, phi: Array, psi: Array) -> float:
     """`phi^T M psi = sum_e w_e (phi_x - phi_y) (psi_x - psi_y)`."""
     total = 0.0
     for e in range(source.size):

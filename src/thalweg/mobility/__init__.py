@@ -3,15 +3,17 @@
 All of them belong to one family, `C (s t)^(k/2) sinhc(a d) / sinhc(b d)` with
 `d = (log s - log t) / 2` (see `thalweg.mobility.scalar`, which holds the compiled formulas).
 
-| mean | formula | gradient flow of the entropy is |
+| mean | formula | makes a gradient flow of |
 | --- | --- | --- |
-| `LogMean` | `(s - t) / (log s - log t)` | the heat flow (the paper's choice) |
+| `LogMean` | `(s - t) / (log s - log t)` | heat, with the entropy (the paper) |
 | `GeometricMean` | `sqrt(s t)` | |
 | `ArithmeticMean` | `(s + t) / 2` | |
 | `HarmonicMean` | `2 s t / (s + t)` | |
 | `PowerProduct(alpha)` | `(s t)^alpha` | |
-| `PorousMediumMean(q)` | `(q-1)/q (s^q - t^q) / (s^(q-1) - t^(q-1))` | porous medium, for the energy of order q |
-| `PowerHeatMean(q)` | `(q-1)/q (s - t) / (s^(q-1) - t^(q-1))` | heat, for the energy of order q |
+| `PorousMediumMean(q)` | `(q-1)/q (s^q - t^q) / (s^(q-1) - t^(q-1))` | porous medium |
+| `PowerHeatMean(q)` | `(q-1)/q (s - t) / (s^(q-1) - t^(q-1))` | heat |
+
+The last two go with the energy `sum pi rho^q / (q - 1)`, `thalweg.PowerEnergy(q)`.
 """
 
 from __future__ import annotations

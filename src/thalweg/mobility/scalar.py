@@ -5,9 +5,9 @@ the library belong to one family: with `d = (log s - log t) / 2` and `sinhc(x) =
 
     m(s, t) = C (s t)^(k/2) sinhc(a d) / sinhc(b d).
 
-The four classical ones have formulas of their own here, because the family's loses a digit for each
-decade between `s` and `t`. The `*_log` functions take `u = log s`, `v = log t`, and stay finite where
-`exp(u)` underflows, as it does in populations driven by a small beta.
+The four classical ones have formulas of their own here, because the family's exponentiates
+logarithms, which costs a digit over some hundred decades. The `*_log` functions take `u = log s`,
+`v = log t`, and stay finite where `exp(u)` underflows, as it does when beta is small.
 """
 
 from __future__ import annotations
@@ -89,7 +89,11 @@ def langevin(x: float) -> float:
                         - y
                         * (
                             2.0 / 93555.0
-                            - y * (1382.0 / 638512875.0 - y * (4.0 / 18243225.0 - y * 3617.0 / 162820783125.0))
+                            - y
+                            * (
+                                1382.0 / 638512875.0
+                                - y * (4.0 / 18243225.0 - y * 3617.0 / 162820783125.0)
+                            )
                         )
                     )
                 )
@@ -114,7 +118,11 @@ def langevin_prime(x: float) -> float:
                     - y
                     * (
                         18.0 / 93555.0
-                        - y * (11.0 * 1382.0 / 638512875.0 - y * (52.0 / 18243225.0 - y * 15.0 * 3617.0 / 162820783125.0))
+                        - y
+                        * (
+                            11.0 * 1382.0 / 638512875.0
+                            - y * (52.0 / 18243225.0 - y * 15.0 * 3617.0 / 162820783125.0)
+                        )
                     )
                 )
             )
@@ -132,7 +140,15 @@ def log_sinhc(x: float) -> float:
     if x < 0.5:
         y = x * x
         total = y / 6.0
-        return math.log1p(total * (1.0 + y / 20.0 * (1.0 + y / 42.0 * (1.0 + y / 72.0 * (1.0 + y / 110.0 * (1.0 + y / 156.0))))))
+        return math.log1p(
+            total
+            * (
+                1.0
+                + y
+                / 20.0
+                * (1.0 + y / 42.0 * (1.0 + y / 72.0 * (1.0 + y / 110.0 * (1.0 + y / 156.0))))
+            )
+        )
     return x + math.log1p(-math.exp(-2.0 * x)) - math.log(2.0 * x)
 
 
