@@ -1,1 +1,9 @@
-"""Being written."""
+"""Gradient flows of free energies: integrators, velocities, jump rates, particles."""
+
+from __future__ import annotations
+
+from thalweg.flow.integrate import gradient_flow
+from thalweg.flow.rates import jump_rates, velocity
+from thalweg.flow.trajectory import Trajectory
+
+__all__ = ["Trajectory", "gradient_flow", "jump_rates", "velocity"]

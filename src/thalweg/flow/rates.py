@@ -1,0 +1,90 @@
+"""The gradient flow as a velocity of probabilities, and as the jump rates of one individual."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from thalweg import _checks
+from thalweg.energy import FreeEnergy
+from thalweg.flow.edge_fluxes import accumulate_velocity, edge_fluxes, internal_spec
+from thalweg.kernel import MarkovKernel
+from thalweg.mobility import LogMean, Mobility
+
+__all__ = ["jump_rates", "velocity"]
+
+Array = NDArray[np.float64]
+
+
+def velocity(
+    kernel: MarkovKernel, energy: FreeEnergy, p: ArrayLike, mobility: Mobility | None = None
+) -> Array:
+    """`p_dot = -M(rho) f` of the gradient flow at `p`, with `f` the first variation.
+
+    Under a mean that matches the internal energy (the logarithmic mean and the entropy) it is
+    defined on the boundary of the simplex too. `mobility=None` is the logarithmic mean.
+
+    >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    >>> velocity(kernel, FreeEnergy([0.0, 0.0], beta=1.0), [0.25, 0.75])
+    array([ 0.5, -0.5])
+    """
+    energy._check(kernel)
+    mobility = LogMean() if mobility is None else mobility
+    p = _checks.as_probability(p, kernel.n_states)
+    out, rho = np.empty_like(p), np.empty_like(p)
+    accumulate_velocity(
+        *kernel.edges,
+        kernel.stationary,
+        p,
+        energy.external(p),
+        energy.beta,
+        mobility.spec,
+        internal_spec(energy, mobility),
+        rho,
+        out,
+    )
+    return out
+
+
+def jump_rates(
+    kernel: MarkovKernel, energy: FreeEnergy, p: ArrayLike, *, mobility: Mobility | None = None
+) -> sparse.csr_array:
+    """The rates `Q` at which one individual of the population `p` jumps: `p^T Q = p_dot`.
+
+    `Q_xy = K_xy m_xy / rho_x [f_x - f_y]_+` off the diagonal (jumps go down the first variation),
+    rows summing to zero. Empty states have no individuals, and their rows are zero.
+
+    >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    >>> jump_rates(kernel, FreeEnergy([0.0, 0.0], beta=1.0), [0.25, 0.75]).toarray().round(4)
+    array([[ 0.    ,  0.    ],
+           [ 0.6667, -0.6667]])
+    """
+    energy._check(kernel)
+    mobility = LogMean() if mobility is None else mobility
+    p = _checks.as_probability(p, kernel.n_states)
+    source, target, conductance = kernel.edges
+    flux = edge_fluxes(
+        source,
+        target,
+        conductance,
+        p / kernel.stationary,
+        energy.external(p),
+        energy.beta,
+        mobility.spec,
+        internal_spec(energy, mobility),
+    )
+    start = np.where(flux > 0, source, target)
+    end = np.where(flux > 0, target, source)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        rate = np.where(p[start] > 0, abs(flux) / p[start], 0.0)
+    # A denormal p may overflow the quotient; the largest float keeps the rate finite.
+    rate = np.minimum(rate, 1e300)
+    n = kernel.n_states
+    leaving = np.bincount(start, rate, n)
+    states = np.arange(n)
+    moving = rate > 0
+    rows = np.concatenate([start[moving], states])
+    columns = np.concatenate([end[moving], states])
+    values = np.concatenate([rate[moving], -leaving])
+    return sparse.csr_array(sparse.coo_array((values, (rows, columns)), shape=(n, n)))
