@@ -1,0 +1,193 @@
+"""Graphs without chance: paths, cycles, stars, lattices, cubes, and Hamming graphs of sequences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+
+__all__ = [
+    "cycle",
+    "hamming_kernel",
+    "hypercube",
+    "lattice",
+    "path",
+    "star",
+    "triangular_lattice",
+]
+
+_MAX_STATES = 1_000_000
+
+
+def path(n: int) -> MarkovKernel:
+    """States in a row, each joined to the next.
+
+    >>> path(3).stationary
+    array([0.25, 0.5 , 0.25])
+    """
+    n = _size(n, 2, "a path")
+    state = np.arange(n - 1)
+    position = np.column_stack([np.arange(n, dtype=np.float64), np.zeros(n)])
+    return _walk(n, state, state + 1, position)
+
+
+def cycle(n: int) -> MarkovKernel:
+    """States in a ring."""
+    n = _size(n, 3, "a cycle")
+    state = np.arange(n)
+    return _walk(n, state, (state + 1) % n, _circle(n))
+
+
+def star(n: int) -> MarkovKernel:
+    """State 0 joined to all others.
+
+    >>> star(4).stationary * 6
+    array([3., 1., 1., 1.])
+    """
+    n = _size(n, 2, "a star")
+    leaves = np.arange(1, n)
+    position = np.vstack([[0.0, 0.0], _circle(n - 1)])
+    return _walk(n, np.zeros(n - 1, dtype=np.int64), leaves, position)
+
+
+def hypercube(dimension: int) -> MarkovKernel:
+    """Binary words, joined where one bit differs; state `x` is the word of its binary digits.
+
+    >>> hypercube(3)
+    MarkovKernel(n_states=8, n_edges=12)
+    """
+    if not isinstance(dimension, int | np.integer) or not 1 <= dimension <= 19:
+        raise InputError(f"dimension is {dimension!r}; give an integer from 1 to 19.")
+    state = np.arange(2**dimension)
+    a = np.concatenate([state[state >> k & 1 == 0] for k in range(dimension)])
+    b = np.concatenate([state[state >> k & 1 == 0] | 1 << k for k in range(dimension)])
+    # Each bit moves the drawing in a direction of its own.
+    angle = np.pi * (np.arange(dimension) + 0.5) / dimension
+    direction = (
+        np.column_stack([np.cos(angle), np.sin(angle)]) * 0.8 ** np.arange(dimension)[:, None]
+    )
+    bits = state[:, None] >> np.arange(dimension) & 1
+    return _walk(state.size, a, b, bits @ direction)
+
+
+def lattice(shape: Sequence[int], *, periodic: bool = False) -> MarkovKernel:
+    """The box of states with these side lengths, in any dimension; `periodic` wraps every side.
+
+    States are numbered like the entries of an array of that shape; coordinates are its indices.
+
+    >>> lattice((2, 3)).n_edges, lattice((3, 3, 3), periodic=True).n_edges
+    (7, 81)
+    """
+    sides = tuple(int(side) for side in shape)
+    if not sides or min(sides) < 1 or math.prod(sides) < 2:
+        raise InputError(f"shape is {tuple(shape)}; give positive sides with two states or more.")
+    _check_states(math.prod(sides), f"a lattice of shape {sides}")
+    state = np.arange(math.prod(sides)).reshape(sides)
+    a, b = [], []
+    for axis, side in enumerate(sides):
+        ahead = np.moveaxis(state, axis, 0)
+        a.append(ahead[:-1].ravel())
+        b.append(ahead[1:].ravel())
+        # With two states in a row the wrapped edge is the edge itself.
+        if periodic and side > 2:
+            a.append(ahead[-1].ravel())
+            b.append(ahead[0].ravel())
+    position = np.stack(np.unravel_index(state.ravel(), sides), axis=1).astype(np.float64)
+    return _walk(state.size, np.concatenate(a), np.concatenate(b), position)
+
+
+def triangular_lattice(n_rows: int, n_columns: int) -> MarkovKernel:
+    """Rows of states with a diagonal in each cell: inner states have six neighbours."""
+    if min(n_rows, n_columns) < 2:
+        raise InputError(
+            f"a triangular lattice of {n_rows} x {n_columns} is a path; give both sides at least 2."
+        )
+    _check_states(n_rows * n_columns, "a triangular lattice")
+    state = np.arange(n_rows * n_columns).reshape(n_rows, n_columns)
+    a = [state[:, :-1], state[:-1], state[:-1, 1:]]
+    b = [state[:, 1:], state[1:], state[1:, :-1]]
+    row, column = np.divmod(state.ravel(), n_columns)
+    position = np.column_stack([column + 0.5 * row, -math.sqrt(0.75) * row])
+    return _walk(
+        state.size,
+        np.concatenate([x.ravel() for x in a]),
+        np.concatenate([x.ravel() for x in b]),
+        position,
+    )
+
+
+def hamming_kernel(
+    n_tokens: int, length: int, token_kernel: MarkovKernel | None = None
+) -> MarkovKernel:
+    """The walk on sequences that changes the token at one random position.
+
+    `K = (1 / length) sum_i I x .. x K_token x .. x I`, with the token kernel at position `i`, so
+    that rows sum to one; a factor `1 / length` is missing in the paper's formula. The default
+    token kernel moves to each other token with the same probability. The state of a sequence is
+    the number that it spells in base `n_tokens`, first position first. The number of states is
+    limited to 10^6.
+
+    >>> kernel = hamming_kernel(3, 2)
+    >>> kernel.n_states, kernel.matrix.toarray()[0].round(3).tolist()
+    (9, [0.0, 0.25, 0.25, 0.25, 0.0, 0.0, 0.25, 0.0, 0.0])
+    """
+    for name, value, least in (("n_tokens", n_tokens, 2), ("length", length, 1)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise InputError(f"{name} is {value!r}; give an integer of at least {least}.")
+    n_states = int(n_tokens) ** int(length)
+    _check_states(n_states, f"{n_tokens} tokens at {length} positions")
+    if token_kernel is None:
+        off = sparse.csr_array(np.full((n_tokens, n_tokens), 1.0) - np.eye(n_tokens))
+        flow, pi = off / (n_tokens * (n_tokens - 1)), np.full(n_tokens, 1 / n_tokens)
+    else:
+        if token_kernel.n_states != n_tokens:
+            raise InputError(
+                f"the token kernel has {token_kernel.n_states} states, but n_tokens is {n_tokens}; "
+                "make them agree."
+            )
+        flow, pi = token_kernel.flow_matrix, token_kernel.stationary
+    weight = sparse.diags_array(pi)
+    total = sparse.csr_array((n_states, n_states))
+    for position in range(length):
+        factors = [flow if k == position else weight for k in range(length)]
+        total = total + reduce(sparse.kron, factors).tocsr() / length
+    stationary = reduce(np.kron, [pi] * length)
+    stay = np.maximum(stationary - np.asarray(total.sum(axis=1)).ravel(), 0.0)
+    stay[stay < 1e-13 * stationary] = 0.0
+    return MarkovKernel.from_weights(total + sparse.diags_array(stay))
+
+
+# -------------------------------------------------------------------- parts
+
+
+def _walk(
+    n: int, a: NDArray[np.int64], b: NDArray[np.int64], coordinates: NDArray[np.float64]
+) -> MarkovKernel:
+    ones = sparse.coo_array((np.ones(a.size), (a, b)), shape=(n, n))
+    return MarkovKernel.from_weights(ones + ones.T, coordinates=coordinates)
+
+
+def _circle(n: int) -> NDArray[np.float64]:
+    angle = 2 * np.pi * np.arange(n) / n
+    return np.column_stack([np.cos(angle), np.sin(angle)])
+
+
+def _size(n: int, least: int, what: str) -> int:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least:
+        raise InputError(f"n is {n!r}; {what} needs an integer of at least {least} states.")
+    return int(n)
+
+
+def _check_states(count: int, what: str) -> None:
+    if count > _MAX_STATES:
+        raise InputError(
+            f"{what} has {count:.3g} states, more than {_MAX_STATES}; ask for fewer, or work with "
+            "one position at a time."
+        )

@@ -1,0 +1,151 @@
+"""Graphs of points: symmetrised nearest neighbours with self-tuning Gaussian weights."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
+
+from thalweg import _checks
+from thalweg.errors import InputError
+
+__all__ = ["neighbor_weights"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_TREE_DIMENSION = 12
+_LEAST_WEIGHT = 1e-3
+_MOST_NEIGHBORS = 64
+
+
+def neighbor_weights(points: ArrayLike, n_neighbors: int = 15) -> sparse.csr_array:
+    """Symmetric weights `exp(-d(x, y)^2 / (s_x s_y))` between nearest neighbours.
+
+    `x` and `y` are joined where either is among the `n_neighbors` nearest of the other; `s_x` is
+    the distance from `x` to its last neighbour, so dense and thin regions are treated alike.
+    Points that coincide get the weight of distance zero, one; where more than `n_neighbors`
+    coincide, `s_x` is the smallest positive distance at hand. Components are joined by the edges
+    of the Euclidean minimum spanning tree between them. No weight is below 1e-3, so that neither
+    an outlier nor a far component is cut off by underflow.
+
+    Neighbours are found with a k-d tree up to 12 dimensions, by blocked brute force beyond.
+
+    >>> neighbor_weights([[0.0], [1.0], [3.0]], n_neighbors=1).toarray().round(4)
+    array([[0.    , 0.3679, 0.    ],
+           [0.3679, 0.    , 0.1353],
+           [0.    , 0.1353, 0.    ]])
+    """
+    x = _checks.as_array(points, "points")
+    if x.ndim != 2 or x.shape[1] == 0:
+        raise InputError(
+            f"points have shape {x.shape}; give one row per point, shape (points, dimension)."
+        )
+    n = x.shape[0]
+    if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, int | np.integer):
+        raise InputError(f"n_neighbors is {n_neighbors!r}; it must be an integer.")
+    if not 1 <= n_neighbors < n:
+        raise InputError(
+            f"n_neighbors is {n_neighbors}, but there are {n} points; give a number from 1 to "
+            f"{n - 1}."
+        )
+    distance, index = _nearest(x, int(n_neighbors))
+    scale = distance[:, -1].copy()
+    if not scale.all():
+        positive = distance[distance > 0]
+        scale[scale == 0] = positive.min() if positive.size else 1.0
+    row = np.repeat(np.arange(n), n_neighbors)
+    a, b = _bridges(x, *_components(n, row, index.ravel()))
+    row, column = np.concatenate([row, a]), np.concatenate([index.ravel(), b])
+    squared = np.concatenate([distance.ravel() ** 2, ((x[a] - x[b]) ** 2).sum(axis=1)])
+    value = np.maximum(np.exp(-squared / (scale[row] * scale[column])), _LEAST_WEIGHT)
+    w = sparse.csr_array((value, (row, column)), shape=(n, n))
+    return sparse.csr_array(w.maximum(w.T))
+
+
+class _Search:
+    """Nearest neighbours of query points among fixed points, at most as many as there are."""
+
+    def __init__(self, points: Array) -> None:
+        self._points = points
+        self._tree = cKDTree(points) if points.shape[1] <= _TREE_DIMENSION else None
+
+    def query(self, x: Array, k: int) -> tuple[Array, Index]:
+        """Distances and indices, shape (queries, k), nearest first."""
+        if self._tree is not None:
+            distance, index = self._tree.query(x, k=np.arange(1, k + 1), workers=-1)
+            return distance, index.astype(np.int64)
+        from sklearn.neighbors import NearestNeighbors
+
+        search = NearestNeighbors(algorithm="brute").fit(self._points)
+        index = search.kneighbors(x, n_neighbors=k, return_distance=False).astype(np.int64)
+        # Brute force finds neighbours by |x|^2 - 2 x y + |y|^2, which cancels: measure them anew.
+        distance = np.empty(index.shape)
+        for j in range(k):
+            distance[:, j] = np.linalg.norm(self._points[index[:, j]] - x, axis=1)
+        order = np.argsort(distance, axis=1, kind="stable")
+        return np.take_along_axis(distance, order, 1), np.take_along_axis(index, order, 1)
+
+
+def _nearest(x: Array, k: int) -> tuple[Array, Index]:
+    """The `k` nearest other points of each point."""
+    distance, index = _Search(x).query(x, k + 1)
+    # The point itself comes first unless others coincide with it: drop it where it is, or the last.
+    keep = index != np.arange(x.shape[0])[:, None]
+    keep[keep.all(axis=1), -1] = False
+    shape = (x.shape[0], k)
+    return distance[keep].reshape(shape), index[keep].reshape(shape)
+
+
+def _components(n: int, a: Index, b: Index) -> tuple[int, NDArray[np.int32]]:
+    graph = sparse.coo_array((np.ones(a.size, dtype=np.int8), (a, b)), shape=(n, n))
+    count, label = connected_components(graph, directed=False)
+    return int(count), label
+
+
+def _bridges(x: Array, count: int, label: NDArray[np.int32]) -> tuple[Index, Index]:
+    """Edges of the Euclidean minimum spanning tree that join the components (Boruvka's rounds).
+
+    A round joins every component but the largest to the nearest point outside it. Small components
+    are served together by one search over all points; one that is all its points' nearest
+    neighbours gets a search of its own.
+    """
+    source: list[int] = []
+    target: list[int] = []
+    everything = _Search(x) if count > 1 else None
+    while everything is not None and count > 1:
+        sizes = np.bincount(label, minlength=count)
+        inside = np.flatnonzero(label != np.argmax(sizes))
+        k = min(_MOST_NEIGHBORS, x.shape[0], int(np.partition(sizes, -2)[-2]) + 1)
+        distance, index = everything.query(x[inside], k)
+        outside = label[index] != label[inside][:, None]
+        found = outside.any(axis=1)
+        first = np.argmax(outside, axis=1)
+        reach = np.where(found, distance[np.arange(inside.size), first], np.inf)
+        # A point that saw only its own component knows no more than the radius that it searched.
+        blind = np.where(found, np.inf, distance[:, -1])
+        new_a: list[int] = []
+        new_b: list[int] = []
+        order = np.argsort(label[inside], kind="stable")
+        starts = np.flatnonzero(np.diff(label[inside][order], prepend=-1))
+        for members in np.split(order, starts[1:]):
+            best = members[np.argmin(reach[members])]
+            if reach[best] <= blind[members].min():
+                new_a.append(int(inside[best]))
+                new_b.append(int(index[best, first[best]]))
+            else:
+                own = inside[members]
+                others = np.flatnonzero(label != label[own[0]])
+                far, nearest = _Search(x[others]).query(x[own], 1)
+                closest = int(np.argmin(far[:, 0]))
+                new_a.append(int(own[closest]))
+                new_b.append(int(others[nearest[closest, 0]]))
+        ends = np.array([np.minimum(new_a, new_b), np.maximum(new_a, new_b)])
+        ends = np.unique(ends, axis=1)
+        source.extend(ends[0].tolist())
+        target.extend(ends[1].tolist())
+        merged, renamed = _components(count, label[ends[0]], label[ends[1]])
+        count, label = merged, renamed[label]
+    return np.array(source, dtype=np.int64), np.array(target, dtype=np.int64)
