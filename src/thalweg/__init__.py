@@ -1,1 +1,122 @@
-"""thalweg."""
+"""thalweg: the energy landscape behind a population on a graph, learned from snapshots.
+
+The names below are the public interface. They are imported on first use, so that `import thalweg`
+and `thalweg --help` cost nothing.
+
+>>> import thalweg
+>>> kernel = thalweg.MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+>>> energy = thalweg.FreeEnergy([0.0, 1.0, -1.0], beta=0.5)
+>>> flow = thalweg.gradient_flow(kernel, energy, [0.8, 0.1, 0.1], [0.0, 1.0, 100.0])
+>>> flow.probabilities[-1].round(4)
+array([0.1109, 0.0300, 0.8591])
+>>> energy.equilibrium(kernel).round(4)
+array([0.1109, 0.0300, 0.8591])
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "thalweg.energy": ["Entropy", "FreeEnergy", "PowerEnergy", "centred"],
+    "thalweg.errors": ["ConvergenceError", "InputError", "MissingDependencyError", "ThalwegError"],
+    "thalweg.flow": ["Trajectory", "gradient_flow", "jump_rates", "simulate"],
+    "thalweg.graphs": ["GRAPH_FAMILIES", "hamming_kernel", "make_graph"],
+    "thalweg.kernel": ["MarkovKernel"],
+    "thalweg.laplacian": ["LaplacianSolver"],
+    "thalweg.mobility": [
+        "ArithmeticMean",
+        "GeometricMean",
+        "HarmonicMean",
+        "LogMean",
+        "PorousMediumMean",
+        "PowerHeatMean",
+        "PowerProduct",
+    ],
+    "thalweg.snapshots": [
+        "Dirichlet",
+        "HeatKernel",
+        "Snapshots",
+        "estimate_probabilities",
+        "hellinger",
+    ],
+    "thalweg.status": ["Status"],
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+if TYPE_CHECKING:
+    from thalweg.energy import Entropy, FreeEnergy, PowerEnergy, centred
+    from thalweg.errors import (
+        ConvergenceError,
+        InputError,
+        MissingDependencyError,
+        ThalwegError,
+    )
+    from thalweg.flow import Trajectory, gradient_flow, jump_rates, simulate
+    from thalweg.graphs import GRAPH_FAMILIES, hamming_kernel, make_graph
+    from thalweg.kernel import MarkovKernel
+    from thalweg.laplacian import LaplacianSolver
+    from thalweg.mobility import (
+        ArithmeticMean,
+        GeometricMean,
+        HarmonicMean,
+        LogMean,
+        PorousMediumMean,
+        PowerHeatMean,
+        PowerProduct,
+    )
+    from thalweg.snapshots import (
+        Dirichlet,
+        HeatKernel,
+        Snapshots,
+        estimate_probabilities,
+        hellinger,
+    )
+    from thalweg.status import Status
+
+__all__ = [
+    "GRAPH_FAMILIES",
+    "ArithmeticMean",
+    "ConvergenceError",
+    "Dirichlet",
+    "Entropy",
+    "FreeEnergy",
+    "GeometricMean",
+    "HarmonicMean",
+    "HeatKernel",
+    "InputError",
+    "LaplacianSolver",
+    "LogMean",
+    "MarkovKernel",
+    "MissingDependencyError",
+    "PorousMediumMean",
+    "PowerEnergy",
+    "PowerHeatMean",
+    "PowerProduct",
+    "Snapshots",
+    "Status",
+    "ThalwegError",
+    "Trajectory",
+    "centred",
+    "estimate_probabilities",
+    "gradient_flow",
+    "hamming_kernel",
+    "hellinger",
+    "jump_rates",
+    "make_graph",
+    "simulate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'thalweg' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,100 @@
+"""`thalweg bench`: run a benchmark, print its table, write its files."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import platform
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from thalweg import __version__
+from thalweg._files import atomic_write
+from thalweg.cli.progress import progress_bars
+from thalweg.errors import InputError
+from thalweg.experiments import BENCHMARKS, BenchResult, BenchSettings, load_benchmark
+
+__all__ = ["list_benchmarks", "run"]
+
+
+def list_benchmarks() -> None:
+    """Print the benchmarks and what each shows."""
+    table = Table("name", "what it shows", box=None, header_style="bold")
+    for name, what in BENCHMARKS.items():
+        table.add_row(name, what)
+    Console().print(table)
+
+
+def run(name: str, *, quick: bool, seed: int, jobs: int, out: Path | None) -> None:
+    """Run one benchmark."""
+    if name not in BENCHMARKS:
+        close = difflib.get_close_matches(name, BENCHMARKS, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise InputError(
+            f"there is no benchmark {name!r}; {hint}the names are {', '.join(BENCHMARKS)}."
+        )
+    started = time.perf_counter()
+    with progress_bars() as progress:
+        settings = BenchSettings(quick=quick, seed=seed, jobs=jobs, progress=progress)
+        result = load_benchmark(name)(settings)
+    seconds = time.perf_counter() - started
+    _print(result.table)
+    console = Console()
+    for note in result.notes:
+        console.print(note, soft_wrap=True, highlight=False, markup=False)
+    if out is not None:
+        _write(out, name, result, quick=quick, seed=seed, seconds=seconds)
+        console.print(f"written to {out}", highlight=False)
+
+
+def _print(frame: pd.DataFrame) -> None:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in frame.columns:
+        numeric = pd.api.types.is_numeric_dtype(frame[column])
+        table.add_column(str(column), justify="right" if numeric else "left")
+    for row in frame.itertuples(index=False):
+        table.add_row(*[_cell(value) for value in row])
+    # A table that is piped to a file must not be folded to the width of no terminal.
+    width = None if sys.stdout.isatty() else 400
+    Console(width=width).print(table)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def _write(
+    out: Path, name: str, result: BenchResult, *, quick: bool, seed: int, seconds: float
+) -> None:
+    with atomic_write(out / f"{name}.csv") as file:
+        result.table.to_csv(file, index=False)
+    for title, figure in result.figures.items():
+        with atomic_write(out / f"{name}-{title}.html") as file:
+            file.write(figure.to_html(include_plotlyjs=True, full_html=True))
+    packages = {}
+    for package in ("numpy", "scipy", "numba", "networkx", "scikit-learn", "torch"):
+        try:
+            packages[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    settings = {
+        "benchmark": name,
+        "quick": quick,
+        "seed": seed,
+        "seconds": round(seconds, 1),
+        "thalweg": __version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "packages": packages,
+        "notes": list(result.notes),
+    }
+    with atomic_write(out / f"{name}.json") as file:
+        json.dump(settings, file, indent=2)

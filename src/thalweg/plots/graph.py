@@ -1,0 +1,183 @@
+"""A graph with colours on its states: landscapes, and flows in time with a slider."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import ArrayLike, NDArray
+
+from thalweg.kernel import MarkovKernel
+from thalweg.plots.layout import positions
+
+__all__ = ["flow", "landscape"]
+
+Array = NDArray[np.float64]
+
+# Cividis and viridis are readable without colour vision and in print.
+POPULATION_SCALE = "Viridis"
+LANDSCAPE_SCALE = "Cividis"
+_MOST_EDGES = 20_000
+
+
+def landscape(
+    kernel: MarkovKernel,
+    potential: ArrayLike,
+    *,
+    title: str = "Energy landscape",
+    stderr: ArrayLike | None = None,
+) -> go.Figure:
+    """The graph with the potential as colour; hover shows name, value and error."""
+    values = np.asarray(potential, dtype=np.float64)
+    xy = positions(kernel)
+    text = [f"{name}<br>V = {v:.4g}" for name, v in zip(_names(kernel), values, strict=True)]
+    if stderr is not None:
+        errors = np.asarray(stderr, dtype=np.float64)
+        text = [f"{t} ± {e:.2g}" for t, e in zip(text, errors, strict=True)]
+    figure = go.Figure([_edges(kernel, xy), _states(xy, values, text, LANDSCAPE_SCALE, "V")])
+    return _styled(figure, title)
+
+
+def flow(
+    kernel: MarkovKernel,
+    times: ArrayLike,
+    probabilities: ArrayLike,
+    *,
+    title: str = "Population over time",
+) -> go.Figure:
+    """The population in time: a slider and a play button move the colours.
+
+    Colour is the density `p / pi` on a logarithmic scale: 1 is the resting value of pure diffusion.
+    """
+    t = np.asarray(times, dtype=np.float64)
+    p = np.asarray(probabilities, dtype=np.float64)
+    xy = positions(kernel)
+    with np.errstate(divide="ignore"):
+        shown = np.log10(np.maximum(p / kernel.stationary, 1e-12))
+    top = float(np.quantile(shown.max(axis=1), 0.9))
+    low = top - 3.0
+    names = _names(kernel)
+
+    def states(k: int) -> go.Scattergl | go.Scatter:
+        text = [f"{name}<br>p = {q:.3g}" for name, q in zip(names, p[k], strict=True)]
+        trace = _states(xy, shown[k], text, POPULATION_SCALE, "density")
+        trace.marker.update(cmin=low, cmax=top)
+        ticks = np.arange(np.ceil(low), np.floor(top) + 1)
+        trace.marker.colorbar.update(tickvals=ticks, ticktext=[f"{10.0**tick:g}" for tick in ticks])
+        return trace
+
+    frames = [go.Frame(data=[states(k)], traces=[1], name=f"{k}") for k in range(len(t))]
+    figure = go.Figure([_edges(kernel, xy), states(0)], frames=frames)
+    _styled(figure, title)
+    figure.update_layout(
+        updatemenus=[_play_buttons()],
+        sliders=[_slider([f"{time:g}" for time in t])],
+        margin={"b": 110},
+    )
+    return figure
+
+
+def _names(kernel: MarkovKernel) -> Sequence[str]:
+    if kernel.names is None:
+        return [f"state {x}" for x in range(kernel.n_states)]
+    return [_escaped(str(name)) for name in kernel.names]
+
+
+def _escaped(text: str) -> str:
+    """Names are untrusted text: plotly reads a subset of HTML in labels."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _edges(kernel: MarkovKernel, xy: Array) -> go.Scatter | go.Scattergl:
+    source, target = kernel.edges.source, kernel.edges.target
+    if source.size > _MOST_EDGES:
+        keep = np.argpartition(-kernel.edges.conductance, _MOST_EDGES)[:_MOST_EDGES]
+        source, target = source[keep], target[keep]
+    lines = np.full((source.size, 3, 2), np.nan)
+    lines[:, 0], lines[:, 1] = xy[source], xy[target]
+    kind = go.Scattergl if source.size > 5000 else go.Scatter
+    return kind(
+        x=lines[:, :, 0].ravel(),
+        y=lines[:, :, 1].ravel(),
+        mode="lines",
+        line={"width": 0.6, "color": "rgba(130,130,140,0.55)"},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def _states(
+    xy: Array, values: Array, text: Sequence[str], scale: str, label: str
+) -> go.Scatter | go.Scattergl:
+    n = len(values)
+    kind = go.Scattergl if n > 5000 else go.Scatter
+    return kind(
+        x=xy[:, 0],
+        y=xy[:, 1],
+        mode="markers",
+        text=list(text),
+        hoverinfo="text",
+        showlegend=False,
+        marker={
+            "size": float(np.clip(260 / np.sqrt(n), 3, 22)),
+            "color": values,
+            "colorscale": scale,
+            "line": {"width": 0.4, "color": "rgba(60,60,70,0.5)"},
+            "colorbar": {"title": {"text": label}, "thickness": 14, "outlinewidth": 0},
+        },
+    )
+
+
+def _styled(figure: go.Figure, title: str) -> go.Figure:
+    axis: dict[str, Any] = {"visible": False}
+    figure.update_layout(
+        title={"text": title, "x": 0.02},
+        xaxis=axis,
+        yaxis={**axis, "scaleanchor": "x"},
+        template="plotly_white",
+        margin={"l": 20, "r": 20, "t": 60, "b": 20},
+        font={"family": "system-ui, sans-serif"},
+        height=620,
+    )
+    return figure
+
+
+def _play_buttons() -> dict[str, Any]:
+    def button(label: str, target: Any, duration: int) -> dict[str, Any]:
+        options = {
+            "frame": {"duration": duration, "redraw": False},
+            "mode": "immediate",
+            "fromcurrent": duration > 0,
+            "transition": {"duration": 0},
+        }
+        return {"label": label, "method": "animate", "args": [target, options]}
+
+    return {
+        "type": "buttons",
+        "direction": "left",
+        "x": 0.0,
+        "y": -0.06,
+        "xanchor": "left",
+        "yanchor": "top",
+        "pad": {"t": 8, "r": 8},
+        "showactive": False,
+        "buttons": [button("▶ play", None, 350), button("❚❚ pause", [None], 0)],
+    }
+
+
+def _slider(labels: Sequence[str]) -> dict[str, Any]:
+    options = {"mode": "immediate", "frame": {"duration": 0, "redraw": False}}
+    return {
+        "x": 0.2,
+        "len": 0.8,
+        "y": -0.06,
+        "yanchor": "top",
+        "currentvalue": {"prefix": "time ", "xanchor": "left"},
+        "pad": {"t": 8},
+        "steps": [
+            {"label": label, "method": "animate", "args": [[f"{k}"], options]}
+            for k, label in enumerate(labels)
+        ],
+    }

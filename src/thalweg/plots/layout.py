@@ -1,0 +1,55 @@
+"""Where to draw the states: their own coordinates, or a spectral layout that scales."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import diags_array
+from scipy.sparse.linalg import eigsh
+
+from thalweg.kernel import MarkovKernel
+
+__all__ = ["positions"]
+
+Array = NDArray[np.float64]
+
+
+def positions(kernel: MarkovKernel) -> Array:
+    """Two coordinates a state, in the unit square with the shape kept.
+
+    The kernel's own coordinates where it has them (the first two principal directions if there are
+    more); else a spring layout up to 500 states, and beyond that the slowest two modes of the walk.
+    """
+    if kernel.coordinates is not None:
+        xy = kernel.coordinates
+        if xy.shape[1] == 1:
+            xy = np.column_stack([xy, np.zeros(len(xy))])
+        elif xy.shape[1] > 2:
+            centred = xy - xy.mean(axis=0)
+            _, _, axes = np.linalg.svd(centred, full_matrices=False)
+            xy = centred @ axes[:2].T
+    elif kernel.n_states <= 500:
+        xy = _springs(kernel)
+    else:
+        xy = _slow_modes(kernel)
+    span = np.ptp(xy, axis=0).max()
+    return np.asarray((xy - xy.min(axis=0)) / (span if span > 0 else 1.0))
+
+
+def _springs(kernel: MarkovKernel) -> Array:
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_nodes_from(range(kernel.n_states))
+    graph.add_edges_from(zip(kernel.edges.source, kernel.edges.target, strict=True))
+    placed = nx.spring_layout(graph, seed=0, iterations=200, method="force")
+    return np.array([placed[x] for x in range(kernel.n_states)])
+
+
+def _slow_modes(kernel: MarkovKernel) -> Array:
+    root = np.sqrt(kernel.stationary)
+    symmetric = diags_array(1 / root) @ kernel.flow_matrix @ diags_array(1 / root)
+    start = np.random.default_rng(0).standard_normal(kernel.n_states)
+    values, vectors = eigsh(symmetric, k=3, which="LA", v0=start, tol=1e-4)
+    order = np.argsort(values)[::-1][1:3]
+    return np.asarray(vectors[:, order] / root[:, None])
