@@ -49,6 +49,11 @@ class Status(Enum):
         "landscape: add snapshots, or fix beta."
     )
 
+    UNDETERMINED = (
+        "The data do not determine beta: any value fits with a potential of its own; add snapshots "
+        "at other times, or give beta."
+    )
+
     def __bool__(self) -> bool:
         return self is Status.CONVERGED
 
