@@ -1,1 +1,22 @@
-"""Being written."""
+"""Snapshots of a population, the probabilities behind them, and distances between those."""
+
+from thalweg.snapshots.density import (
+    DensityEstimate,
+    Dirichlet,
+    HeatKernel,
+    Smoother,
+    estimate_probabilities,
+)
+from thalweg.snapshots.metrics import hellinger, total_variation
+from thalweg.snapshots.snapshots import Snapshots
+
+__all__ = [
+    "DensityEstimate",
+    "Dirichlet",
+    "HeatKernel",
+    "Smoother",
+    "Snapshots",
+    "estimate_probabilities",
+    "hellinger",
+    "total_variation",
+]

@@ -1,0 +1,124 @@
+"""Reading snapshots from a data frame: names to numbers, rows to counts."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+
+__all__ = ["read_frame"]
+
+Names = tuple[Hashable, ...]
+
+
+def read_frame(
+    frame: Any,
+    time: str,
+    state: str,
+    count: str | None,
+    states: Sequence[Hashable] | MarkovKernel | int | None,
+) -> tuple[NDArray[np.float64], sparse.csr_array, Names | None]:
+    """Times, counts and names of a table whose rows are individuals or groups of them."""
+    df = _as_pandas(frame)
+    for role, column in (("time", time), ("state", state), ("count", count)):
+        if column is not None and column not in df.columns:
+            raise InputError(
+                f"the frame has no column {column!r} for {role}; it has "
+                f"{', '.join(map(str, df.columns))}."
+            )
+    if len(df) == 0:
+        raise InputError("the frame has no rows; give at least one individual per time.")
+    when = _numbers(df[time], time, "time")
+    weight = np.ones(len(df)) if count is None else _numbers(df[count], count, "count")
+    where, n_states, names = _positions(df[state], state, states)
+    times, row = np.unique(when, return_inverse=True)
+    table = sparse.coo_array((weight, (row, where)), shape=(times.size, n_states)).tocsr()
+    return times, table, names
+
+
+def _as_pandas(frame: Any) -> pd.DataFrame:
+    if isinstance(frame, pd.DataFrame):
+        return frame
+    if hasattr(frame, "to_pandas"):
+        return pd.DataFrame(frame.to_pandas())
+    try:
+        return pd.DataFrame(frame)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"the frame is a {type(frame).__name__}; give a pandas, polars or pyarrow table."
+        ) from None
+
+
+def _numbers(column: pd.Series[Any], name: str, role: str) -> NDArray[np.float64]:
+    if pd.api.types.is_datetime64_any_dtype(column.dtype):
+        raise InputError(
+            f"column {name!r} holds dates; turn them into numbers, for instance "
+            f"(df[{name!r}] - df[{name!r}].min()).dt.total_seconds() / 86400."
+        )
+    try:
+        values = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    except (TypeError, ValueError):
+        raise InputError(
+            f"column {name!r} holds values that are not numbers; a {role} must be one."
+        ) from None
+    bad = ~np.isfinite(values)
+    if bad.any():
+        k = int(np.argmax(bad))
+        raise InputError(
+            f"column {name!r} is {values[k]} in row {k}; remove rows without a {role}."
+        )
+    return values
+
+
+def _positions(
+    column: pd.Series[Any], name: str, states: Sequence[Hashable] | MarkovKernel | int | None
+) -> tuple[NDArray[np.int64], int, Names | None]:
+    """The number of each row's state, how many states there are, and their names."""
+    missing = column.isna().to_numpy()
+    if missing.any():
+        raise InputError(
+            f"column {name!r} is empty in row {int(np.argmax(missing))}; remove rows without a "
+            "state."
+        )
+    if isinstance(states, MarkovKernel):
+        states = states.n_states if states.names is None else states.names
+    numbered = pd.api.types.is_integer_dtype(column.dtype)
+    if states is None and numbered:
+        states = int(column.max()) + 1
+    if isinstance(states, int | np.integer):
+        if not numbered:
+            raise InputError(
+                f"column {name!r} holds {column.dtype} values, but the states are numbered; give "
+                "their names in the kernel's order as states=[...]."
+            )
+        index = column.to_numpy(dtype=np.int64)
+        wrong = (index < 0) | (index >= states)
+        if wrong.any():
+            raise InputError(
+                f"state {index[np.argmax(wrong)]} in row {int(np.argmax(wrong))} is outside 0 to "
+                f"{states - 1}; mend it, or give all states."
+            )
+        return index, int(states), None
+    if states is None:
+        states = sorted(column.unique(), key=lambda value: (str(type(value)), value))
+    names = tuple(states)
+    lookup = {value: k for k, value in enumerate(names)}
+    found = column.map(lookup)
+    unknown = found.isna().to_numpy()
+    if unknown.any():
+        value = column.iloc[int(np.argmax(unknown))]
+        close = difflib.get_close_matches(str(value), [str(x) for x in names], n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "add it to the states, or drop its rows."
+        raise InputError(
+            f"state {value!r} in row {int(np.argmax(unknown))} is not among the {len(names)} "
+            f"states; {hint}"
+        )
+    return np.asarray(found, dtype=np.int64), len(names), names

@@ -1,0 +1,297 @@
+"""`Snapshots`: how many individuals were seen in each state, at each of several times."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from thalweg import _checks
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+
+__all__ = ["Snapshots"]
+
+Array = NDArray[np.float64]
+
+DENSE_LIMIT = 50_000_000
+"""Up to this many entries, counts are a dense array; beyond, a sparse one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshots:
+    """Counts of individuals per state (columns) at increasing times (rows).
+
+    The individuals of one time need not be those of another, the numbers seen may differ, and the
+    times may be irregular. Build it with a `from_*` constructor, which checks its input; the arrays
+    are read-only afterwards. `counts` is dense up to 5e7 entries and a sparse CSR array beyond.
+
+    >>> seen = Snapshots.from_counts([0, 1, 3], [[8, 2], [5, 5], [1, 3]])
+    >>> seen
+    Snapshots(n_times=3, n_states=2, sizes=4..10)
+    >>> seen.frequencies[2]
+    array([0.25, 0.75])
+    >>> seen.drop(1).times
+    array([0., 3.])
+    """
+
+    times: Array
+    counts: Array | sparse.csr_array
+    names: tuple[Hashable, ...] | None = field(default=None, kw_only=True)
+
+    # ---------------------------------------------------------------- constructors
+
+    @classmethod
+    def from_counts(
+        cls,
+        times: ArrayLike,
+        counts: ArrayLike | sparse.sparray | sparse.spmatrix,
+        *,
+        names: Sequence[Hashable] | None = None,
+    ) -> Snapshots:
+        """Snapshots from a table of counts, one row a time, one column a state.
+
+        Counts may be fractions (individuals shared out between states), but not negative.
+        """
+        t = _checks.as_times(times)
+        table: Any
+        if sparse.issparse(counts):
+            table = sparse.csr_array(counts, dtype=np.float64, copy=True)
+            table.sum_duplicates()
+            _checks.as_array(table.data, "counts (stored entries)")
+        else:
+            table = _checks.as_array(counts, "counts")
+        if table.ndim != 2 or table.shape[0] != t.size or table.shape[1] < 1:
+            raise InputError(
+                f"counts have shape {table.shape} for {t.size} times; give one row per time and "
+                f"one column per state, shape ({t.size}, number of states)."
+            )
+        return cls._checked(t, table, names)
+
+    @classmethod
+    def from_samples(
+        cls,
+        times: ArrayLike,
+        samples: Iterable[ArrayLike],
+        n_states: int,
+        *,
+        names: Sequence[Hashable] | None = None,
+    ) -> Snapshots:
+        """Snapshots from the states of the individuals, one array of integers a time.
+
+        >>> Snapshots.from_samples([0, 1], [[0, 0, 2], [2, 1]], n_states=3).counts
+        array([[2., 0., 1.],
+               [0., 1., 1.]])
+        """
+        t = _checks.as_times(times)
+        clouds = [np.asarray(sample) for sample in samples]
+        if len(clouds) != t.size:
+            raise InputError(f"{len(clouds)} samples for {t.size} times; give one array per time.")
+        rows = []
+        for k, states in enumerate(clouds):
+            rows.append(_tally(states, n_states, k, t[k]))
+        if t.size * n_states <= DENSE_LIMIT:
+            return cls._checked(t, np.vstack([row.toarray() for row in rows]), names)
+        return cls._checked(t, sparse.csr_array(sparse.vstack(rows, format="csr")), names)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        time: str,
+        state: str,
+        count: str | None = None,
+        states: Sequence[Hashable] | MarkovKernel | int | None = None,
+    ) -> Snapshots:
+        """Snapshots from a table with one row per individual (or per `count` of individuals).
+
+        `frame`: pandas, or anything with `to_pandas()` (polars, pyarrow). `states`: the names of
+        all states in the kernel's order, or the kernel itself, or, for numbered states, how many
+        there are. Without it, integers number the states, and names are sorted. Rows may come in
+        any order.
+
+        >>> import pandas as pd
+        >>> df = pd.DataFrame({"day": [4, 2, 2, 4], "type": ["b", "a", "b", "b"]})
+        >>> seen = Snapshots.from_frame(df, time="day", state="type", states=["a", "b"])
+        >>> seen.times, seen.counts.tolist(), seen.names
+        (array([2., 4.]), [[1.0, 1.0], [0.0, 2.0]], ('a', 'b'))
+        """
+        from thalweg.snapshots.frames import read_frame
+
+        t, table, names = read_frame(frame, time, state, count, states)
+        return cls._checked(t, table, names)
+
+    @classmethod
+    def from_points(
+        cls, kernel: MarkovKernel, times: ArrayLike, clouds: Iterable[ArrayLike]
+    ) -> Snapshots:
+        """Snapshots from clouds of points, one a time: each point counts for the nearest state.
+
+        The kernel must have coordinates, as those from `MarkovKernel.from_points` do.
+        """
+        from scipy.spatial import cKDTree
+
+        if kernel.coordinates is None:
+            raise InputError(
+                "the kernel has no coordinates to assign points to; build it with "
+                "MarkovKernel.from_points, or give it some with with_labels(coordinates=...)."
+            )
+        tree = cKDTree(kernel.coordinates)
+        samples = []
+        for k, cloud in enumerate(clouds):
+            points = _checks.as_array(cloud, f"clouds[{k}]")
+            if points.ndim != 2 or points.shape[1] != kernel.coordinates.shape[1]:
+                raise InputError(
+                    f"clouds[{k}] has shape {points.shape}, but the states lie in "
+                    f"{kernel.coordinates.shape[1]} dimensions; give one row per point."
+                )
+            samples.append(np.asarray(tree.query(points)[1]))
+        return cls.from_samples(times, samples, kernel.n_states, names=kernel.names)
+
+    @classmethod
+    def _checked(
+        cls, times: Array, table: Array | sparse.csr_array, names: Sequence[Hashable] | None
+    ) -> Snapshots:
+        """The last checks, common to all constructors: signs, empty snapshots, names."""
+        values = table.data if isinstance(table, sparse.csr_array) else table
+        if values.size and values.min() < 0:
+            coo = sparse.coo_array(table)
+            k = int(np.argmin(coo.data))
+            raise InputError(
+                f"counts are {coo.data[k]:.6g} at time {times[coo.row[k]]:g}, state "
+                f"{int(coo.col[k])}; a count cannot be negative: mend or remove it."
+            )
+        totals = np.asarray(table.sum(axis=1)).ravel()
+        if totals.min() <= 0:
+            k = int(np.argmin(totals))
+            raise InputError(
+                f"the snapshot at time {times[k]:g} (row {k}) is empty; drop that time."
+            )
+        if names is not None and (len(names) != table.shape[1] or len(set(names)) < len(names)):
+            raise InputError(
+                f"{len(names)} names ({len(set(names))} different) for {table.shape[1]} states; "
+                "give each state one name of its own."
+            )
+        times = times.copy()
+        times.flags.writeable = False
+        if isinstance(table, sparse.csr_array):
+            if table.shape[0] * table.shape[1] <= DENSE_LIMIT:
+                table = table.toarray()
+        if not isinstance(table, sparse.csr_array):
+            table = np.ascontiguousarray(table)
+            table.flags.writeable = False
+        return cls(times, table, names=None if names is None else tuple(names))
+
+    # ---------------------------------------------------------------- what it knows
+
+    @property
+    def n_times(self) -> int:
+        return int(self.times.size)
+
+    @property
+    def n_states(self) -> int:
+        return int(self.counts.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        return isinstance(self.counts, sparse.csr_array)
+
+    @cached_property
+    def sizes(self) -> Array:
+        """How many individuals were seen at each time."""
+        return np.asarray(self.counts.sum(axis=1)).ravel()
+
+    @cached_property
+    def frequencies(self) -> Array | sparse.csr_array:
+        """Counts divided by sizes: the raw histograms, dense or sparse as the counts are."""
+        if isinstance(self.counts, sparse.csr_array):
+            return sparse.csr_array(sparse.diags_array(1 / self.sizes) @ self.counts)
+        return np.asarray(self.counts / self.sizes[:, None])
+
+    def __repr__(self) -> str:
+        low, high = self.sizes.min(), self.sizes.max()
+        sizes = f"{low:g}" if low == high else f"{low:g}..{high:g}"
+        return f"Snapshots(n_times={self.n_times}, n_states={self.n_states}, sizes={sizes})"
+
+    # ---------------------------------------------------------------- others made from it
+
+    def select(self, indices: ArrayLike | slice) -> Snapshots:
+        """The snapshots at these positions (integers, booleans or a slice), in order of time."""
+        try:
+            rows = np.arange(self.n_times)[indices]  # type: ignore[index]
+        except IndexError:
+            raise InputError(
+                f"indices {indices!r} do not fit {self.n_times} snapshots; use 0 to "
+                f"{self.n_times - 1}."
+            ) from None
+        rows = np.unique(np.atleast_1d(rows))
+        if rows.size == 0:
+            raise InputError("no snapshot is selected; keep at least one.")
+        return Snapshots._checked(self.times[rows], self.counts[rows], self.names)
+
+    def drop(self, indices: int | ArrayLike) -> Snapshots:
+        """All snapshots but those at these positions, for leave-one-time-out."""
+        keep = np.ones(self.n_times, dtype=bool)
+        try:
+            keep[indices] = False  # type: ignore[index]
+        except IndexError:
+            raise InputError(
+                f"there is no snapshot {indices!r} among {self.n_times}; use 0 to "
+                f"{self.n_times - 1}."
+            ) from None
+        return self.select(keep)
+
+    def resample(self, *, rng: np.random.Generator) -> Snapshots:
+        """A bootstrap replicate: as many individuals at each time, drawn with replacement.
+
+        Sizes that are not whole are rounded.
+        """
+        sizes = np.maximum(self.sizes.round(), 1).astype(np.int64)
+        return self._redrawn(lambda k, c: rng.multinomial(sizes[k], c / c.sum()))
+
+    def thin(self, fraction: float, *, rng: np.random.Generator) -> Snapshots:
+        """Each individual is kept with probability `fraction`, on its own; counts are rounded."""
+        if not 0 < fraction <= 1:
+            raise InputError(f"fraction is {fraction:g}; it must lie in (0, 1].")
+        return self._redrawn(lambda k, c: rng.binomial(c.round().astype(np.int64), fraction))
+
+    def _redrawn(self, draw: Any) -> Snapshots:
+        if isinstance(self.counts, sparse.csr_array):
+            new = self.counts.copy()
+            for k in range(self.n_times):
+                row = slice(new.indptr[k], new.indptr[k + 1])
+                new.data[row] = draw(k, new.data[row])
+            return Snapshots._checked(self.times, new, self.names)
+        rows = [draw(k, row) for k, row in enumerate(self.counts)]
+        return Snapshots._checked(self.times, np.array(rows, dtype=np.float64), self.names)
+
+
+def _tally(states: NDArray[Any], n_states: int, k: int, time: float) -> sparse.csr_array:
+    """The counts of one sample, as a sparse row."""
+    if states.ndim != 1:
+        raise InputError(
+            f"the sample at time {time:g} has shape {states.shape}; give a flat list of states."
+        )
+    if states.size == 0:
+        raise InputError(f"the snapshot at time {time:g} (row {k}) is empty; drop that time.")
+    if states.dtype.kind not in "iu":
+        raise InputError(
+            f"the sample at time {time:g} holds {states.dtype} values; states are integers from 0 "
+            f"to {n_states - 1}: convert them, or use from_frame for states with names."
+        )
+    wrong = (states < 0) | (states >= n_states)
+    if wrong.any():
+        raise InputError(
+            f"state {states[np.argmax(wrong)]} at time {time:g} is outside 0 to {n_states - 1}; "
+            "mend it, or raise n_states."
+        )
+    column, value = np.unique(states, return_counts=True)
+    return sparse.csr_array(
+        (value.astype(np.float64), column, np.array([0, column.size])), shape=(1, n_states)
+    )
