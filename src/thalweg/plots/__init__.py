@@ -2,5 +2,6 @@
 
 from thalweg.plots.graph import flow, landscape
 from thalweg.plots.layout import positions
+from thalweg.plots.series import fit, forecast, potential
 
-__all__ = ["flow", "landscape", "positions"]
+__all__ = ["fit", "flow", "forecast", "landscape", "positions", "potential"]

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.layout import positions
 
-__all__ = ["flow", "landscape"]
+__all__ = ["flow", "landscape", "state_names"]
 
 Array = NDArray[np.float64]
 
@@ -32,7 +32,7 @@ def landscape(
     """The graph with the potential as colour; hover shows name, value and error."""
     values = np.asarray(potential, dtype=np.float64)
     xy = positions(kernel)
-    text = [f"{name}<br>V = {v:.4g}" for name, v in zip(_names(kernel), values, strict=True)]
+    text = [f"{name}<br>V = {v:.4g}" for name, v in zip(state_names(kernel), values, strict=True)]
     if stderr is not None:
         errors = np.asarray(stderr, dtype=np.float64)
         text = [f"{t} ± {e:.2g}" for t, e in zip(text, errors, strict=True)]
@@ -58,7 +58,7 @@ def flow(
         shown = np.log10(np.maximum(p / kernel.stationary, 1e-12))
     top = float(np.quantile(shown.max(axis=1), 0.9))
     low = top - 3.0
-    names = _names(kernel)
+    names = state_names(kernel)
 
     def states(k: int) -> go.Scattergl | go.Scatter:
         text = [f"{name}<br>p = {q:.3g}" for name, q in zip(names, p[k], strict=True)]
@@ -79,7 +79,8 @@ def flow(
     return figure
 
 
-def _names(kernel: MarkovKernel) -> Sequence[str]:
+def state_names(kernel: MarkovKernel) -> list[str]:
+    """What the states are called in pictures: their names as safe text, or their numbers."""
     if kernel.names is None:
         return [f"state {x}" for x in range(kernel.n_states)]
     return [_escaped(str(name)) for name in kernel.names]

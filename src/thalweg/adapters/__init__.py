@@ -1,0 +1,1 @@
+"""Files and other libraries' objects, translated to thalweg's values and back; no more."""

@@ -1,0 +1,70 @@
+"""Which column is which: by name where a name is known, by shape where there is one way."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Hashable, Sequence
+
+from thalweg.errors import InputError
+
+__all__ = ["COUNT_NAMES", "SOURCE_NAMES", "STATE_NAMES", "TARGET_NAMES", "TIME_NAMES", "choose"]
+
+TIME_NAMES = (
+    "time", "t", "times", "timepoint", "time_point", "day", "days", "date", "datetime", "hour",
+    "hours", "week", "month", "year", "years", "age", "stage", "samples", "frame",
+)  # fmt: skip
+STATE_NAMES = (
+    "state", "states", "place", "node", "vertex", "cluster", "region", "site", "cell_type",
+    "celltype", "label", "name", "id", "location", "species", "bin",
+)  # fmt: skip
+COUNT_NAMES = (
+    "count", "counts", "n", "number", "population", "abundance", "frequency", "weight", "value",
+    "size", "total", "cells",
+)  # fmt: skip
+SOURCE_NAMES = ("source", "from", "src", "start", "u", "node1", "a", "state1", "i")
+TARGET_NAMES = ("target", "to", "dst", "end", "v", "node2", "b", "state2", "j")
+
+
+def choose(
+    columns: Sequence[Hashable], wanted: str | None, known: Sequence[str], what: str, where: str
+) -> Hashable | None:
+    """The column for `what`: the one asked for, or the only one with a known name, or None.
+
+    >>> choose(["Day", "place", "n"], None, TIME_NAMES, "time", "a.csv")
+    'Day'
+    >>> choose(["Day"], "day2", TIME_NAMES, "time", "a.csv")
+    Traceback (most recent call last):
+    ...
+    thalweg.errors.InputError: a.csv has no column 'day2' for the time; did you mean 'Day'? Its
+    columns are Day.
+    """
+    if wanted is not None:
+        if wanted in columns:
+            return wanted
+        lower = {str(column).strip().lower(): column for column in columns}
+        if wanted.strip().lower() in lower:
+            return lower[wanted.strip().lower()]
+        close = difflib.get_close_matches(wanted.lower(), list(lower), n=1)
+        hint = f" did you mean {str(lower[close[0]])!r}?" if close else ""
+        raise InputError(
+            f"{where} has no column {wanted!r} for the {what};{hint} Its columns are "
+            f"{_shown(columns)}."
+        )
+    named = [column for column in columns if str(column).strip().lower() in known]
+    for name in known[:2]:
+        # "time" wins over "day" when a table has both.
+        exact = [column for column in named if str(column).strip().lower() == name]
+        if len(exact) == 1:
+            return exact[0]
+    if len(named) == 1:
+        return named[0]
+    if len(named) > 1:
+        raise InputError(
+            f"{where} has several columns that could be the {what}: {_shown(named)}; say which."
+        )
+    return None
+
+
+def _shown(columns: Sequence[Hashable]) -> str:
+    names = [str(column)[:40] for column in columns]
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

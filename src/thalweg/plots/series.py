@@ -1,0 +1,136 @@
+"""Curves: observed against fitted, forecasts with bands, potentials ranked with error bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import ArrayLike, NDArray
+
+from thalweg.kernel import MarkovKernel
+from thalweg.plots.graph import state_names
+
+__all__ = ["fit", "forecast", "potential"]
+
+Array = NDArray[np.float64]
+
+# Okabe and Ito's palette: told apart with every kind of colour vision.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#F0E442")
+
+
+def fit(
+    kernel: MarkovKernel,
+    times: ArrayLike,
+    observed: ArrayLike,
+    fitted: ArrayLike,
+    *,
+    sizes: ArrayLike | None = None,
+    most: int = 8,
+) -> go.Figure:
+    """Share of the population in the states that changed most: points observed, lines fitted.
+
+    With the sample `sizes`, points carry the bars of counting noise, two standard errors.
+    """
+    t = np.asarray(times, dtype=np.float64)
+    seen, curve = np.asarray(observed, dtype=np.float64), np.asarray(fitted, dtype=np.float64)
+    figure = go.Figure()
+    names = state_names(kernel)
+    for color, x in zip(_colors(), _busiest(seen, most), strict=False):
+        bars = None
+        if sizes is not None:
+            n = np.asarray(sizes, dtype=np.float64)
+            noise = 2 * np.sqrt(np.maximum(curve[:, x] * (1 - curve[:, x]), 0) / n)
+            bars = {"type": "data", "array": noise, "thickness": 1, "width": 0}
+        figure.add_scatter(
+            x=t, y=curve[:, x], mode="lines", line={"color": color}, name=names[x],
+            legendgroup=str(x),
+        )  # fmt: skip
+        figure.add_scatter(
+            x=t, y=seen[:, x], mode="markers", marker={"color": color, "size": 7}, error_y=bars,
+            legendgroup=str(x), showlegend=False, name=names[x],
+        )  # fmt: skip
+    return _axes(figure, "time", "share of the population", "Observed (points) and fitted (lines)")
+
+
+def forecast(
+    kernel: MarkovKernel,
+    times: ArrayLike,
+    probabilities: ArrayLike,
+    *,
+    lower: ArrayLike | None = None,
+    upper: ArrayLike | None = None,
+    start: float | None = None,
+    most: int = 8,
+) -> go.Figure:
+    """The forecast in the states that change most, with bands; `start` marks the last snapshot."""
+    t, p = np.asarray(times, dtype=np.float64), np.asarray(probabilities, dtype=np.float64)
+    figure = go.Figure()
+    names = state_names(kernel)
+    for color, x in zip(_colors(), _busiest(p, most), strict=False):
+        if lower is not None and upper is not None:
+            low, high = np.asarray(lower)[:, x], np.asarray(upper)[:, x]
+            figure.add_scatter(
+                x=np.concatenate([t, t[::-1]]), y=np.concatenate([high, low[::-1]]), fill="toself",
+                fillcolor=_faint(color), line={"width": 0}, hoverinfo="skip", showlegend=False,
+                legendgroup=str(x),
+            )  # fmt: skip
+        figure.add_scatter(
+            x=t, y=p[:, x], mode="lines", line={"color": color}, name=names[x], legendgroup=str(x)
+        )
+    if start is not None:
+        figure.add_vline(x=start, line={"dash": "dot", "width": 1}, annotation_text="last snapshot")
+    return _axes(figure, "time", "share of the population", "Forecast")
+
+
+def potential(
+    kernel: MarkovKernel, values: ArrayLike, stderr: ArrayLike | None = None, *, most: int = 60
+) -> go.Figure:
+    """The potential, ranked, with bars of two standard errors; the extremes if states are many."""
+    v = np.asarray(values, dtype=np.float64)
+    order = np.argsort(v)
+    title = "Potential by state"
+    if order.size > most:
+        order = np.concatenate([order[: most // 2], order[-(most // 2) :]])
+        title = f"Potential: the {most // 2} lowest and {most // 2} highest states"
+    bars = None
+    if stderr is not None:
+        bars = {"type": "data", "array": 2 * np.asarray(stderr)[order], "thickness": 1, "width": 0}
+    names = state_names(kernel)
+    figure = go.Figure(
+        go.Scatter(
+            x=v[order], y=[names[x] for x in order], mode="markers", error_x=bars,
+            marker={"color": PALETTE[0], "size": 7},
+        )
+    )  # fmt: skip
+    figure = _axes(figure, "V (centred)", "", title)
+    figure.update_layout(height=max(320, 18 * order.size + 120))
+    figure.update_yaxes(type="category", automargin=True)
+    return figure
+
+
+def _busiest(p: Array, most: int) -> NDArray[np.intp]:
+    """The states whose share changes most over time."""
+    return np.argsort(-(np.ptp(p, axis=0) + 1e-3 * p.mean(axis=0)))[:most]
+
+
+def _colors() -> Sequence[str]:
+    return PALETTE
+
+
+def _faint(color: str) -> str:
+    r, g, b = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({r},{g},{b},0.18)"
+
+
+def _axes(figure: go.Figure, x: str, y: str, title: str) -> go.Figure:
+    figure.update_layout(
+        title={"text": title, "x": 0.02},
+        xaxis_title=x,
+        yaxis_title=y,
+        template="plotly_white",
+        font={"family": "system-ui, sans-serif"},
+        margin={"l": 60, "r": 20, "t": 60, "b": 50},
+        height=460,
+    )
+    return figure

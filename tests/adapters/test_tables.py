@@ -1,0 +1,160 @@
+"""Tables of snapshots: shapes, guesses, dates, and one sentence for each kind of damage."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thalweg.adapters.tables import read_snapshots
+from thalweg.errors import ThalwegError
+
+LONG = "day,place,n\n0,a,3\n0,b,1\n2,a,2\n2,b,2\n2,b,1\n"
+WIDE = "t,a,b\n0,3,1\n2,2,3\n"
+
+
+def _write(folder, text, name="data.csv", encoding="utf-8"):
+    path = folder / name
+    path.write_bytes(text.encode(encoding) if isinstance(text, str) else text)
+    return path
+
+
+@pytest.mark.parametrize("text", [LONG, WIDE, LONG.replace(",", ";"), LONG.replace("\n", "\r\n")])
+def test_long_and_wide_tables_say_the_same(tmp_path, text):
+    table = read_snapshots(_write(tmp_path, text))
+    assert table.states == ("a", "b")
+    np.testing.assert_allclose(table.snapshots.times, [0, 2])
+    np.testing.assert_allclose(table.snapshots.counts, [[3, 1], [2, 3]])
+
+
+def test_the_guesses_are_said(tmp_path):
+    table = read_snapshots(_write(tmp_path, LONG))
+    assert table.messages == (
+        "time is column 'day'",
+        "state is column 'place'",
+        "count is column 'n'",
+    )
+    assert not read_snapshots(_write(tmp_path, LONG), time="day", state="place", count="n").messages
+
+
+def test_rows_are_individuals_without_a_count(tmp_path):
+    table = read_snapshots(_write(tmp_path, "time,state\n0,x\n0,x\n1,y\n"))
+    np.testing.assert_allclose(table.snapshots.counts, [[2, 0], [0, 1]])
+    assert "each row is one individual" in table.messages
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_encodings(tmp_path, encoding):
+    text = LONG.replace("a,", "Zürich,")
+    assert read_snapshots(_write(tmp_path, text, encoding=encoding)).states == ("Zürich", "b")
+
+
+def test_packed_tab_separated_and_parquet(tmp_path):
+    packed = tmp_path / "data.csv.gz"
+    packed.write_bytes(gzip.compress(LONG.encode()))
+    pd.read_csv(_write(tmp_path, LONG)).to_parquet(tmp_path / "data.parquet")
+    for path in (
+        packed,
+        tmp_path / "data.parquet",
+        _write(tmp_path, LONG.replace(",", "\t"), "d.tsv"),
+    ):
+        np.testing.assert_allclose(read_snapshots(path).snapshots.counts, [[3, 1], [2, 3]])
+
+
+def test_dates_become_days(tmp_path):
+    table = read_snapshots(
+        _write(tmp_path, "date,state\n2024-03-01,a\n2024-02-28,b\n2024-03-01,b\n")
+    )
+    np.testing.assert_allclose(table.snapshots.times, [0, 2])
+    assert table.time_labels == ("2024-02-28", "2024-03-01")
+    assert table.time_unit == "days"
+
+
+def test_the_kernels_order_of_states(tmp_path):
+    table = read_snapshots(_write(tmp_path, WIDE), states=["b", "c", "a"])
+    np.testing.assert_allclose(table.snapshots.counts, [[1, 0, 3], [3, 0, 2]])
+    numbered = read_snapshots(_write(tmp_path, "time,state\n0,1.0\n1,0\n"), states=[0, 1])
+    np.testing.assert_allclose(numbered.snapshots.counts, [[0, 1], [1, 0]])
+
+
+def test_many_pieces_are_added_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("thalweg.adapters.tables._CHUNK", 7)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"time": rng.integers(0, 4, 200), "state": rng.integers(0, 5, 200)})
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    table = read_snapshots(tmp_path / "x.csv", states=range(5))
+    expected = np.zeros((4, 5))
+    np.add.at(expected, (frame["time"], frame["state"]), 1)
+    np.testing.assert_allclose(table.snapshots.counts, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "is empty"),
+        ("time,state\n", "no rows"),
+        ("time,state\n0,a\nsoon,a\n", "time is 'soon' in row 3"),
+        ("time,state\n0,a\ninf,a\n", "time is 'inf' in row 3"),
+        ("time,state,count\n0,a,few\n1,a,2\n", "count is 'few' in row 2"),
+        ("time,state,count\n0,a,-2\n1,a,2\n", "-2"),
+        ("time,state,count\n0,a,inf\n1,a,2\n", "inf"),
+        ("time,state,count\n0,,3\n1,a,2\n", "state is missing in row 2"),
+        ("colour,taste\nred,sweet\n", "no column that looks like a time; name it with --time"),
+        ("time,shape,colour\n0,a,b\n1,a,b\n", "no column that looks like a state"),
+        ("time,day,state\n0,1,a\n", None),
+        ("day,hour,state\n0,1,a\n", "several columns that could be the time: day, hour"),
+        ("time,a,b\n0,1,2\n1,0,0\n", "no sample|empty|no count|no individual"),
+        ("time,a,b\n0,1,x\n1,0,3\n", "is not a number in row 2|no column that looks like a state"),
+        ('time,state\n0,"a\n1,b\n', "not a readable table"),
+        (b"\x00\x01\x02\x03", "binary"),
+        ("time,state\n0,zz\n1,zz\n", "zz"),
+    ],
+)
+def test_damage_gets_one_sentence(tmp_path, text, sentence):
+    path = _write(tmp_path, text)
+    if sentence is None:
+        read_snapshots(path)
+        return
+    with pytest.raises(ThalwegError, match=sentence) as caught:
+        read_snapshots(path, states=["a", "b"] if b"zz" in path.read_bytes() else None)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_files_folders_and_kinds(tmp_path):
+    with pytest.raises(ThalwegError, match="there is no file"):
+        read_snapshots(tmp_path / "nowhere.csv")
+    with pytest.raises(ThalwegError, match="folder"):
+        read_snapshots(tmp_path)
+    with pytest.raises(ThalwegError, match=r"\.xlsx"):
+        read_snapshots(_write(tmp_path, "x", "a.xlsx"))
+    with pytest.raises(ThalwegError, match="gzip"):
+        read_snapshots(_write(tmp_path, "not packed", "a.csv.gz"))
+    with pytest.raises(ThalwegError, match="Parquet"):
+        read_snapshots(_write(tmp_path, "not parquet", "a.parquet"))
+    with pytest.raises(ThalwegError, match="no column 'dya' for the time; did you mean 'day'"):
+        read_snapshots(_write(tmp_path, LONG), time="dya")
+
+
+@given(st.binary(max_size=400) | st.text(max_size=400).map(str.encode))
+def test_no_bytes_cause_a_traceback(tmp_path_factory, data):
+    path = _write(tmp_path_factory.mktemp("fuzz"), data)
+    try:
+        read_snapshots(path)
+    except ThalwegError as error:
+        assert str(error)
+
+
+cells = st.sampled_from(["0", "1", "2.5", "a", "b", "", "nan", "inf", "-1", "2024-01-01", '"', "é"])
+
+
+@given(st.lists(st.lists(cells, min_size=1, max_size=4).map(",".join), max_size=8))
+def test_no_table_causes_a_traceback(tmp_path_factory, rows):
+    path = _write(tmp_path_factory.mktemp("fuzz"), "\n".join(["time,state,count", *rows]))
+    try:
+        read_snapshots(path)
+    except ThalwegError as error:
+        assert str(error)
