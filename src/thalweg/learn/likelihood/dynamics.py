@@ -1,0 +1,458 @@
+"""The gradient flow with its exact discrete sensitivities, compiled, for small dense problems.
+
+The unknown is `u = log rho`, so a state may empty down to `exp(-2000)` and stay positive. One step
+of implicit Euler in mass form,
+
+    pi e^{u1} = pi e^{u0} - h M(u1) f(u1),    f = V(t) + W p + beta U'(u),
+
+is stable for any step, keeps the mass to rounding and never leaves the simplex. Three chains with
+steps `h`, `h/2`, `h/4` run side by side over the whole horizon and are extrapolated in `u` where an
+output is wanted: order three, positive, and each chain stays implicit Euler. Rows are divided by
+`exp(w_x)`, the largest density that touches state `x`, so that nothing underflows where a whole
+region is empty.
+
+Sensitivities are those of the scheme itself: `J dU1 = diag(pi e^{u0}) dU0 - h M dF`, with the
+Newton matrix `J` of the step.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from thalweg.mobility import scalar
+
+__all__ = ["EXTRAPOLATION", "integrate"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int32]
+
+# Weights of the chains with 1, 2, 4 steps: they cancel the errors of order h and h^2.
+EXTRAPOLATION = np.array([[1.0, 0.0, 0.0], [-1.0, 2.0, 0.0], [1.0 / 3.0, -2.0, 8.0 / 3.0]])
+
+_NEWTON_LIMIT = 60
+_NEWTON_TOLERANCE = 1e-7  # of the last update; convergence is quadratic
+_HAND_MADE = 24  # up to this size an LU written out beats the call to LAPACK
+
+
+@njit(cache=True)
+def _factor(a: Array, pivot: NDArray[np.int64]) -> bool:
+    """LU in place with partial pivoting."""
+    n = a.shape[0]
+    for k in range(n):
+        best, row = abs(a[k, k]), k
+        for i in range(k + 1, n):
+            if abs(a[i, k]) > best:
+                best, row = abs(a[i, k]), i
+        pivot[k] = row
+        if not best > 0.0 or not math.isfinite(best):
+            return False
+        if row != k:
+            for j in range(n):
+                a[k, j], a[row, j] = a[row, j], a[k, j]
+        inverse = 1.0 / a[k, k]
+        for i in range(k + 1, n):
+            factor = a[i, k] * inverse
+            if factor != 0.0:
+                a[i, k] = factor
+                for j in range(k + 1, n):
+                    a[i, j] -= factor * a[k, j]
+            else:
+                a[i, k] = 0.0
+    return True
+
+
+@njit(cache=True)
+def _solve(a: Array, pivot: NDArray[np.int64], b: Array) -> None:
+    """Solve in place for all columns of `b`, from `_factor`."""
+    n, m = b.shape
+    for k in range(n):
+        row = pivot[k]
+        if row != k:
+            for j in range(m):
+                b[k, j], b[row, j] = b[row, j], b[k, j]
+    for i in range(1, n):
+        for k in range(i):
+            factor = a[i, k]
+            if factor != 0.0:
+                for j in range(m):
+                    b[i, j] -= factor * b[k, j]
+    for i in range(n - 1, -1, -1):
+        for k in range(i + 1, n):
+            factor = a[i, k]
+            if factor != 0.0:
+                for j in range(m):
+                    b[i, j] -= factor * b[k, j]
+        inverse = 1.0 / a[i, i]
+        for j in range(m):
+            b[i, j] *= inverse
+
+
+@njit(cache=True)
+def _slope(order: float, u: float) -> float:
+    """`U'(rho)` of the internal energy: `log rho`, or that of the power energy."""
+    if order == 1.0:
+        return u
+    return order * math.expm1((order - 1.0) * u) / (order - 1.0)
+
+
+@njit(cache=True)
+def _slope_derivative(order: float, u: float) -> float:
+    if order == 1.0:
+        return 1.0
+    return order * math.exp((order - 1.0) * u)
+
+
+@njit(cache=True)
+def _assemble(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    pi: Array,
+    spec: Array,
+    order: float,
+    beta: float,
+    potential: Array,
+    interaction: Array,
+    h: float,
+    u0: Array,
+    u: Array,
+    level: Array,
+    weights: Array,
+    jacobian: Array,
+    residual: Array,
+) -> float:
+    """Residual and Newton matrix of one step, rows divided by `pi_x exp(level_x)`.
+
+    `weights[e]` holds `h c m / (pi_x exp(level_x))` for both ends. Returns the largest residual.
+    """
+    n, n_edges, degree = pi.size, source.size, spec[2]
+    lowest = u[0]
+    for x in range(n):
+        lowest = min(lowest, u[x], u0[x])
+    deep = lowest < -250.0
+    for x in range(n):
+        level[x] = max(u[x], u0[x]) if deep else 0.0
+    if deep:
+        for e in range(n_edges):
+            top = degree * max(u[source[e]], u[target[e]])
+            level[source[e]] = max(level[source[e]], top)
+            level[target[e]] = max(level[target[e]], top)
+    jacobian[:] = 0.0
+    for x in range(n):
+        own = math.exp(u[x] - level[x])
+        jacobian[x, x] = own
+        residual[x, 0] = own - math.exp(u0[x] - level[x])
+    has_interaction = interaction.shape[0] > 0
+    mass = np.empty(n if has_interaction else 0)
+    for x in range(mass.size):
+        mass[x] = pi[x] * math.exp(u[x])
+    for e in range(n_edges):
+        x, y = source[e], target[e]
+        difference = potential[x] - potential[y]
+        slope_x, slope_y = beta, beta
+        if order == 1.0:
+            difference += beta * (u[x] - u[y])
+        else:
+            difference += beta * (_slope(order, u[x]) - _slope(order, u[y]))
+            slope_x *= _slope_derivative(order, u[x])
+            slope_y *= _slope_derivative(order, u[y])
+        factor_x = h * conductance[e] / pi[x]
+        factor_y = h * conductance[e] / pi[y]
+        if deep:
+            top = max(u[x], u[y])
+            m, m_x, m_y = scalar.mean_log_partials(spec, u[x] - top, u[y] - top)
+            factor_x *= math.exp(degree * top - level[x])
+            factor_y *= math.exp(degree * top - level[y])
+        else:
+            m, m_x, m_y = scalar.mean_log_partials(spec, u[x], u[y])
+        weights[e, 0], weights[e, 1] = factor_x * m, factor_y * m
+        if has_interaction:
+            for z in range(n):
+                kick = (interaction[x, z] - interaction[y, z]) * mass[z]
+                difference += kick
+                jacobian[x, z] += weights[e, 0] * kick
+                jacobian[y, z] -= weights[e, 1] * kick
+        flux = m * difference
+        by_x = m_x * difference + m * slope_x
+        by_y = m_y * difference - m * slope_y
+        residual[x, 0] += factor_x * flux
+        residual[y, 0] -= factor_y * flux
+        jacobian[x, x] += factor_x * by_x
+        jacobian[x, y] += factor_x * by_y
+        jacobian[y, x] -= factor_y * by_x
+        jacobian[y, y] -= factor_y * by_y
+    worst = 0.0
+    for x in range(n):
+        size = abs(residual[x, 0])
+        if not size <= worst:
+            worst = size
+    return worst
+
+
+@njit(cache=True)
+def _newton(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    pi: Array,
+    spec: Array,
+    order: float,
+    beta: float,
+    potential: Array,
+    interaction: Array,
+    h: float,
+    u0: Array,
+    u: Array,
+    level: Array,
+    weights: Array,
+    jacobian: Array,
+    pivot: NDArray[np.int64],
+    update: Array,
+) -> bool:
+    """Solve one step for `u` in place; on success `jacobian` is factored there (small sizes)."""
+    n = pi.size
+    small = n <= _HAND_MADE
+    damp = 1.0
+    before = math.inf
+    for iteration in range(_NEWTON_LIMIT):
+        worst = _assemble(
+            source, target, conductance, pi, spec, order, beta, potential, interaction,
+            h, u0, u, level, weights, jacobian, update,
+        )  # fmt: skip
+        if not math.isfinite(worst):
+            return False
+        if small:
+            if not _factor(jacobian, pivot):
+                return False
+            _solve(jacobian, pivot, update)
+        else:
+            update[:, 0] = np.linalg.solve(jacobian, update[:, 0].copy())
+        # The balance of an emptying state behaves like 1/z - beta in its depth z, for which
+        # Newton doubles z and overshoots upwards: the limits follow the depth.
+        biggest = 0.0
+        top = u.max()
+        for x in range(n):
+            step = -update[x, 0]
+            depth = top - u[x]
+            if not math.isfinite(step):
+                return False
+            biggest = max(biggest, abs(step) / max(1.0, depth))
+            if step > 0.0:
+                # What a state had is where its own mass alone would hold it.
+                step = min(step, u0[x] - u[x] if u0[x] - u[x] > 2.0 else max(2.0, 0.5 * depth))
+            else:
+                step = max(step, -max(20.0, 1.5 * depth))
+            u[x] += damp * step
+        if biggest < _NEWTON_TOLERANCE:
+            return True
+        # A cycle between two points is broken by halving.
+        if iteration > 12 and biggest > 0.5 * before:
+            damp = max(0.25, 0.5 * damp)
+        elif damp < 1.0:
+            damp = min(1.0, 1.5 * damp)
+        before = biggest
+    return False
+
+
+@njit(cache=True)
+def _step(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    pi: Array,
+    spec: Array,
+    order: float,
+    beta: float,
+    potential: Array,
+    interaction: Array,
+    h: float,
+    u0: Array,
+    u: Array,
+    level: Array,
+    weights: Array,
+    jacobian: Array,
+    pivot: NDArray[np.int64],
+    update: Array,
+) -> bool:
+    """One step from `u0`, into `u`; where Newton fails, along the path of growing step sizes."""
+    u[:] = u0
+    if _newton(
+        source, target, conductance, pi, spec, order, beta, potential, interaction,
+        h, u0, u, level, weights, jacobian, pivot, update,
+    ):  # fmt: skip
+        return True
+    reached, part = 0.0, h / 16.0
+    u[:] = u0
+    keep = u0.copy()
+    while reached < h:
+        trial = min(h, reached + part)
+        u[:] = keep
+        if _newton(
+            source, target, conductance, pi, spec, order, beta, potential, interaction,
+            trial, u0, u, level, weights, jacobian, pivot, update,
+        ):  # fmt: skip
+            keep[:] = u
+            reached = trial
+            part *= 2.0
+        else:
+            part *= 0.25
+            if part < 1e-9 * h:
+                return False
+    return True
+
+
+@njit(cache=True)
+def integrate(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    pi: Array,
+    spec: Array,
+    order: float,
+    identity: bool,
+    features: Array,
+    basis: Array,
+    fixed: Array,
+    coefficients: Array,
+    interactions: Array,
+    strengths: Array,
+    fixed_interaction: Array,
+    beta: float,
+    learn_beta: bool,
+    lengths: Array,
+    substeps: NDArray[np.int64],
+    basis_start: int,
+    n_levels: int,
+    chains: Array,
+    sensitivities: Array,
+    out: Array,
+    out_coarse: Array,
+    out_sensitivities: Array,
+) -> bool:
+    """Advance all chains over the intervals `lengths`; outputs after each of them.
+
+    `chains` (levels, N) and `sensitivities` (levels, N, P) are carried on in place. Columns of a
+    sensitivity: the potential's coefficients (basis function by feature), the interaction
+    strengths, `log beta`, then those that start in the initial distribution. `basis` (fine steps,
+    n_basis) holds the time basis averaged over the steps of the finest chain. `out_coarse` is the
+    extrapolation one order lower, for the error. Returns False where a step could not be solved.
+    """
+    n, n_edges = pi.size, source.size
+    n_columns = sensitivities.shape[2]
+    n_features, n_basis = features.shape[1], coefficients.shape[0]
+    n_interactions = interactions.shape[0]
+    u = np.empty(n)
+    potential = np.empty(n)
+    level, weights = np.empty(n), np.empty((n_edges, 2))
+    jacobian, update = np.empty((n, n)), np.empty((n, 1))
+    pivot = np.empty(n, dtype=np.int64)
+    right = np.empty((n, n_columns))
+    field = np.empty(n)
+    parts = np.ones(n_basis)
+    finest = 2 ** (n_levels - 1)
+    n_energy = n_basis * n_features + n_interactions + (1 if learn_beta else 0)
+
+    interaction = np.zeros((0, 0))
+    if n_interactions > 0 or fixed_interaction.shape[0] > 0:
+        interaction = np.zeros((n, n))
+        if fixed_interaction.shape[0] > 0:
+            interaction += fixed_interaction
+        for j in range(n_interactions):
+            interaction += strengths[j] * interactions[j]
+
+    # With a constant potential it is built once.
+    moving = basis.shape[0] > 0
+    first_fine = basis_start
+    if not moving:
+        potential[:] = fixed
+        for j in range(n_basis):
+            for x in range(n):
+                for i in range(n_features):
+                    potential[x] += features[x, i] * coefficients[j, i]
+
+    for k in range(lengths.size):
+        for chain in range(n_levels):
+            count = substeps[k] * 2**chain
+            h = lengths[k] / count
+            group = finest // 2**chain
+            u0, s0 = chains[chain], sensitivities[chain]
+            for s in range(count):
+                if moving:
+                    for j in range(n_basis):
+                        total = 0.0
+                        for i in range(group):
+                            total += basis[first_fine + s * group + i, j]
+                        parts[j] = total / group
+                    potential[:] = fixed
+                    for x in range(n):
+                        for j in range(n_basis):
+                            for i in range(n_features):
+                                potential[x] += parts[j] * features[x, i] * coefficients[j, i]
+                if not _step(
+                    source, target, conductance, pi, spec, order, beta, potential, interaction,
+                    h, u0, u, level, weights, jacobian, pivot, update,
+                ):  # fmt: skip
+                    return False
+                if n_columns > 0:
+                    for x in range(n):
+                        share = math.exp(u0[x] - level[x])
+                        for j in range(n_columns):
+                            right[x, j] = share * s0[x, j]
+                    for e in range(n_edges):
+                        x, y = source[e], target[e]
+                        w_x, w_y = weights[e, 0], weights[e, 1]
+                        if identity:
+                            for j in range(n_basis):
+                                offset = j * n_features
+                                right[x, offset + x] -= w_x * parts[j]
+                                right[x, offset + y] += w_x * parts[j]
+                                right[y, offset + x] += w_y * parts[j]
+                                right[y, offset + y] -= w_y * parts[j]
+                        else:
+                            for j in range(n_basis):
+                                for i in range(n_features):
+                                    gap = parts[j] * (features[x, i] - features[y, i])
+                                    right[x, j * n_features + i] -= w_x * gap
+                                    right[y, j * n_features + i] += w_y * gap
+                        if learn_beta:
+                            gap = beta * (_slope(order, u[x]) - _slope(order, u[y]))
+                            right[x, n_energy - 1] -= w_x * gap
+                            right[y, n_energy - 1] += w_y * gap
+                    for j in range(n_interactions):
+                        column = n_basis * n_features + j
+                        for x in range(n):
+                            field[x] = 0.0
+                            for z in range(n):
+                                field[x] += interactions[j, x, z] * pi[z] * math.exp(u[z])
+                        for e in range(n_edges):
+                            x, y = source[e], target[e]
+                            right[x, column] -= weights[e, 0] * (field[x] - field[y])
+                            right[y, column] += weights[e, 1] * (field[x] - field[y])
+                    if n <= _HAND_MADE:
+                        _solve(jacobian, pivot, right)
+                        s0[:] = right
+                    else:
+                        s0[:] = np.linalg.solve(jacobian, right)
+                u0[:] = u
+        first_fine += substeps[k] * finest
+        out[k] = 0.0
+        out_coarse[k] = 0.0
+        for chain in range(n_levels):
+            c = EXTRAPOLATION[n_levels - 1, chain]
+            d = EXTRAPOLATION[max(n_levels - 2, 0), chain]
+            for x in range(n):
+                out[k, x] += c * chains[chain, x]
+                out_coarse[k, x] += d * chains[chain, x]
+        if n_columns > 0 and out_sensitivities.shape[0] > 0:
+            for x in range(n):
+                for j in range(n_columns):
+                    total = 0.0
+                    for chain in range(n_levels):
+                        c = EXTRAPOLATION[n_levels - 1, chain]
+                        total += c * sensitivities[chain, x, j]
+                    out_sensitivities[k, x, j] = total
+    return True

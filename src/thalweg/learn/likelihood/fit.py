@@ -1,0 +1,229 @@
+"""`fit_likelihood`: the free energy under which the counts are most likely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thalweg import _checks
+from thalweg._threads import single_threaded
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.likelihood import start
+from thalweg.learn.likelihood.deviance import expected_deviance
+from thalweg.learn.likelihood.model import FlowModel, Mesh
+from thalweg.learn.likelihood.objective import IndependentObjective, Objective, saturated
+from thalweg.learn.likelihood.optimize import Minimum, minimise
+from thalweg.learn.likelihood.options import LikelihoodOptions
+from thalweg.learn.likelihood.priors import WEAK, Prior, make_prior
+from thalweg.learn.results import LikelihoodFit
+from thalweg.status import Status
+
+__all__ = ["check_counts", "fit_likelihood"]
+
+Array = NDArray[np.float64]
+
+_MOST_REFINEMENTS = 4
+_EVIDENCE_ROUNDS = 4
+_SUSPICIOUS = 4.0  # standard deviations of the deviance beyond which other starts are tried
+_FINEST = 400_000  # steps of the finest chain
+
+
+@single_threaded
+def fit_likelihood(
+    kernel: MarkovKernel,
+    times: ArrayLike,
+    counts: ArrayLike,
+    *,
+    options: LikelihoodOptions | None = None,
+) -> LikelihoodFit:
+    """The free energy and the initial distribution that make the counts most likely.
+
+    `counts[k, x]`: individuals seen in state `x` at `times[k]`. The flow of the energy is computed
+    with exact derivatives, started from the weak form, and improved by Marquardt's method; see
+    `LikelihoodOptions` for observation models, known parts and further terms.
+
+    >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    >>> counts = [[800, 150, 50], [600, 290, 110], [470, 370, 160], [400, 410, 190]]
+    >>> fit = fit_likelihood(kernel, [0.0, 0.5, 1.0, 1.5], counts)
+    >>> fit.status.name, bool(fit.beta > 0), fit.probabilities.shape
+    ('CONVERGED', True, (4, 3))
+    """
+    options = LikelihoodOptions() if options is None else options
+    grid = _checks.as_times(times, minimum=2)
+    table = check_counts(counts, grid, kernel)
+    model = options.model(kernel, grid)
+    search = _Search(model, table, options)
+    if options.observation == "independent":
+        return search.run()
+    raise NotImplementedError
+
+
+def check_counts(counts: ArrayLike, times: Array, kernel: MarkovKernel) -> Array:
+    """Counts as floats, one row per time; sentences for what cannot be fitted."""
+    table = _checks.as_array(counts, "counts")
+    n = kernel.n_states
+    if table.ndim != 2 or table.shape[0] != times.size:
+        raise InputError(
+            f"counts have shape {table.shape} for {times.size} times; give one row per time and "
+            f"one column per state, shape ({times.size}, {n})."
+        )
+    if table.shape[1] > n:
+        raise InputError(
+            f"counts have {table.shape[1]} states, but the kernel has {n}; build the kernel on "
+            "all the states that occur, or drop the others."
+        )
+    if table.shape[1] < n:
+        raise InputError(
+            f"counts have {table.shape[1]} states, but the kernel has {n}; add a column of zeros "
+            "for each state that was never seen."
+        )
+    if table.min() < 0:
+        k, x = np.unravel_index(int(np.argmin(table)), table.shape)
+        raise InputError(f"counts[{k}, {x}] is {table[k, x]:g}; a count cannot be negative.")
+    empty = np.flatnonzero(table.sum(axis=1) == 0)
+    if empty.size:
+        k = int(empty[0])
+        raise InputError(
+            f"snapshot {k} (time {times[k]:g}) has no samples; drop it: times need not be regular."
+        )
+    return table
+
+
+@dataclass
+class _Search:
+    """The stages of a fit, which share the data and count the iterations."""
+
+    model: FlowModel
+    counts: Array
+    options: LikelihoodOptions
+    n_iterations: int = 0
+    interrupted: bool = False
+
+    def run(self) -> LikelihoodFit:
+        objective: Objective = IndependentObjective(self.model, self.counts)
+        points, beta, scale = start.starting_points(self.model, self.counts)
+        strength = self.options.prior_strength
+        evidence = strength == "evidence"
+        prior = make_prior(
+            self.model, beta, scale, WEAK if isinstance(strength, str) else strength
+        )
+        mesh = first_mesh(self.model, scale)
+        best, mesh = self._climb(objective, prior, points[0], mesh)
+        tried = 1
+        while (best is None or self._suspicious(best, mesh)) and tried < len(points):
+            if self.interrupted:
+                break
+            other, other_mesh = self._climb(objective, prior, points[tried], mesh)
+            if other is not None and (best is None or other.value < best.value):
+                best, mesh = other, other_mesh
+            tried += 1
+        if best is None:
+            raise InputError(
+                "no flow could be computed from any start; check that times and weights have "
+                "ordinary sizes."
+            )
+        if evidence and not self.interrupted:
+            best, prior, mesh = self._evidence(objective, prior, best, mesh)
+        return self._finish(best, prior, mesh)
+
+    # ------------------------------------------------------------------ stages
+
+    def _climb(
+        self, objective: Objective, prior: Prior, theta: Array, mesh: Mesh
+    ) -> tuple[Minimum | None, Mesh]:
+        """Optimise; where it stalls or the time steps are too coarse, refine them and go on."""
+        best: Minimum | None = None
+        for _ in range(_MOST_REFINEMENTS + 1):
+            result = minimise(
+                objective,
+                prior,
+                theta,
+                mesh,
+                max_iterations=self.options.max_iterations,
+                tolerance=self.options.tolerance,
+            )
+            if result is not None:
+                self.n_iterations += result.n_iterations
+                best, theta = result, result.theta
+                if result.status is Status.INTERRUPTED:
+                    self.interrupted = True
+                    break
+                fine = result.evaluation.mesh_error <= self._allowed_error()
+                if result.status is Status.CONVERGED and fine:
+                    break
+            finer = mesh.refined()
+            if finer.substeps.sum() * 4 > max(_FINEST, 16 * mesh.substeps.size):
+                break
+            mesh = finer
+        return best, mesh
+
+    def _allowed_error(self) -> float:
+        return self.options.mesh_tolerance * self.model.n_parameters
+
+    def _suspicious(self, minimum: Minimum, mesh: Mesh) -> bool:
+        """Whether the deviance is far above what a true model leaves."""
+        if minimum.status is Status.INTERRUPTED:
+            return False
+        if minimum.status is not Status.CONVERGED:
+            return True
+        p = self.model.probabilities(minimum.theta, mesh)
+        if p is None:
+            return True
+        mean, variance = expected_deviance(self.counts.sum(axis=1), p)
+        excess = 2.0 * minimum.evaluation.value - mean + self.model.n_parameters - 2
+        return excess > _SUSPICIOUS * np.sqrt(variance)
+
+    def _evidence(
+        self, objective: Objective, prior: Prior, best: Minimum, mesh: Mesh
+    ) -> tuple[Minimum, Prior, Mesh]:
+        """Alternate between the strength of the smoothness prior and the fit under it."""
+        for _ in range(_EVIDENCE_ROUNDS):
+            strength = prior.updated(best.theta, best.evaluation.information)
+            if abs(np.log(strength / prior.strength)) < 0.1 or self.interrupted:
+                break
+            prior = prior.with_strength(strength)
+            result, mesh = self._climb(objective, prior, best.theta, mesh)
+            if result is None:
+                break
+            best = result
+        return best, prior, mesh
+
+    def _finish(self, best: Minimum, prior: Prior, mesh: Mesh) -> LikelihoodFit:
+        model = self.model
+        p = model.probabilities(best.theta, mesh)
+        assert p is not None
+        information = best.evaluation.information
+        covariance = np.linalg.pinv(information + prior.precision, hermitian=True)
+        status = best.status
+        if status is Status.CONVERGED and p[-1].max() > 1 - 1e-9 and p[0].max() < 0.99:
+            seen = self.counts[-1] / self.counts[-1].sum()
+            if seen.max() < 1 - 1e-9:
+                status = Status.COLLAPSED
+        return LikelihoodFit(
+            energy=model.energy(best.theta),
+            initial=p[0],
+            probabilities=p,
+            log_likelihood=saturated(self.counts) - best.evaluation.value,
+            deviance=2.0 * best.evaluation.value,
+            status=status,
+            n_iterations=self.n_iterations,
+            settings=replace(self.options),
+            theta=best.theta,
+            covariance=covariance,
+            information=information,
+            counts=self.counts,
+            model=model,
+            mesh=mesh,
+            prior=prior,
+        )
+
+
+def first_mesh(model: FlowModel, scale: float) -> Mesh:
+    """Steps of the coarsest chain no longer than what ordinary slopes allow."""
+    lengths = np.diff(model.times)
+    substeps = np.clip(np.ceil(lengths * scale / 0.4), 1, 2000).astype(np.int64)
+    levels = 3 if lengths.size <= 400 else 2
+    return Mesh(substeps, levels)

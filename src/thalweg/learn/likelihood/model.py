@@ -1,0 +1,317 @@
+"""What is unknown about the flow, as one vector `theta`, and the flow that follows from it.
+
+`theta = [potential coefficients | interaction strengths | log beta | log initial density]`; each
+part may be absent because it is known. The potential is `V(t) = V_known + sum_j b_j(t) Phi a_j`
+with given features `Phi` (the identity unless told) and a basis `b_j` in time (one constant unless
+told); the interaction is `W = W_known + sum_j w_j W_j`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.energy import Entropy, FreeEnergy, InternalEnergy, PowerEnergy
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.likelihood import dynamics
+from thalweg.mobility import LogMean, Mobility
+
+__all__ = ["Chunk", "FlowModel", "Mesh", "PiecewiseConstant", "TimeBasis"]
+
+Array = NDArray[np.float64]
+
+_CHUNK_ENTRIES = 4_000_000  # sensitivities held at once
+
+
+@dataclass(frozen=True)
+class PiecewiseConstant:
+    """The potential jumps at the breakpoints: basis functions are indicators of the pieces."""
+
+    breakpoints: tuple[float, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.breakpoints) + 1
+
+    def averages(self, edges: Array) -> Array:
+        """Each basis function averaged over each cell of a grid."""
+        knots = np.concatenate([[-np.inf], self.breakpoints, [np.inf]])
+        left = np.maximum(edges[:-1, None], knots[None, :-1])
+        right = np.minimum(edges[1:, None], knots[None, 1:])
+        return np.asarray(np.maximum(right - left, 0.0) / np.diff(edges)[:, None])
+
+
+@dataclass(frozen=True)
+class TimeBasis:
+    """Smooth basis functions: `function(times)` gives one row per time, one column per function."""
+
+    function: Callable[[Array], Array]
+    size: int
+
+    def averages(self, edges: Array) -> Array:
+        middle, half = 0.5 * (edges[1:] + edges[:-1]), 0.5 * np.diff(edges)
+        gauss = half / np.sqrt(3.0)
+        return np.asarray(0.5 * (self.function(middle - gauss) + self.function(middle + gauss)))
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """How finely each interval is integrated: steps of the coarsest chain, number of chains."""
+
+    substeps: NDArray[np.int64]
+    n_levels: int = 3
+
+    def refined(self) -> Mesh:
+        """One more chain, or half the step size."""
+        if self.n_levels < 3:
+            return Mesh(self.substeps, self.n_levels + 1)
+        return Mesh(2 * self.substeps, self.n_levels)
+
+
+class Chunk(NamedTuple):
+    """Consecutive outputs: log probabilities, the lower order's, and their derivatives."""
+
+    start: int
+    log_p: Array
+    log_p_coarse: Array
+    sensitivities: Array
+
+
+@dataclass(frozen=True, eq=False)
+class FlowModel:
+    """The flow as a function of `theta`; everything that is fixed during a fit."""
+
+    kernel: MarkovKernel
+    times: Array
+    features: Array | None = None
+    """`None`: one coefficient per state."""
+    time_basis: PiecewiseConstant | TimeBasis | None = None
+    fixed_potential: Array | None = None
+    interactions: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))
+    fixed_interaction: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    fixed_beta: float | None = None
+    fixed_initial: Array | None = None
+    mobility: Mobility = field(default_factory=LogMean)
+    internal: InternalEnergy = field(default_factory=Entropy)
+
+    # ------------------------------------------------------------------ shape of theta
+
+    @property
+    def n_states(self) -> int:
+        return self.kernel.n_states
+
+    @property
+    def n_features(self) -> int:
+        return self.n_states if self.features is None else int(self.features.shape[1])
+
+    @property
+    def n_basis(self) -> int:
+        return 1 if self.time_basis is None else self.time_basis.size
+
+    @property
+    def n_potential(self) -> int:
+        return self.n_features * self.n_basis
+
+    @property
+    def n_interactions(self) -> int:
+        return int(self.interactions.shape[0])
+
+    @property
+    def learns_beta(self) -> bool:
+        return self.fixed_beta is None
+
+    @property
+    def n_energy(self) -> int:
+        return self.n_potential + self.n_interactions + int(self.learns_beta)
+
+    @property
+    def n_initial(self) -> int:
+        return self.n_states if self.fixed_initial is None else 0
+
+    @property
+    def n_parameters(self) -> int:
+        return self.n_energy + self.n_initial
+
+    @property
+    def potential_slice(self) -> slice:
+        return slice(0, self.n_potential)
+
+    @property
+    def interaction_slice(self) -> slice:
+        return slice(self.n_potential, self.n_potential + self.n_interactions)
+
+    @property
+    def beta_index(self) -> int:
+        return self.n_energy - 1
+
+    @property
+    def initial_slice(self) -> slice:
+        return slice(self.n_energy, self.n_parameters)
+
+    @property
+    def order(self) -> float:
+        return self.internal.q if isinstance(self.internal, PowerEnergy) else 1.0
+
+    # ------------------------------------------------------------------ reading theta
+
+    def beta(self, theta: Array) -> float:
+        if self.fixed_beta is not None:
+            return self.fixed_beta
+        return float(np.exp(theta[self.beta_index]))
+
+    def potentials(self, theta: Array) -> Array:
+        """The potential of each basis function in time, one row each, the known part left out."""
+        a = theta[self.potential_slice].reshape(self.n_basis, self.n_features)
+        return a if self.features is None else np.asarray(a @ self.features.T)
+
+    def potential(self, theta: Array) -> Array:
+        """The potential, averaged over the horizon where it varies in time."""
+        parts = np.ones(1)
+        if self.time_basis is not None:
+            span = np.linspace(self.times[0], self.times[-1], 257)
+            parts = self.time_basis.averages(span).mean(axis=0)
+        v = parts @ self.potentials(theta)
+        return v if self.fixed_potential is None else np.asarray(v + self.fixed_potential)
+
+    def potential_map(self) -> Array:
+        """The matrix that takes the potential's coefficients to `potential`, shape (N, n)."""
+        parts = np.ones(1)
+        if self.time_basis is not None:
+            span = np.linspace(self.times[0], self.times[-1], 257)
+            parts = self.time_basis.averages(span).mean(axis=0)
+        features = np.eye(self.n_states) if self.features is None else self.features
+        return np.kron(parts[None, :], features)
+
+    def energy(self, theta: Array) -> FreeEnergy:
+        """The free energy, its potential centred."""
+        v = self.potential(theta)
+        w = None
+        if self.n_interactions or self.fixed_interaction.size:
+            w = np.zeros((self.n_states, self.n_states))
+            if self.fixed_interaction.size:
+                w += self.fixed_interaction
+            w += np.tensordot(theta[self.interaction_slice], self.interactions, 1)
+        v = v - self.kernel.stationary @ v
+        return FreeEnergy(v, self.beta(theta), w, self.internal)
+
+    def log_density(self, theta: Array) -> Array:
+        """Log density at the first time, mass one."""
+        pi = self.kernel.stationary
+        if self.fixed_initial is not None:
+            return np.log(np.maximum(self.fixed_initial, 1e-300) / pi)
+        level = theta[self.initial_slice]
+        top = level.max()
+        return np.asarray(level - top - np.log(pi @ np.exp(level - top)))
+
+    # ------------------------------------------------------------------ the flow
+
+    def trajectory(
+        self, theta: Array, mesh: Mesh, *, sensitivities: bool = True
+    ) -> Iterator[Chunk | None]:
+        """The flow at `times`, a few outputs at a time; `None` where a step had no solution.
+
+        Probabilities sum to one: the extrapolated ones are normalised, and so are derivatives.
+        """
+        kernel, n = self.kernel, self.n_states
+        pi = kernel.stationary
+        n_columns = self.n_parameters if sensitivities else 0
+        u0 = self.log_density(theta)
+        p0 = pi * np.exp(u0)
+        chains = np.tile(u0, (mesh.n_levels, 1))
+        carried = np.zeros((mesh.n_levels, n, n_columns))
+        if sensitivities and self.n_initial:
+            carried[:, :, self.initial_slice] = np.eye(n) - p0
+        yield Chunk(0, (u0 + np.log(pi))[None], (u0 + np.log(pi))[None], carried[:1].copy())
+
+        identity = self.features is None
+        features = np.eye(n) if self.features is None else self.features
+        fixed = np.zeros(n) if self.fixed_potential is None else self.fixed_potential
+        a = theta[self.potential_slice].reshape(self.n_basis, self.n_features)
+        lengths = np.diff(self.times)
+        basis = np.zeros((0, 1))
+        finest = 2 ** (mesh.n_levels - 1)
+        if self.time_basis is not None:
+            counts = mesh.substeps * finest
+            edges = np.concatenate(
+                [
+                    np.linspace(t, t + d, c, endpoint=False)
+                    for t, d, c in zip(self.times, lengths, counts, strict=False)
+                ]
+                + [self.times[-1:]]
+            )
+            basis = np.ascontiguousarray(self.time_basis.averages(edges))
+        size = max(1, _CHUNK_ENTRIES // max(1, n * (n_columns + 1)))
+        fine = 0
+        for start in range(0, lengths.size, size):
+            part = slice(start, min(start + size, lengths.size))
+            count = part.stop - part.start
+            out, coarse = np.empty((count, n)), np.empty((count, n))
+            slopes = np.empty((count, n, n_columns))
+            solved = dynamics.integrate(
+                kernel.edges.source,
+                kernel.edges.target,
+                kernel.edges.conductance,
+                pi,
+                self.mobility.spec,
+                self.order,
+                identity,
+                features,
+                basis,
+                fixed,
+                a,
+                self.interactions,
+                theta[self.interaction_slice],
+                self.fixed_interaction,
+                self.beta(theta),
+                self.learns_beta and sensitivities,
+                lengths[part],
+                mesh.substeps[part],
+                fine,
+                mesh.n_levels,
+                chains,
+                carried,
+                out,
+                coarse,
+                slopes,
+            )
+            if not solved:
+                yield None
+                return
+            fine += int(mesh.substeps[part].sum()) * finest
+            yield Chunk(start + 1, *_normalised(out, coarse, slopes, pi))
+
+    def probabilities(self, theta: Array, mesh: Mesh) -> Array | None:
+        """The flow at `times`, without derivatives."""
+        rows = []
+        for chunk in self.trajectory(theta, mesh, sensitivities=False):
+            if chunk is None:
+                return None
+            rows.append(np.exp(chunk.log_p))
+        return np.concatenate(rows)
+
+    def sensitivities(self, theta: Array, mesh: Mesh) -> tuple[Array, Array] | None:
+        """`log p` (times, N) and its derivatives (times, N, parameters), all at once."""
+        values, slopes = [], []
+        for chunk in self.trajectory(theta, mesh):
+            if chunk is None:
+                return None
+            values.append(chunk.log_p)
+            slopes.append(chunk.sensitivities)
+        return np.concatenate(values), np.concatenate(slopes)
+
+
+def _normalised(
+    u: Array, u_coarse: Array, slopes: Array, pi: Array
+) -> tuple[Array, Array, Array]:
+    log_p = u + np.log(pi)
+    top = log_p.max(axis=1, keepdims=True)
+    log_p = log_p - top - np.log(np.exp(log_p - top).sum(axis=1, keepdims=True))
+    coarse = u_coarse + np.log(pi)
+    top = coarse.max(axis=1, keepdims=True)
+    coarse = coarse - top - np.log(np.exp(coarse - top).sum(axis=1, keepdims=True))
+    slopes -= np.matmul(np.exp(log_p)[:, None, :], slopes)
+    return log_p, coarse, slopes

@@ -1,0 +1,121 @@
+"""What may be chosen about a likelihood fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thalweg import _checks
+from thalweg.energy import Entropy, InternalEnergy
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.likelihood.model import FlowModel, PiecewiseConstant, TimeBasis
+from thalweg.mobility import LogMean, Mobility
+
+__all__ = ["LikelihoodOptions"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class LikelihoodOptions:
+    """Everything about a fit but the data.
+
+    `observation`: `"independent"`, each snapshot a fresh sample; `"tracked"`, the same individuals
+    seen again at every time. `discretization`: `"continuous"`, the flow; `"frozen"`, rates held
+    over each interval, as in the paper's simulations. `prior_strength`: `"evidence"`, or a number
+    (0.01 is weak, 0 is off). Known parts: `beta`, `potential`, `initial`, `interaction`.
+    """
+
+    observation: Literal["independent", "tracked"] = "independent"
+    discretization: Literal["continuous", "frozen"] = "continuous"
+    prior_strength: float | Literal["evidence"] = "evidence"
+    beta: float | None = None
+    potential: ArrayLike | None = None
+    initial: ArrayLike | None = None
+    features: ArrayLike | None = None
+    """`V = features @ weights`, shape (n_states, n_features)."""
+    time_basis: PiecewiseConstant | TimeBasis | None = None
+    interactions: Sequence[ArrayLike] = ()
+    """Symmetric matrices whose combination is learned."""
+    interaction: ArrayLike | None = None
+    """A known interaction."""
+    mobility: Mobility = field(default_factory=LogMean)
+    internal: InternalEnergy = field(default_factory=Entropy)
+    tolerance: float = 1e-4
+    max_iterations: int = 100
+    mesh_tolerance: float = 0.1
+    """Time-integration error allowed, as a share of the statistical one (in variance)."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("observation", ("independent", "tracked")),
+            ("discretization", ("continuous", "frozen")),
+        ):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise InputError(
+                    f"{name} is {value!r}; choose {' or '.join(repr(a) for a in allowed)}."
+                )
+        if self.prior_strength != "evidence":
+            _checks.positive(self.prior_strength, "prior_strength", zero=True)
+
+    def model(self, kernel: MarkovKernel, times: Array) -> FlowModel:
+        """The parametrised flow these options describe; checks the shapes."""
+        n = kernel.n_states
+        features = None
+        if self.features is not None:
+            features = np.ascontiguousarray(_checks.as_array(self.features, "features"))
+            if features.ndim != 2 or features.shape[0] != n:
+                raise InputError(
+                    f"features have shape {features.shape}; give one row per state, "
+                    f"shape ({n}, number of features)."
+                )
+        potential = None
+        if self.potential is not None:
+            potential = _checks.as_vector(self.potential, n, "potential")
+            if features is None:
+                features = np.zeros((n, 0))
+        basis = [self._matrix(w, n, f"interactions[{j}]") for j, w in enumerate(self.interactions)]
+        known = np.zeros((0, 0))
+        if self.interaction is not None:
+            known = self._matrix(self.interaction, n, "interaction")
+        beta = None if self.beta is None else _checks.positive(self.beta, "beta", zero=True)
+        initial = None
+        if self.initial is not None:
+            initial = _checks.as_probability(self.initial, n, "initial")
+        model = FlowModel(
+            kernel,
+            times,
+            features=features,
+            time_basis=self.time_basis,
+            fixed_potential=potential,
+            interactions=np.array(basis) if basis else np.zeros((0, n, n)),
+            fixed_interaction=known,
+            fixed_beta=beta,
+            fixed_initial=initial,
+            mobility=self.mobility,
+            internal=self.internal,
+        )
+        if model.n_parameters == 0:
+            raise InputError(
+                "potential, beta and initial are all given: nothing is left to learn; leave one "
+                "of them out."
+            )
+        return model
+
+    @staticmethod
+    def _matrix(values: ArrayLike, n: int, name: str) -> Array:
+        w = _checks.as_array(values, name)
+        if w.shape != (n, n):
+            raise InputError(f"{name} has shape {w.shape}; it must be ({n}, {n}).")
+        gap = float(abs(w - w.T).max())
+        if gap > 1e-10 * (1 + float(abs(w).max())):
+            raise InputError(
+                f"{name} differs from its transpose by {gap:.3g}; use (W + W.T) / 2."
+            )
+        return w

@@ -1,0 +1,133 @@
+"""What a likelihood fit gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.energy import FreeEnergy
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.likelihood.model import FlowModel, Mesh
+from thalweg.learn.likelihood.options import LikelihoodOptions
+from thalweg.learn.likelihood.priors import Prior
+from thalweg.status import Status
+
+__all__ = ["LikelihoodFit"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class LikelihoodFit:
+    """A free energy and an initial distribution that make the counts most likely.
+
+    `covariance` is that of `theta`, the parameters as the optimiser sees them (see
+    `thalweg.learn.likelihood.model`); the named properties translate it.
+    """
+
+    energy: FreeEnergy
+    initial: Array
+    """The fitted distribution at the first time."""
+    probabilities: Array
+    """The fitted distribution at every time, one row each."""
+    log_likelihood: float
+    """`sum C log p` (tracked: the Gaussian log likelihood of the increments)."""
+    deviance: float
+    """Twice the log likelihood ratio against a free distribution at every time."""
+    status: Status
+    n_iterations: int
+    settings: LikelihoodOptions
+    theta: Array
+    covariance: Array
+    information: Array
+    """Expected information of the data about `theta`, the prior left out."""
+    counts: Array
+    model: FlowModel
+    mesh: Mesh
+    prior: Prior
+
+    @property
+    def kernel(self) -> MarkovKernel:
+        return self.model.kernel
+
+    @property
+    def times(self) -> Array:
+        return self.model.times
+
+    @property
+    def potential(self) -> Array:
+        """Centred: `sum_x pi_x V_x = 0`."""
+        return self.energy.potential
+
+    @property
+    def beta(self) -> float:
+        return self.energy.beta
+
+    @cached_property
+    def _centring(self) -> Array:
+        """The matrix from the potential's coefficients to the centred potential."""
+        pi = self.kernel.stationary
+        linear = self.model.potential_map()
+        return np.asarray(linear - pi @ linear)
+
+    @property
+    def potential_covariance(self) -> Array:
+        """Of the centred potential, (N, N)."""
+        k = self.model.n_potential
+        return np.asarray(self._centring @ self.covariance[:k, :k] @ self._centring.T)
+
+    @property
+    def potential_stderr(self) -> Array:
+        return np.sqrt(np.maximum(np.diag(self.potential_covariance), 0.0))
+
+    @property
+    def log_beta_stderr(self) -> float:
+        """Standard error of `log beta`; zero where beta is known."""
+        if not self.model.learns_beta:
+            return 0.0
+        i = self.model.beta_index
+        return float(np.sqrt(max(self.covariance[i, i], 0.0)))
+
+    @property
+    def beta_stderr(self) -> float:
+        return self.beta * self.log_beta_stderr
+
+    @property
+    def log_initial_covariance(self) -> Array:
+        """Of `log p` at the first time, (N, N)."""
+        i = self.model.initial_slice
+        centring = np.eye(self.kernel.n_states) - self.initial
+        if not self.model.n_initial:
+            return np.zeros_like(centring)
+        return np.asarray(centring @ self.covariance[i, i] @ centring.T)
+
+    @property
+    def joint_covariance(self) -> Array:
+        """Of (centred potential, beta, log initial distribution), (2 N + 1, 2 N + 1)."""
+        model, n = self.model, self.kernel.n_states
+        linear = np.zeros((2 * n + 1, model.n_parameters))
+        linear[:n, model.potential_slice] = self._centring
+        if model.learns_beta:
+            linear[n, model.beta_index] = self.beta
+        if model.n_initial:
+            linear[n + 1 :, model.initial_slice] = np.eye(n) - self.initial
+        return np.asarray(linear @ self.covariance @ linear.T)
+
+    @property
+    def interaction_strengths(self) -> Array:
+        """The learned coefficients of the given interaction basis."""
+        return self.theta[self.model.interaction_slice]
+
+    @property
+    def potential_parts(self) -> Array:
+        """One centred potential per basis function in time, one row each."""
+        parts = self.model.potentials(self.theta)
+        return np.asarray(parts - (parts @ self.kernel.stationary)[:, None])
+
+    @property
+    def feature_weights(self) -> Array:
+        """The coefficients of the given features (one row per basis function in time)."""
+        return self.theta[self.model.potential_slice].reshape(self.model.n_basis, -1)
