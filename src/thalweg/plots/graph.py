@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg.kernel import MarkovKernel
-from thalweg.plots.layout import positions
+from thalweg.plots.aggregate import view
 
 __all__ = ["flow", "landscape", "state_names"]
 
@@ -29,12 +29,16 @@ def landscape(
     title: str = "Energy landscape",
     stderr: ArrayLike | None = None,
 ) -> go.Figure:
-    """The graph with the potential as colour; hover shows name, value and error."""
-    values = np.asarray(potential, dtype=np.float64)
-    xy = positions(kernel)
+    """The graph with the potential as colour; hover shows name, value and error.
+
+    A graph of many thousand states is drawn as patches, each with the mean over its states.
+    """
+    shown = view(kernel)
+    values = shown.mean(np.asarray(potential, dtype=np.float64))
+    kernel, xy = shown.kernel, shown.xy
     text = [f"{name}<br>V = {v:.4g}" for name, v in zip(state_names(kernel), values, strict=True)]
     if stderr is not None:
-        errors = np.asarray(stderr, dtype=np.float64)
+        errors = shown.mean(np.asarray(stderr, dtype=np.float64))
         text = [f"{t} ± {e:.2g}" for t, e in zip(text, errors, strict=True)]
     figure = go.Figure([_edges(kernel, xy), _states(xy, values, text, LANDSCAPE_SCALE, "V")])
     return _styled(figure, title)
@@ -52,8 +56,9 @@ def flow(
     Colour is the density `p / pi` on a logarithmic scale: 1 is the resting value of pure diffusion.
     """
     t = np.asarray(times, dtype=np.float64)
-    p = np.asarray(probabilities, dtype=np.float64)
-    xy = positions(kernel)
+    drawn = view(kernel)
+    p = drawn.total(np.asarray(probabilities, dtype=np.float64))
+    kernel, xy = drawn.kernel, drawn.xy
     with np.errstate(divide="ignore"):
         shown = np.log10(np.maximum(p / kernel.stationary, 1e-12))
     top = float(np.quantile(shown.max(axis=1), 0.9))
@@ -122,10 +127,10 @@ def _states(
         hoverinfo="text",
         showlegend=False,
         marker={
-            "size": float(np.clip(260 / np.sqrt(n), 3, 22)),
+            "size": float(np.clip(430 / np.sqrt(n), 4, 24)),
             "color": values,
             "colorscale": scale,
-            "line": {"width": 0.4, "color": "rgba(60,60,70,0.5)"},
+            "line": {"width": 0.5 if n < 500 else 0, "color": "rgba(60,60,70,0.5)"},
             "colorbar": {"title": {"text": label}, "thickness": 14, "outlinewidth": 0},
         },
     )

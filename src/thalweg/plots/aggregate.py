@@ -1,0 +1,70 @@
+"""A graph too large to draw, drawn as patches: neighbouring states merged into one marker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from thalweg.kernel import Edges, MarkovKernel
+from thalweg.plots.layout import positions
+
+__all__ = ["View", "view"]
+
+Array = NDArray[np.float64]
+
+MOST_MARKERS = 4000
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What is drawn: a kernel small enough, its positions, and which state is in which marker."""
+
+    kernel: MarkovKernel
+    xy: Array
+    label: NDArray[np.intp] | None
+    weights: Array
+
+    def mean(self, values: Array) -> Array:
+        """A quantity per state, averaged over each marker with weight `pi`."""
+        if self.label is None:
+            return values
+        total = np.bincount(self.label, self.weights * values, self.kernel.n_states)
+        return total / np.bincount(self.label, self.weights, self.kernel.n_states)
+
+    def total(self, p: Array) -> Array:
+        """A probability per state, summed over each marker (one distribution a row, or one)."""
+        if self.label is None:
+            return p
+        n = self.kernel.n_states
+        rows = np.atleast_2d(p)
+        summed = np.vstack([np.bincount(self.label, row, n) for row in rows])
+        return summed if p.ndim == 2 else summed[0]
+
+
+def view(kernel: MarkovKernel, most: int = MOST_MARKERS) -> View:
+    """The kernel as it is drawn: itself up to `most` states, merged on a square grid beyond."""
+    xy = positions(kernel)
+    if kernel.n_states <= most:
+        return View(kernel, xy, None, kernel.stationary)
+    side = int(np.sqrt(most))
+    cell = np.minimum((xy * side).astype(np.int64), side - 1)
+    found, label, size = np.unique(
+        cell[:, 0] * side + cell[:, 1], return_inverse=True, return_counts=True
+    )
+    n, count = kernel.n_states, found.size
+    gather = sparse.csr_array((np.ones(n), (label, np.arange(n))), shape=(count, n))
+    flow = sparse.triu(gather @ kernel.flow_matrix @ gather.T, k=1).tocoo()
+    stationary = gather @ kernel.stationary
+    middle = np.column_stack([gather @ (kernel.stationary * axis) for axis in xy.T])
+    middle /= stationary[:, None]
+    edges = Edges(flow.row.astype(np.int32), flow.col.astype(np.int32), flow.data)
+    small = MarkovKernel(stationary, edges, coordinates=middle)
+    small = replace(small, names=tuple(_patch_name(k, int(s)) for k, s in enumerate(size)))
+    return View(small, middle, label, kernel.stationary)
+
+
+def _patch_name(number: int, size: int) -> str:
+    return f"patch {number} ({size} state{'s' if size > 1 else ''})"
