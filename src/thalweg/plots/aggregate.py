@@ -32,7 +32,7 @@ class View:
         if self.label is None:
             return values
         total = np.bincount(self.label, self.weights * values, self.kernel.n_states)
-        return total / np.bincount(self.label, self.weights, self.kernel.n_states)
+        return np.asarray(total / np.bincount(self.label, self.weights, self.kernel.n_states))
 
     def total(self, p: Array) -> Array:
         """A probability per state, summed over each marker (one distribution a row, or one)."""
@@ -41,7 +41,7 @@ class View:
         n = self.kernel.n_states
         rows = np.atleast_2d(p)
         summed = np.vstack([np.bincount(self.label, row, n) for row in rows])
-        return summed if p.ndim == 2 else summed[0]
+        return np.asarray(summed if p.ndim == 2 else summed[0])
 
 
 def view(kernel: MarkovKernel, most: int = MOST_MARKERS) -> View:
