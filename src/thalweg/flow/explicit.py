@@ -26,6 +26,7 @@ _ERROR = np.array(
 )
 _WEIGHTS = [np.array(row, dtype=np.float64) for row in _A]
 _MAX_REJECTIONS = 8
+_PATIENCE = 40
 
 
 class ExplicitRun(NamedTuple):
@@ -83,15 +84,15 @@ def dormand_prince(
 ) -> ExplicitRun:
     """Integrate over `times`, writing rows of `out`; stop early where the flow is not for it.
 
-    It gives up, with the state at the last good step, after several rejections in a row, when a
-    state would lose almost all of its mass in one step, or when steps fall under `minimum_step`
-    (unless `persist`, for callers who insist on an explicit method).
+    It gives up, with the state at the last good step, when a state is about to run empty, after
+    several rejections in a row, or when too many steps fall under `minimum_step`; unless
+    `persist`, for callers who insist on an explicit method.
     """
     n = p0.size
     slopes = np.empty((7, n))
     stage, p = np.empty(n), p0.copy()
     rhs(p, slopes[0])
-    evaluations, steps, rejections = 1, 0, 0
+    evaluations, steps, rejections, signs = 1, 0, 0, 0
     time = float(times[0])
     step = _first_step(p, slopes[0], float(times[-1]) - time, rtol, atol)
     k = 1
@@ -123,8 +124,11 @@ def dormand_prince(
         else:
             rejections += 1
             step = h * (0.2 if not np.isfinite(error) or least < 0 else max(0.2, 0.9 * error**-0.2))
-        stiff = rejections >= _MAX_REJECTIONS or (step < minimum_step and k < times.size)
-        if time + step == time or (stiff and not persist):
+        # A short step that was not cut to land on an output, or a state losing most of its mass.
+        signs += 1 if step < minimum_step else 0
+        signs += _PATIENCE // 3 if least < 0.1 else 0
+        stiff = rejections >= _MAX_REJECTIONS or signs > _PATIENCE
+        if time + step == time or (stiff and not persist and k < times.size):
             return ExplicitRun(k, time, p, step, steps, evaluations, False)
     return ExplicitRun(k, time, p, step, steps, evaluations, False)
 

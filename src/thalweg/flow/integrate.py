@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,17 +10,23 @@ from numpy.typing import ArrayLike, NDArray
 from thalweg import _checks
 from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
 from thalweg.flow.edge_fluxes import accumulate_velocity, internal_spec
-from thalweg.flow.explicit import dormand_prince
+from thalweg.flow.explicit import ExplicitRun, dormand_prince
+from thalweg.flow.extrapolation import extrapolated_euler
+from thalweg.flow.implicit_euler import ImplicitEuler
 from thalweg.flow.trajectory import Trajectory
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import LogMean, Mobility
 from thalweg.status import Status
 
-__all__ = ["gradient_flow"]
+__all__ = ["FLOOR", "gradient_flow"]
 
 Array = NDArray[np.float64]
 Method = Literal["auto", "explicit", "implicit"]
+
+FLOOR = 1e-300
+"""The density to which implicit steps lift the empty states of `p0`."""
 
 
 @single_threaded
@@ -37,37 +43,125 @@ def gradient_flow(
     max_steps: int = 100_000,
     throw: bool = False,
 ) -> Trajectory:
-    """The gradient flow from `p0` at `times[0]`."""
+    """The gradient flow `p_dot = -M(rho) f` of a free energy, from `p0` at `times[0]`.
+
+    The probabilities are positive, sum to one, and the energy falls from each time to the next.
+    The error of a step is kept under `atol + rtol p`; `atol=None` is `rtol / n_states`, the
+    tolerance relative to the mean probability; a change smaller than that which would raise the
+    energy (at equilibrium) is not made. `mobility=None` is the logarithmic mean.
+
+    `method`: `"explicit"` is Dormand and Prince's pair of order 5(4) on `p`; `"implicit"` is
+    implicit Euler in `u = log rho`, extrapolated to high order, which alone can follow states that
+    run empty in finite time, as they do where `beta` is small; `"auto"` starts explicitly and goes
+    over when a state nears zero or the steps become short.
+
+    Empty states in `p0`: for `beta > 0` the flow fills them at once, and implicit steps start them
+    from the density `FLOOR`. For `beta = 0` a mean that vanishes with either density lets nothing
+    into an empty state: it stays empty.
+
+    `status` says how it ended; `throw=True` raises `ConvergenceError` unless it is `CONVERGED`.
+
+    >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    >>> flow = gradient_flow(kernel, FreeEnergy([0.0, 1.0], beta=0.5), [0.5, 0.5], [0, 1, 20])
+    >>> flow.probabilities.round(4)
+    array([[0.5   , 0.5   ],
+           [0.7943, 0.2057],
+           [0.8808, 0.1192]])
+    """
     energy._check(kernel)
+    if method not in get_args(Method):
+        raise InputError(f"method is {method!r}; choose 'auto', 'explicit' or 'implicit'.")
     mobility = LogMean() if mobility is None else mobility
     p = _checks.as_probability(p0, kernel.n_states, "p0")
     times = _checks.as_times(times)
-    atol = 1e-3 * rtol if atol is None else atol
-    out = np.empty((times.size, p.size))
-    out[:] = p
-    rho = np.empty_like(p)
-    inner = internal_spec(energy, mobility)
+    rtol = _checks.positive(rtol, "rtol")
+    atol = rtol / kernel.n_states if atol is None else _checks.positive(atol, "atol")
+    out = np.repeat(p[None], times.size, axis=0)
+
+    run = ExplicitRun(1, float(times[0]), p, np.inf, 0, 0, False)
+    if method != "implicit":
+        run = _explicit(kernel, energy, mobility, p, times, out, rtol, atol, method, max_steps)
+    reached, steps, evaluations, limit = run.reached, run.n_steps, run.n_evaluations, run.limit
+    used = "explicit"
+    if method != "explicit" and reached < times.size and not limit:
+        used = "implicit" if steps == 0 else f"explicit, implicit from t = {run.time:.6g}"
+        euler = ImplicitEuler(kernel, energy, mobility, support=run.p > 0)
+        u = np.log(np.maximum(run.p / kernel.stationary, FLOOR))
+        u -= np.log(euler.masses(u).sum())
+        implicit = extrapolated_euler(
+            euler,
+            times,
+            u,
+            out,
+            time=run.time,
+            first=reached,
+            step=0.01 * _time_scale(energy, run.p),
+            rtol=rtol,
+            atol=atol,
+            max_steps=max_steps - steps,
+        )
+        reached, limit = implicit.reached, implicit.limit
+        steps, evaluations = steps + implicit.n_steps, evaluations + implicit.n_solves
+        out[reached:] = euler.probabilities(implicit.u)
+    else:
+        out[reached:] = run.p
+    _hold(kernel, energy, out, rtol, atol)
+    status = Status.CONVERGED if reached == times.size else Status.STEP_TOO_SMALL
+    if limit:
+        status = Status.MAX_STEPS
+    if throw:
+        status.check()
+    return Trajectory(times, out, status, steps, evaluations, used)
+
+
+def _explicit(
+    kernel: MarkovKernel,
+    energy: FreeEnergy,
+    mobility: Mobility,
+    p: Array,
+    times: Array,
+    out: Array,
+    rtol: float,
+    atol: float,
+    method: Method,
+    max_steps: int,
+) -> ExplicitRun:
+    edges, pi, spec = kernel.edges, kernel.stationary, mobility.spec
+    inner, rho = internal_spec(energy, mobility), np.empty_like(p)
 
     def rhs(state: Array, slope: Array) -> None:
         accumulate_velocity(
-            *kernel.edges,
-            kernel.stationary,
-            state,
-            energy.external(state),
-            energy.beta,
-            mobility.spec,
-            inner,
-            rho,
-            slope,
+            *edges, pi, state, energy.external(state), energy.beta, spec, inner, rho, slope
         )
 
-    run = dormand_prince(
-        rhs, times, p, out, rtol=rtol, atol=atol, max_steps=max_steps, persist=True
+    return dormand_prince(
+        rhs,
+        times,
+        p,
+        out,
+        rtol=rtol,
+        atol=atol,
+        max_steps=max_steps,
+        persist=method == "explicit",
+        # On many states a linear solve costs hundreds of right-hand sides: be patient there.
+        minimum_step=(0.3 if p.size < 5000 else 0.03) * rtol**0.2 * _time_scale(energy, p),
     )
-    status = Status.CONVERGED if run.reached == times.size else Status.STEP_TOO_SMALL
-    if run.limit:
-        status = Status.MAX_STEPS
-    out[run.reached :] = run.p
-    if throw:
-        status.check()
-    return Trajectory(times, out, status, run.n_steps, run.n_evaluations, "explicit")
+
+
+def _time_scale(energy: FreeEnergy, p: Array) -> float:
+    """The time in which a kernel with rates of order one moves mass: one over the energy's scale."""
+    external = energy.external(p)
+    return 1.0 / (energy.beta + float(np.ptp(external)) + 1e-12)
+
+
+def _hold(kernel: MarkovKernel, energy: FreeEnergy, out: Array, rtol: float, atol: float) -> None:
+    """Repeat a row, in place, where the next differs within the tolerance but has more energy."""
+    if len(out) < 2:
+        return
+    before = energy(kernel, out[0])
+    for k in range(1, len(out)):
+        now = energy(kernel, out[k])
+        if now > before and np.all(abs(out[k] - out[k - 1]) <= 10 * (atol + rtol * out[k])):
+            out[k] = out[k - 1]
+        else:
+            before = now

@@ -1,0 +1,240 @@
+"""The implicit Euler step in entropy variables, solved from any start."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg import lapack
+from scipy.sparse.linalg import splu
+
+from thalweg.energy import FreeEnergy
+from thalweg.flow import entropic
+from thalweg.flow.edge_fluxes import internal_spec
+from thalweg.kernel import Edges, MarkovKernel
+from thalweg.mobility import Mobility
+
+__all__ = ["EulerStep", "ImplicitEuler"]
+
+Array = NDArray[np.float64]
+
+_DENSE_STATES = 120
+_DENSE_FILL = 0.05
+_MAX_ITERATIONS = 60
+_BACKTRACKS = 4
+_MAX_RECOVERIES = 4
+_SWEEPS = 2
+
+
+class EulerStep(NamedTuple):
+    """The solution `u = log rho` of one step, and whether it is one."""
+
+    u: Array
+    converged: bool
+    n_solves: int
+
+
+class ImplicitEuler:
+    """Steps of implicit Euler for one kernel, energy and mobility; holds the work space.
+
+    Newton's method in `u` with a line search on the total residual mass. Where the line search
+    fails, iterations with frozen jump rates (each a positive, mass-conserving linear solve) bring
+    the iterate back to where Newton converges.
+    """
+
+    def __init__(
+        self,
+        kernel: MarkovKernel,
+        energy: FreeEnergy,
+        mobility: Mobility,
+        *,
+        support: NDArray[np.bool_] | None = None,
+    ) -> None:
+        n = kernel.n_states
+        if energy.beta == 0 and support is not None and not support.all():
+            kernel = _without(kernel, ~support, mobility)
+        source, target, conductance = kernel.edges
+        self.n_states = n
+        self.energy = energy
+        self.source, self.target = source, target
+        self.adjacency = kernel.adjacency
+        self.log_conductance = np.log(conductance)
+        self.log_pi = np.log(kernel.stationary)
+        self.spec, self.q = mobility.spec, float(internal_spec(energy, mobility)[0])
+        self.dense = n <= _DENSE_STATES or (n <= 3000 and source.size > _DENSE_FILL * n * n)
+        states = np.arange(n, dtype=np.int64)
+        if self.dense:
+            # Fortran order, as LAPACK wants it: entry (x, y) at x + n y.
+            self.diagonal = states * (n + 1)
+            self.upper = source + n * target.astype(np.int64)
+            self.lower = target + n * source.astype(np.int64)
+            self.values = np.zeros(n * n)
+        else:
+            rows = np.concatenate([states, source, target])
+            columns = np.concatenate([states, target, source])
+            order = np.lexsort((rows, columns))
+            slot = np.empty(order.size, dtype=np.int64)
+            slot[order] = np.arange(order.size)
+            self.diagonal, self.upper, self.lower = np.split(slot, [n, n + source.size])
+            self.indices = rows[order].astype(np.int32)
+            self.indptr = np.zeros(n + 1, dtype=np.int32)
+            np.cumsum(np.bincount(columns, minlength=n), out=self.indptr[1:])
+            self.values = np.zeros(order.size)
+        self.right, self.sigma, self.work = np.empty(n), np.empty(n), np.empty(n)
+
+    def masses(self, u: Array) -> Array:
+        """`p = pi e^u`."""
+        return np.asarray(np.exp(self.log_pi + u))
+
+    def probabilities(self, u: Array) -> Array:
+        """`p = pi e^u`, with the smallest float where that underflows."""
+        return np.maximum(self.masses(u), np.finfo(np.float64).tiny)
+
+    def external(self, u: Array) -> Array:
+        if self.energy.interaction is None:
+            return self.energy.potential
+        return self.energy.external(self.masses(u))
+
+    def residual(self, u: Array, h: float, mass: Array) -> float:
+        """The total residual mass at `u`."""
+        return float(
+            entropic.residual_norm(
+                self.source,
+                self.target,
+                self.log_conductance,
+                self.log_pi,
+                u,
+                self.external(u),
+                self.energy.beta,
+                self.spec,
+                self.q,
+                h,
+                mass,
+                self.work,
+            )
+        )
+
+    def direction(self, u: Array, h: float, log_mass: Array, rates: bool) -> Array | None:
+        """Newton's step (or the growth factors, with `rates`); `None` if the matrix is singular."""
+        if self.dense:
+            self.values[:] = 0.0
+        entropic.assemble(
+            self.source,
+            self.target,
+            self.log_conductance,
+            self.log_pi,
+            u,
+            self.external(u),
+            self.energy.beta,
+            self.spec,
+            self.q,
+            h,
+            log_mass,
+            self.diagonal,
+            self.upper,
+            self.lower,
+            rates,
+            self.values,
+            self.right,
+            self.sigma,
+        )
+        n = self.n_states
+        if self.dense:
+            matrix = self.values.reshape(n, n, order="F")
+            if self.energy.interaction is not None and not rates:
+                self._add_interaction(matrix, u, h)
+            _, _, solution, info = lapack.dgesv(matrix, self.right, overwrite_a=True)
+            if info != 0:
+                return None
+        else:
+            matrix = sparse.csc_matrix((self.values, self.indices, self.indptr), shape=(n, n))
+            try:
+                solution = splu(matrix, permc_spec="COLAMD").solve(self.right)
+            except RuntimeError:
+                return None
+        return solution if np.isfinite(solution).all() else None
+
+    def _add_interaction(self, matrix: Array, u: Array, h: float) -> None:
+        response = self.energy.interaction * self.masses(u)  # type: ignore[operator]
+        if sparse.issparse(response):
+            response = response.toarray()
+        entropic.add_interaction(
+            self.source,
+            self.target,
+            self.log_conductance,
+            u,
+            self.spec,
+            h,
+            self.sigma,
+            np.ascontiguousarray(response),
+            matrix,
+        )
+
+    def step(
+        self, u0: Array, h: float, *, tolerance: float, guess: Array | None = None
+    ) -> EulerStep:
+        """Solve `pi e^u + h M(u) f(u) = pi e^{u0}` to a total residual mass of `tolerance`."""
+        log_mass = self.log_pi + u0
+        mass = np.exp(log_mass)
+        u = (u0 if guess is None else guess).copy()
+        trial = np.empty_like(u)
+        norm = self.residual(u, h, mass)
+        solves, recoveries = 0, 0
+        while solves < _MAX_ITERATIONS:
+            if norm <= tolerance:
+                return EulerStep(self._normalised(u), True, solves)
+            delta = self.direction(u, h, log_mass, False)
+            solves += 1
+            better = False
+            if delta is not None:
+                fraction = 1.0
+                for _ in range(_BACKTRACKS):
+                    entropic.newton_update(u, delta, fraction, self.log_pi, trial)
+                    new_norm = self.residual(trial, h, mass)
+                    if new_norm < (1 - 0.1 * fraction) * norm:
+                        better = True
+                        break
+                    fraction *= 0.4
+            if not better and norm <= max(100 * tolerance, 1e-12):
+                # Rounding, not the iterate, is what is left.
+                return EulerStep(self._normalised(u), True, solves)
+            if not better:
+                recoveries += 1
+                if recoveries > _MAX_RECOVERIES:
+                    break
+                self.relax(u, h, log_mass)
+                new_norm = self.residual(u, h, mass)
+            else:
+                u, trial = trial, u
+            norm = new_norm
+        return EulerStep(u, False, solves)
+
+    def relax(self, u: Array, h: float, log_mass: Array) -> None:
+        """A few sweeps of nonlinear Gauss-Seidel on `u`, in place."""
+        entropic.relax(
+            self.adjacency.indptr,
+            self.adjacency.neighbor,
+            self.adjacency.edge,
+            self.log_conductance,
+            self.log_pi,
+            u,
+            self.external(u),
+            self.energy.beta,
+            self.spec,
+            self.q,
+            h,
+            log_mass,
+            _SWEEPS,
+        )
+
+    def _normalised(self, u: Array) -> Array:
+        return np.asarray(u - np.log(self.masses(u).sum()))
+
+
+def _without(kernel: MarkovKernel, empty: NDArray[np.bool_], mobility: Mobility) -> MarkovKernel:
+    """The kernel without the edges on which the mean is zero and, for `beta = 0`, remains so."""
+    source, target, conductance = kernel.edges
+    dead = (empty[source] | empty[target]) & (float(mobility(1.0, 0.0)) == 0.0)
+    return MarkovKernel(kernel.stationary, Edges(source[~dead], target[~dead], conductance[~dead]))
