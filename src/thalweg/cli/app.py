@@ -55,6 +55,57 @@ def demo(
     run(out, states, seed)
 
 
+SnapshotsFile = Annotated[
+    Path,
+    typer.Argument(
+        help="CSV, TSV or Parquet: long ([bold]time,state[,count][/]) or wide (one row a time)."
+    ),
+]
+GraphFile = Annotated[
+    Path,
+    typer.Option(
+        "--graph",
+        help="Edges as CSV ([bold]source,target[,weight][/]), GraphML, or a scipy .npz matrix.",
+    ),
+]
+TimeColumn = Annotated[str | None, typer.Option("--time", help="The column of times.")]
+StateColumn = Annotated[str | None, typer.Option("--state", help="The column of states.")]
+CountColumn = Annotated[str | None, typer.Option("--count", help="The column of counts.")]
+WeightColumn = Annotated[str | None, typer.Option("--weight", help="The edges' weights.")]
+Largest = Annotated[
+    bool,
+    typer.Option("--largest-component", help="Keep the largest piece of a graph that falls apart."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+@app.command()
+def check(
+    snapshots: SnapshotsFile,
+    graph: GraphFile,
+    time: TimeColumn = None,
+    state: StateColumn = None,
+    count: CountColumn = None,
+    weight: WeightColumn = None,
+    largest_component: Largest = False,
+    json: Json = False,
+) -> None:
+    """Look at the data before fitting: what is there, what is odd, what a fit will cost."""
+    from thalweg.cli.check import print_check
+    from thalweg.cli.problem import load_problem
+
+    problem = load_problem(
+        snapshots,
+        graph,
+        time=time,
+        state=state,
+        count=count,
+        weight=weight,
+        largest_component=largest_component,
+    )
+    print_check(problem, json, snapshots)
+
+
 @app.command()
 def bench(
     name: Annotated[

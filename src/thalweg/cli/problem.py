@@ -1,0 +1,77 @@
+"""Snapshots and graph from files, matched by the names of the states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.adapters.columns import STATE_NAMES, choose
+from thalweg.adapters.edges import read_graph
+from thalweg.adapters.tables import read_snapshots, read_table, state_key
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.snapshots import Snapshots
+
+__all__ = ["Problem", "load_problem"]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What a fit needs, and what was guessed on the way."""
+
+    kernel: MarkovKernel
+    snapshots: Snapshots
+    time_labels: tuple[str, ...]
+    time_unit: str
+    messages: tuple[str, ...]
+
+
+def load_problem(
+    snapshots: Path,
+    graph: Path,
+    *,
+    time: str | None = None,
+    state: str | None = None,
+    count: str | None = None,
+    weight: str | None = None,
+    positions: Path | None = None,
+    largest_component: bool = False,
+) -> Problem:
+    """Read both files and match them; every guess is reported."""
+    kernel, about_graph = read_graph(graph, weight=weight, largest_component=largest_component)
+    assert kernel.names is not None
+    if positions is not None:
+        kernel = replace(kernel, coordinates=_positions(positions, kernel))
+    table = read_snapshots(snapshots, time=time, state=state, count=count, states=kernel.names)
+    messages = tuple(f"{graph.name}: {text}" for text in about_graph)
+    messages += tuple(f"{snapshots.name}: {text}" for text in table.messages)
+    return Problem(kernel, table.snapshots, table.time_labels, table.time_unit, messages)
+
+
+def _positions(path: Path, kernel: MarkovKernel) -> NDArray[np.float64]:
+    """Coordinates from a table with a column of names and two or more of numbers."""
+    frame = read_table(path)
+    columns = list(frame.columns)
+    name = choose(columns, None, STATE_NAMES, "state", path.name)
+    name = columns[0] if name is None else name
+    rest = [column for column in columns if column != name]
+    if not rest:
+        raise InputError(f"{path.name} has one column; positions need a state and its coordinates.")
+    known = {state_key(value): k for k, value in enumerate(frame[name])}
+    missing = [str(s) for s in kernel.names or () if state_key(s) not in known]
+    if missing:
+        raise InputError(
+            f"{path.name} has no position for {len(missing)} of {kernel.n_states} states, "
+            f"{missing[0]!r} for one; add them, or leave the positions out."
+        )
+    rows = [known[state_key(s)] for s in kernel.names or ()]
+    try:
+        values = frame[rest].to_numpy(dtype=np.float64)[rows]
+    except (TypeError, ValueError):
+        raise InputError(f"{path.name}: a coordinate is not a number.") from None
+    if not np.isfinite(values).all():
+        raise InputError(f"{path.name}: a coordinate is missing or infinite.")
+    return np.asarray(values)
