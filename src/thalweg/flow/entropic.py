@@ -1,4 +1,4 @@
-"""One implicit Euler step in the entropy variable `u = log rho`: residual, Jacobian, rate matrix.
+"""One implicit Euler step in the entropy variable `u = log rho`: residual, Jacobian, relaxation.
 
 The step from masses `a` over a time `h` solves, for every state `x`,
 
@@ -6,7 +6,7 @@ The step from masses `a` over a time `h` solves, for every state `x`,
 
 A positive solution exists for every `h`, conserves mass, and has lower free energy. Each row is
 divided by `e^{sigma_x}`, its own largest term, and every term is formed from logarithms: densities
-such as `e^{-2000}`, which the logarithmic mean feels, neither underflow nor spoil the factorisation.
+such as `e^{-2000}`, which the logarithmic mean feels, neither underflow nor spoil the solve.
 
 Matrices are written into a flat array `values` through slots: position `diagonal[x]` holds the
 entry `(x, x)`, `upper[e]` the entry `(source, target)` and `lower[e]` the entry
@@ -84,7 +84,7 @@ def internal_log_slope(q: float, log_rho: float) -> float:
 
 
 @njit(cache=True)
-def residual_norm(
+def evaluate(
     source: Index,
     target: Index,
     log_conductance: Array,
@@ -96,24 +96,32 @@ def residual_norm(
     q: float,
     h: float,
     mass: Array,
-    work: Array,
+    terms: Array,
+    residual: Array,
 ) -> float:
-    """`sum_x |R_x(u)|`, in units of mass; `work` receives `R`."""
+    """Write `R(u)` to `residual` and return `sum_x |R_x(u)|`, in units of mass.
+
+    `terms[e]` receives what the Jacobian needs of an edge: `log(h c m)`, `h c m`, the drop
+    `f_x - f_y`, and the derivatives of `log m`.
+    """
     log_h = math.log(h)
     for x in range(u.size):
-        work[x] = math.exp(log_pi[x] + u[x]) - mass[x]
+        residual[x] = math.exp(log_pi[x] + u[x]) - mass[x]
     for e in range(source.size):
         x, y = source[e], target[e]
-        log_m, _, _ = log_mean_partials(spec, u[x], u[y])
+        log_m, by_x, by_y = log_mean_partials(spec, u[x], u[y])
         drop = external[x] - external[y]
         if beta > 0.0:
             drop += beta * (internal_derivative(q, u[x]) - internal_derivative(q, u[y]))
-        flux = math.exp(log_h + log_conductance[e] + log_m) * drop
-        work[x] += flux
-        work[y] -= flux
+        log_w = log_h + log_conductance[e] + log_m
+        weight = math.exp(log_w)
+        terms[e, 0], terms[e, 1], terms[e, 2] = log_w, weight, drop
+        terms[e, 3], terms[e, 4] = by_x, by_y
+        residual[x] += weight * drop
+        residual[y] -= weight * drop
     total = 0.0
     for x in range(u.size):
-        total += abs(work[x])
+        total += abs(residual[x])
     return total
 
 
@@ -121,74 +129,60 @@ def residual_norm(
 def assemble(
     source: Index,
     target: Index,
-    log_conductance: Array,
     log_pi: Array,
     u: Array,
-    external: Array,
     beta: float,
-    spec: Array,
     q: float,
-    h: float,
     log_mass: Array,
+    terms: Array,
     diagonal: Slots,
     upper: Slots,
     lower: Slots,
-    rates: bool,
     values: Array,
     right: Array,
     sigma: Array,
 ) -> None:
-    """The scaled linear system at `u`: Newton's, or with `rates` that of the rate matrix.
-
-    Newton: `J du = -R`. Rates: `(diag(p) + h out) g - h in g = a` for the growth factors `g`, the
-    flow written with the jump rates frozen at `u`; an M-matrix, whose solution is positive.
-    """
-    n, log_h = u.size, math.log(h)
+    """Newton's system `J du = -R` at the `u` last evaluated, each row divided by `e^sigma`."""
+    n = u.size
     for x in range(n):
         sigma[x] = max(log_pi[x] + u[x], log_mass[x] - _SPAN)
     for e in range(source.size):
         x, y = source[e], target[e]
-        log_w = log_h + log_conductance[e] + log_mean_partials(spec, u[x], u[y])[0]
-        sigma[x] = max(sigma[x], log_w)
-        sigma[y] = max(sigma[y], log_w)
+        sigma[x] = max(sigma[x], terms[e, 0])
+        sigma[y] = max(sigma[y], terms[e, 0])
+    # Products with e^-sigma save the exponentials, where nothing underflows.
+    inverse = np.zeros(n)
     for x in range(n):
+        if sigma[x] > -300.0:
+            inverse[x] = math.exp(-sigma[x])
         own = math.exp(log_pi[x] + u[x] - sigma[x])
-        start = math.exp(log_mass[x] - sigma[x])
         values[diagonal[x]] = own
-        right[x] = start if rates else start - own
+        right[x] = math.exp(log_mass[x] - sigma[x]) - own
     for e in range(source.size):
         x, y = source[e], target[e]
-        log_m, by_x, by_y = log_mean_partials(spec, u[x], u[y])
-        log_w = log_h + log_conductance[e] + log_m
-        drop, slope_x, slope_y = external[x] - external[y], 0.0, 0.0
+        log_w, weight, drop = terms[e, 0], terms[e, 1], terms[e, 2]
+        slope_x, slope_y = 0.0, 0.0
         if beta > 0.0:
-            drop += beta * (internal_derivative(q, u[x]) - internal_derivative(q, u[y]))
             slope_x = beta * internal_log_slope(q, u[x])
             slope_y = beta * internal_log_slope(q, u[y])
-        at_x, at_y = math.exp(log_w - sigma[x]), math.exp(log_w - sigma[y])
-        if rates:
-            forth, back = max(drop, 0.0), max(-drop, 0.0)
-            values[diagonal[x]] += at_x * forth
-            values[diagonal[y]] += at_y * back
-            values[upper[e]] = -at_x * back
-            values[lower[e]] = -at_y * forth
-        else:
-            d_x = by_x * drop + slope_x
-            d_y = by_y * drop - slope_y
-            right[x] -= at_x * drop
-            right[y] += at_y * drop
-            values[diagonal[x]] += at_x * d_x
-            values[diagonal[y]] -= at_y * d_y
-            values[upper[e]] = at_x * d_y
-            values[lower[e]] = -at_y * d_x
+        at_x = weight * inverse[x] if inverse[x] > 0.0 else math.exp(log_w - sigma[x])
+        at_y = weight * inverse[y] if inverse[y] > 0.0 else math.exp(log_w - sigma[y])
+        d_x = terms[e, 3] * drop + slope_x
+        d_y = terms[e, 4] * drop - slope_y
+        right[x] -= at_x * drop
+        right[y] += at_y * drop
+        values[diagonal[x]] += at_x * d_x
+        values[diagonal[y]] -= at_y * d_y
+        values[upper[e]] = at_x * d_y
+        values[lower[e]] = -at_y * d_x
 
 
 @njit(cache=True)
-def newton_update(u: Array, step: Array, fraction: float, log_pi: Array, out: Array) -> float:
-    """`out = u + fraction * step`, kept where masses can be: at most 1, at most a jump down.
+def newton_update(u: Array, step: Array, fraction: float, log_pi: Array, out: Array) -> None:
+    """`out = u + fraction * step`, kept where masses can be: at most one, at most a jump down.
 
     Upwards the step is read as a relative change of mass, `log(1 + step)`, which is exact where
-    the residual is linear in the mass. Returns the largest `|step|` of a state that matters.
+    the residual is linear in the mass.
     """
     for x in range(u.size):
         d = fraction * step[x]
@@ -198,28 +192,17 @@ def newton_update(u: Array, step: Array, fraction: float, log_pi: Array, out: Ar
             out[x] = min(u[x] + d, max(-log_pi[x], u[x]))
         else:
             out[x] = u[x] + max(d, -30.0 - abs(u[x]))
-    return 0.0
 
 
 @njit(cache=True)
 def add_interaction(
-    source: Index,
-    target: Index,
-    log_conductance: Array,
-    u: Array,
-    spec: Array,
-    h: float,
-    sigma: Array,
-    response: Array,
-    matrix: Array,
+    source: Index, target: Index, terms: Array, sigma: Array, response: Array, matrix: Array
 ) -> None:
     """Add to a dense Newton matrix the change of `W p` with `u`: `h M W diag(p)`, rows scaled."""
-    log_h = math.log(h)
     for e in range(source.size):
         x, y = source[e], target[e]
-        log_w = log_h + log_conductance[e] + log_mean_partials(spec, u[x], u[y])[0]
-        at_x, at_y = math.exp(log_w - sigma[x]), math.exp(log_w - sigma[y])
-        for z in range(u.size):
+        at_x, at_y = math.exp(terms[e, 0] - sigma[x]), math.exp(terms[e, 0] - sigma[y])
+        for z in range(sigma.size):
             difference = response[x, z] - response[y, z]
             matrix[x, z] += at_x * difference
             matrix[y, z] -= at_y * difference

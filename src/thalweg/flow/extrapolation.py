@@ -56,7 +56,7 @@ def extrapolated_euler(
     atol: float,
     max_steps: int,
 ) -> ImplicitRun:
-    """Integrate from `u0` at `time` over `times[first:]`, writing probabilities to rows of `out`."""
+    """Integrate from `u0` at `time` over `times[first:]`, writing rows of `out`."""
     u, k, target = u0, first, 3
     steps = solves = 0
     while k < times.size:
@@ -114,15 +114,20 @@ def _basic_step(
     p0 = euler.masses(u0)
     previous: list[Array] = []
     previous_log: list[Array] = []
+    coarser: list[Array] = []
     solves = 0
     for row in range(1, min(target + 1, _MAX_ORDER) + 1):
-        u = u0
-        for _ in range(row):
-            result = euler.step(u, h / row, tolerance=tolerance)
+        u, path = u0, [u0]
+        for i in range(1, row + 1):
+            # The row before went the same way in longer steps: start Newton there.
+            guess = _along(coarser, i * (row - 1) / row) if coarser else None
+            result = euler.step(u, h / row, tolerance=tolerance, guess=guess)
             solves += result.n_solves
             if not result.converged:
                 return _Attempt(0, u0, errors, False, solves)
             u = result.u
+            path.append(u)
+        coarser = path
         finest = euler.masses(u)
         table, table_log = [finest], [u]
         for j in range(1, row):
@@ -138,6 +143,12 @@ def _basic_step(
         if errors[row] <= 1.0 and row >= max(target - 1, 3):
             return _Attempt(row, _state(new, finest, u, euler, atol), errors, True, solves)
     return _Attempt(0, u0, errors, True, solves)
+
+
+def _along(path: list[Array], position: float) -> Array:
+    """Linear interpolation between the members of a path."""
+    k = min(int(position), len(path) - 2)
+    return np.asarray(path[k] + (position - k) * (path[k + 1] - path[k]))
 
 
 def _positive(value: Array, finest: Array, log_value: Array) -> Array:

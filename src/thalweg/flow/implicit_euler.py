@@ -40,8 +40,8 @@ class ImplicitEuler:
     """Steps of implicit Euler for one kernel, energy and mobility; holds the work space.
 
     Newton's method in `u` with a line search on the total residual mass. Where the line search
-    fails, iterations with frozen jump rates (each a positive, mass-conserving linear solve) bring
-    the iterate back to where Newton converges.
+    fails, sweeps of nonlinear Gauss-Seidel, in which each state solves its own scalar equation by
+    bracketing, bring the iterate to where Newton converges.
     """
 
     def __init__(
@@ -82,6 +82,8 @@ class ImplicitEuler:
             self.indptr = np.zeros(n + 1, dtype=np.int32)
             np.cumsum(np.bincount(columns, minlength=n), out=self.indptr[1:])
             self.values = np.zeros(order.size)
+            self.matrix = sparse.csc_matrix((self.values, self.indices, self.indptr), shape=(n, n))
+        self.terms = np.empty((source.size, 5))
         self.right, self.sigma, self.work = np.empty(n), np.empty(n), np.empty(n)
 
     def masses(self, u: Array) -> Array:
@@ -97,10 +99,10 @@ class ImplicitEuler:
             return self.energy.potential
         return self.energy.external(self.masses(u))
 
-    def residual(self, u: Array, h: float, mass: Array) -> float:
-        """The total residual mass at `u`."""
+    def evaluate(self, u: Array, h: float, mass: Array) -> float:
+        """The total residual mass at `u`; keeps the edge terms for `direction`."""
         return float(
-            entropic.residual_norm(
+            entropic.evaluate(
                 self.source,
                 self.target,
                 self.log_conductance,
@@ -112,30 +114,27 @@ class ImplicitEuler:
                 self.q,
                 h,
                 mass,
+                self.terms,
                 self.work,
             )
         )
 
-    def direction(self, u: Array, h: float, log_mass: Array, rates: bool) -> Array | None:
-        """Newton's step (or the growth factors, with `rates`); `None` if the matrix is singular."""
+    def direction(self, u: Array, log_mass: Array) -> Array | None:
+        """Newton's step from the `u` last evaluated; `None` if the matrix is singular."""
         if self.dense:
             self.values[:] = 0.0
         entropic.assemble(
             self.source,
             self.target,
-            self.log_conductance,
             self.log_pi,
             u,
-            self.external(u),
             self.energy.beta,
-            self.spec,
             self.q,
-            h,
             log_mass,
+            self.terms,
             self.diagonal,
             self.upper,
             self.lower,
-            rates,
             self.values,
             self.right,
             self.sigma,
@@ -143,30 +142,27 @@ class ImplicitEuler:
         n = self.n_states
         if self.dense:
             matrix = self.values.reshape(n, n, order="F")
-            if self.energy.interaction is not None and not rates:
-                self._add_interaction(matrix, u, h)
+            if self.energy.interaction is not None:
+                self._add_interaction(matrix, u)
             _, _, solution, info = lapack.dgesv(matrix, self.right, overwrite_a=True)
             if info != 0:
                 return None
         else:
-            matrix = sparse.csc_matrix((self.values, self.indices, self.indptr), shape=(n, n))
+            self.matrix.data[:] = self.values
             try:
-                solution = splu(matrix, permc_spec="COLAMD").solve(self.right)
+                solution = splu(self.matrix, permc_spec="COLAMD").solve(self.right)
             except RuntimeError:
                 return None
         return solution if np.isfinite(solution).all() else None
 
-    def _add_interaction(self, matrix: Array, u: Array, h: float) -> None:
+    def _add_interaction(self, matrix: Array, u: Array) -> None:
         response = self.energy.interaction * self.masses(u)  # type: ignore[operator]
         if sparse.issparse(response):
             response = response.toarray()
         entropic.add_interaction(
             self.source,
             self.target,
-            self.log_conductance,
-            u,
-            self.spec,
-            h,
+            self.terms,
             self.sigma,
             np.ascontiguousarray(response),
             matrix,
@@ -176,40 +172,41 @@ class ImplicitEuler:
         self, u0: Array, h: float, *, tolerance: float, guess: Array | None = None
     ) -> EulerStep:
         """Solve `pi e^u + h M(u) f(u) = pi e^{u0}` to a total residual mass of `tolerance`."""
+        if guess is None:
+            return self._newton(u0, h, tolerance, u0.copy())
+        result = self._newton(u0, h, tolerance, guess)
+        if result.converged:
+            return result
+        again = self._newton(u0, h, tolerance, u0.copy())
+        return again._replace(n_solves=again.n_solves + result.n_solves)
+
+    def _newton(self, u0: Array, h: float, tolerance: float, u: Array) -> EulerStep:
         log_mass = self.log_pi + u0
         mass = np.exp(log_mass)
-        u = (u0 if guess is None else guess).copy()
         trial = np.empty_like(u)
-        norm = self.residual(u, h, mass)
-        solves, recoveries = 0, 0
-        while solves < _MAX_ITERATIONS:
-            if norm <= tolerance:
-                return EulerStep(self._normalised(u), True, solves)
-            delta = self.direction(u, h, log_mass, False)
+        norm = self.evaluate(u, h, mass)
+        solves = recoveries = 0
+        while solves < _MAX_ITERATIONS and norm > tolerance:
+            delta = self.direction(u, log_mass)
             solves += 1
-            better = False
-            if delta is not None:
-                fraction = 1.0
-                for _ in range(_BACKTRACKS):
-                    entropic.newton_update(u, delta, fraction, self.log_pi, trial)
-                    new_norm = self.residual(trial, h, mass)
-                    if new_norm < (1 - 0.1 * fraction) * norm:
-                        better = True
-                        break
-                    fraction *= 0.4
-            if not better and norm <= max(100 * tolerance, 1e-12):
-                # Rounding, not the iterate, is what is left.
-                return EulerStep(self._normalised(u), True, solves)
-            if not better:
+            fraction = 1.0
+            for _ in range(_BACKTRACKS if delta is not None else 0):
+                entropic.newton_update(u, delta, fraction, self.log_pi, trial)
+                new_norm = self.evaluate(trial, h, mass)
+                if new_norm < (1 - 0.1 * fraction) * norm:
+                    u, trial, norm = trial, u, new_norm
+                    break
+                fraction *= 0.4
+            else:
+                if norm <= max(100 * tolerance, 1e-12):
+                    # Rounding, not the iterate, is what is left.
+                    return EulerStep(self._normalised(u), True, solves)
                 recoveries += 1
                 if recoveries > _MAX_RECOVERIES:
                     break
                 self.relax(u, h, log_mass)
-                new_norm = self.residual(u, h, mass)
-            else:
-                u, trial = trial, u
-            norm = new_norm
-        return EulerStep(u, False, solves)
+                norm = self.evaluate(u, h, mass)
+        return EulerStep(self._normalised(u), norm <= tolerance, solves)
 
     def relax(self, u: Array, h: float, log_mass: Array) -> None:
         """A few sweeps of nonlinear Gauss-Seidel on `u`, in place."""

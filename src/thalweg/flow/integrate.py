@@ -149,7 +149,7 @@ def _explicit(
 
 
 def _time_scale(energy: FreeEnergy, p: Array) -> float:
-    """The time in which a kernel with rates of order one moves mass: one over the energy's scale."""
+    """The time in which a kernel with rates of order one moves mass: one over the energy."""
     external = energy.external(p)
     return 1.0 / (energy.beta + float(np.ptp(external)) + 1e-12)
 
