@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 from scipy.linalg import lapack
 
-from thalweg.laplacian.pattern import Array, Pattern
+from thalweg.laplacian.pattern import Array, Index, Pattern
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,32 +16,40 @@ class DenseAnalysis:
     """Nothing to prepare: the matrix is filled anew for each set of weights."""
 
     pattern: Pattern
+    relabelling: None = None
 
-    def factor(self, weights: Array) -> DenseFactor:
-        n = self.pattern.n_nodes
-        flat = self.pattern.source.astype(np.int64) * n + self.pattern.target
-        m = np.bincount(flat, weights, n * n).reshape(n, n)
-        m = m + m.T
-        degree = m.sum(axis=1)
-        np.negative(m, out=m)
-        m[np.diag_indices(n)] = degree
-        # The heaviest node is grounded: every other pivot then keeps most of its digits.
+    def factor(self, weights: Array) -> DenseFactor | None:
+        n, source, target = self.pattern.n_nodes, self.pattern.source, self.pattern.target
+        degree = np.bincount(source, weights, n) + np.bincount(target, weights, n)
+        # The heaviest node is grounded: the other pivots then keep the most of their digits.
         ground = int(np.argmax(degree))
-        keep = np.delete(np.arange(n), ground)
-        cholesky, info = lapack.dpotrf(m[np.ix_(keep, keep)].T, lower=1, overwrite_a=1)
-        return DenseFactor(n, keep, cholesky, info == 0)
+        matrix = np.zeros((n - 1, n - 1), order="F")
+        _fill(matrix, source, target, weights, degree, ground)
+        cholesky, info = lapack.dpotrf(matrix, lower=1, overwrite_a=1)
+        return DenseFactor(cholesky, ground) if info == 0 else None
 
 
 @dataclass(frozen=True, eq=False)
 class DenseFactor:
-    n_nodes: int
-    keep: np.ndarray[tuple[int], np.dtype[np.intp]]
     cholesky: Array
-    positive: bool
+    ground: int
 
-    def apply(self, r: Array) -> Array:
-        z = np.zeros(self.n_nodes)
-        if not self.positive:
-            return np.full(self.n_nodes, np.nan)
-        z[self.keep], _ = lapack.dpotrs(self.cholesky, r[self.keep], lower=1)
-        return z
+    def apply(self, r: Array, out: Array) -> None:
+        g = self.ground
+        z, _ = lapack.dpotrs(self.cholesky, np.delete(r, g), lower=1, overwrite_b=1)
+        out[:g], out[g], out[g + 1 :] = z[:g], 0.0, z[g:]
+
+
+@njit(cache=True)
+def _fill(
+    matrix: Array, source: Index, target: Index, weights: Array, degree: Array, ground: int
+) -> None:
+    """The lower triangle of `M` without the row and column of `ground`."""
+    for v in range(degree.size):
+        if v != ground:
+            matrix[v - (v > ground), v - (v > ground)] = degree[v]
+    for e in range(source.size):
+        x, y = source[e], target[e]
+        if x != ground and y != ground:
+            i, j = x - (x > ground), y - (y > ground)
+            matrix[max(i, j), min(i, j)] -= weights[e]

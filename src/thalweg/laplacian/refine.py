@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from scipy.linalg import eigvalsh_tridiagonal
 
 from thalweg.laplacian.pattern import Array, Index, Pattern, Preconditioner
 from thalweg.status import Status
@@ -40,53 +41,43 @@ def solve(
 ) -> Refined:
     """`x` with `M x = b` and estimated relative energy error at most `tolerance`."""
     source, target = pattern.source, pattern.target
-    x = np.zeros_like(b)
-    if not b.any():
-        return Refined(x, Status.CONVERGED, 0, 0.0)
-    alphas: list[float] = []
-    betas: list[float] = []
+    x, r, z, p, q = (np.zeros_like(b) for _ in range(5))
+    best = Refined(x, Status.STALLED, 0, np.inf)
     smallest = 1.0
     iterations = 0
-    best = (np.inf, x)
-    status = Status.STALLED
     for _ in range(_MAX_RESTARTS):
-        r = residual(source, target, weights, x, b)
-        z = preconditioner.apply(r)
-        rz = float(r @ z)
-        energy = max(float(b @ x), 0.0)
-        error = _ratio(rz, smallest * energy)
+        residual(source, target, weights, x, b, r)
+        preconditioner.apply(r, z)
+        rz = dot(r, z)
         if not np.isfinite(rz):
-            status = Status.NOT_FINITE
-            break
-        if error < best[0]:
-            progress = error < 0.25 * best[0]
-            best = (error, x.copy())
-        else:
-            progress = False
+            return best._replace(status=Status.NOT_FINITE, iterations=iterations)
+        energy = dot(b, x)
+        error = _ratio(rz, smallest * energy)
+        progress = not error > 0.25 * best.energy_error
+        if error < best.energy_error:
+            best = Refined(x.copy(), Status.STALLED, iterations, error)
         if error <= tolerance:
-            status = Status.CONVERGED
-            break
+            return best._replace(status=Status.CONVERGED, iterations=iterations)
         if iterations >= MAX_ITERATIONS:
-            status = Status.MAX_ITERATIONS
+            return best._replace(status=Status.MAX_ITERATIONS, iterations=iterations)
+        if not progress:
             break
-        if iterations and not progress:
-            break
-        alphas.clear()
-        betas.clear()
-        p = z
+        p[:] = z
+        alphas: list[float] = []
+        betas: list[float] = []
         while iterations < MAX_ITERATIONS:
-            q, curvature = flux(source, target, weights, p)
-            if not curvature > 0.0 or not rz > 0.0:
+            curvature = flux(source, target, weights, p, q)
+            if not (curvature > 0.0 and rz > 0.0):
                 break
             alpha = rz / curvature
             advance(x, r, p, q, alpha)
-            z = preconditioner.apply(r)
+            energy += alpha * rz
+            preconditioner.apply(r, z)
             iterations += 1
-            new = float(r @ z)
             alphas.append(alpha)
+            new = dot(r, z)
             if not np.isfinite(new):
                 break
-            energy = max(float(b @ x), 0.0)
             if _ratio(new, energy) <= 0.5 * tolerance:
                 smallest = min(1.0, _smallest_ritz(alphas, betas))
                 if _ratio(new, smallest * energy) <= 0.5 * tolerance:
@@ -95,7 +86,7 @@ def solve(
             betas.append(beta)
             rz = new
             follow(p, z, beta)
-    return Refined(best[1], status, iterations, float(best[0]))
+    return best._replace(iterations=iterations)
 
 
 def _ratio(numerator: float, denominator: float) -> float:
@@ -111,26 +102,23 @@ def _smallest_ritz(alphas: list[float], betas: list[float]) -> float:
     diagonal = 1 / a
     diagonal[1:] += c / a[:-1]
     off = np.sqrt(c) / a[:-1]
-    from scipy.linalg import eigvalsh_tridiagonal
-
     return float(eigvalsh_tridiagonal(diagonal, off, select="i", select_range=(0, 0))[0])
 
 
 @njit(cache=True)
-def residual(source: Index, target: Index, weights: Array, x: Array, b: Array) -> Array:
-    """`b - B^T (w * (B x))`."""
-    out = b.copy()
+def residual(source: Index, target: Index, weights: Array, x: Array, b: Array, out: Array) -> None:
+    """`out = b - B^T (w * (B x))`."""
+    out[:] = b
     for e in range(source.size):
         current = weights[e] * (x[source[e]] - x[target[e]])
         out[source[e]] -= current
         out[target[e]] += current
-    return out
 
 
 @njit(cache=True)
-def flux(source: Index, target: Index, weights: Array, p: Array) -> tuple[Array, float]:
-    """`M p` and `<p, M p>` in one pass over the edges."""
-    out = np.zeros(p.size)
+def flux(source: Index, target: Index, weights: Array, p: Array, out: Array) -> float:
+    """`out = M p`; returns `<p, M p>`; one pass over the edges."""
+    out[:] = 0.0
     total = 0.0
     for e in range(source.size):
         difference = p[source[e]] - p[target[e]]
@@ -138,7 +126,16 @@ def flux(source: Index, target: Index, weights: Array, p: Array) -> tuple[Array,
         out[source[e]] += current
         out[target[e]] -= current
         total += current * difference
-    return out, total
+    return total
+
+
+@njit(cache=True, fastmath={"reassoc"})
+def dot(a: Array, b: Array) -> float:
+    """`<a, b>`, without a detour through threaded BLAS."""
+    total = 0.0
+    for i in range(a.size):
+        total += a[i] * b[i]
+    return total
 
 
 @njit(cache=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,18 +12,16 @@ from numpy.typing import ArrayLike
 from thalweg import _checks
 from thalweg._threads import single_threaded
 from thalweg.errors import InputError
-from thalweg.laplacian import refine
-from thalweg.laplacian.dense import DenseAnalysis
+from thalweg.laplacian import policy, refine
+from thalweg.laplacian.approxchol import ApproxCholAnalysis
 from thalweg.laplacian.pattern import Analysis, Array, Index, Pattern, Preconditioner
-from thalweg.laplacian.superlu import SuperLUAnalysis
+from thalweg.laplacian.policy import Method
 from thalweg.status import Status
 
 if TYPE_CHECKING:
     from thalweg.kernel import MarkovKernel
 
 __all__ = ["Factor", "LaplacianSolver", "Method", "Solution"]
-
-Method = Literal["auto", "dense", "superlu"]
 
 SUM_TOLERANCE = 1e-6
 """How far `sum(b)` may be from zero, relative to `sum(|b|)`, when `M` is singular."""
@@ -41,18 +40,59 @@ class Solution:
     energy_error: float
 
 
+class Prepared(NamedTuple):
+    """A method's factorisation with the graph and the weights in the method's own order."""
+
+    analysis: Analysis
+    weights: Array
+    preconditioner: Preconditioner
+
+    def solve(self, b: Array, tolerance: float) -> refine.Refined:
+        relabelling = self.analysis.relabelling
+        if relabelling is None:
+            return refine.solve(
+                self.analysis.pattern, self.weights, self.preconditioner, b, tolerance
+            )
+        solved = refine.solve(
+            self.analysis.pattern,
+            self.weights,
+            self.preconditioner,
+            b[relabelling.nodes],
+            tolerance,
+        )
+        x = np.empty_like(b)
+        x[relabelling.nodes] = solved.x
+        return solved._replace(x=x)
+
+
+def prepare(analysis: Analysis, weights: Array) -> Prepared | None:
+    """Factorise; `None` when a pivot vanishes."""
+    if analysis.relabelling is not None:
+        weights = weights[analysis.relabelling.edges]
+    preconditioner = analysis.factor(weights)
+    return None if preconditioner is None else Prepared(analysis, weights, preconditioner)
+
+
 @dataclass(frozen=True, eq=False)
 class Factor:
     """A factorised Laplacian: solves for as many right-hand sides as needed."""
 
     pattern: Pattern
-    grounded: bool
     weights: Array
-    """Weights divided by `scale`, with zeros raised to `WEIGHT_FLOOR`."""
+    """Weights divided by `scale`; where zero weights cut the graph, bridges carry one."""
     scale: float
-    preconditioner: Preconditioner
+    prepared: Prepared | None
     piece: Index | None
-    """The component of each node when some weights are zero, else `None`."""
+    """The component of each node when zero weights cut the graph, else `None`."""
+
+    @cached_property
+    def safe(self) -> Prepared:
+        """The factor that cannot break down, for weights beyond the digits of a direct one."""
+        prepared = self.prepared
+        if prepared is None or not isinstance(prepared.analysis, ApproxCholAnalysis):
+            prepared = prepare(ApproxCholAnalysis.of(self.pattern), self.weights)
+        assert prepared is not None  # approxchol has no vanishing pivots
+        return prepared
 
     @single_threaded
     def solve(self, b: ArrayLike, *, tolerance: float = 1e-10, throw: bool = False) -> Solution:
@@ -63,7 +103,7 @@ class Factor:
         columns the result tells the worst status and error, and the most iterations, of them all.
         """
         right = _checks.as_array(b, "b")
-        n = self.pattern.n_nodes - self.grounded
+        n = self.pattern.n_nodes - self.pattern.grounded
         if right.ndim not in (1, 2) or right.shape[0] != n:
             raise InputError(
                 f"b has shape {right.shape}; give one number per node, shape ({n},) or ({n}, k)."
@@ -86,7 +126,7 @@ class Factor:
         if size == 0.0:
             return refine.Refined(np.zeros_like(b), Status.CONVERGED, 0, 0.0)
         b = b / size
-        if self.grounded:
+        if self.pattern.grounded:
             b = np.append(b, -b.sum())
         else:
             total, absolute = float(b.sum()), float(np.abs(b).sum())
@@ -105,11 +145,12 @@ class Factor:
                 status = Status.DISCONNECTED
             share = np.divide(gained, moved, out=np.zeros_like(gained), where=moved > 0)
             b = b - np.abs(b) * share[self.piece]
-        x, ended, iterations, error = refine.solve(
-            self.pattern, self.weights, self.preconditioner, b, tolerance
-        )
-        x = x[:-1] - x[-1] if self.grounded else x - x.mean()
-        return refine.Refined(x * (size / self.scale), status or ended, iterations, error)
+        solved = (self.prepared or self.safe).solve(b, tolerance)
+        if not solved.status and self.safe is not self.prepared:
+            second = self.safe.solve(b, tolerance)
+            solved = min(solved, second, key=lambda answer: answer.energy_error)
+        x = solved.x[:-1] - solved.x[-1] if self.pattern.grounded else solved.x - solved.x.mean()
+        return solved._replace(x=x * (size / self.scale), status=status or solved.status)
 
 
 class LaplacianSolver:
@@ -138,9 +179,14 @@ class LaplacianSolver:
         if method not in get_args(Method):
             raise InputError(f"method is {method!r}; choose one of {', '.join(get_args(Method))}.")
         self.pattern = Pattern.from_edges(n_nodes, source, target, grounded=grounded)
-        self.grounded = grounded
-        self.method = choose_method(self.pattern) if method == "auto" else method
-        self._analysis = _analyse(self.method, self.pattern)
+        self.method: Method = policy.choose(self.pattern) if method == "auto" else method
+        if self.method == "tree" and self.pattern.n_edges != self.pattern.n_nodes - 1:
+            raise InputError(
+                f"method is 'tree', but the graph has {self.pattern.n_edges} edges on "
+                f"{self.pattern.n_nodes} nodes{' with the ground' if grounded else ''}; "
+                "choose 'auto'."
+            )
+        self._analysis = policy.analyse(self.pattern, self.method)
 
     @classmethod
     def for_kernel(
@@ -152,7 +198,7 @@ class LaplacianSolver:
 
     @property
     def n_nodes(self) -> int:
-        return self.pattern.n_nodes - self.grounded
+        return self.pattern.n_nodes - self.pattern.grounded
 
     @single_threaded
     def factor(self, weights: ArrayLike, diagonal: ArrayLike | None = None) -> Factor:
@@ -167,20 +213,22 @@ class LaplacianSolver:
             raise InputError("all weights are zero; at least one edge must carry a flux.")
         scale = float(2.0 ** np.floor(np.log2(largest)))
         scaled = full / scale
-        zero = scaled < WEIGHT_FLOOR
+        keep = scaled >= WEIGHT_FLOOR
         piece = None
-        if zero.any():
-            count, label = self.pattern.components(~zero)
-            piece = label if count > 1 else None
-            scaled[zero] = WEIGHT_FLOOR
-        return Factor(
-            self.pattern, self.grounded, scaled, scale, self._analysis.factor(scaled), piece
-        )
+        if not keep.all():
+            scaled[~keep] = 0.0
+            count, label = self.pattern.components(keep)
+            if count > 1:
+                # Over a bridge flows the imbalance of the piece behind it, which is none: its
+                # weight does not matter to the solution, and makes the matrix as good as connected.
+                piece = label
+                scaled[self.pattern.bridges(keep, label, count)] = 1.0
+        return Factor(self.pattern, scaled, scale, prepare(self._analysis, scaled), piece)
 
     def _weights(self, weights: ArrayLike, diagonal: ArrayLike | None) -> Array:
-        n_edges = self.pattern.n_edges - (self.n_nodes if self.grounded else 0)
+        n_edges = self.pattern.n_edges - (self.n_nodes if self.pattern.grounded else 0)
         parts = [_not_negative(weights, n_edges, "weights", "edge")]
-        if self.grounded:
+        if self.pattern.grounded:
             if diagonal is None:
                 raise InputError(
                     "the solver is grounded but diagonal is missing; give one number per node."
@@ -189,17 +237,6 @@ class LaplacianSolver:
         elif diagonal is not None:
             raise InputError("a diagonal needs a solver made with grounded=True.")
         return np.concatenate(parts)
-
-
-def choose_method(pattern: Pattern) -> Method:
-    """The policy."""
-    return "dense" if pattern.n_nodes <= 200 else "superlu"
-
-
-def _analyse(method: Method, pattern: Pattern) -> Analysis:
-    if method == "dense":
-        return DenseAnalysis(pattern)
-    return SuperLUAnalysis(pattern)
 
 
 def _not_negative(values: ArrayLike, size: int, name: str, what: str) -> Array:

@@ -1,0 +1,96 @@
+"""Which method solves which graph. One function, from the pattern alone.
+
+| graph | method | why |
+| --- | --- | --- |
+| as many edges as nodes, less one | `tree` | exact in two passes |
+| `n^3 <= 20000 E` and `n <= 4000` | `dense` | LAPACK's flops are cheaper than ours |
+| flat, if scikit-sparse is there | `cholmod` | nested dissection of a flat graph has little fill |
+| everything else | `approxchol` | near-linear in the edges whatever the graph |
+
+A graph is flat when every breadth-first level is narrow, at most `5 sqrt(n)` nodes: sets that
+separate it are then small. Expanders, hubs and high-dimensional neighbour graphs are not.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy import sparse
+
+from thalweg.laplacian import cholmod
+from thalweg.laplacian.approxchol import ApproxCholAnalysis
+from thalweg.laplacian.dense import DenseAnalysis
+from thalweg.laplacian.pattern import Analysis, Index, Pattern
+from thalweg.laplacian.superlu import SuperLUAnalysis
+from thalweg.laplacian.tree import TreeAnalysis
+
+Method = Literal["auto", "dense", "tree", "approxchol", "cholmod", "superlu"]
+
+_DENSE_FLOPS_PER_EDGE = 20_000
+_DENSE_LIMIT = 4_000
+_FLAT_WIDTH = 5.0
+
+
+def choose(pattern: Pattern) -> Method:
+    """The method of the table above."""
+    n = pattern.n_nodes
+    if pattern.n_edges == n - 1:
+        return "tree"
+    if n <= _DENSE_LIMIT and n**3 <= _DENSE_FLOPS_PER_EDGE * pattern.n_edges:
+        return "dense"
+    if cholmod.available() and is_flat(pattern.matrix_without_ground):
+        return "cholmod"
+    return "approxchol"
+
+
+def analyse(pattern: Pattern, method: Method) -> Analysis:
+    """The symbolic work of a method (not `auto`) on a pattern."""
+    if method == "dense":
+        return DenseAnalysis(pattern)
+    if method == "tree":
+        return TreeAnalysis.of(pattern)
+    if method == "cholmod":
+        flat = is_flat(pattern.matrix_without_ground)
+        return cholmod.CholmodAnalysis.of(pattern, mode="simplicial" if flat else "auto")
+    if method == "superlu":
+        return SuperLUAnalysis(pattern)
+    return ApproxCholAnalysis.of(pattern)
+
+
+def is_flat(adjacency: sparse.csr_array) -> bool:
+    """Whether every breadth-first level from an outlying node is narrow.
+
+    >>> ring = sparse.csr_array(np.roll(np.eye(90), 1, axis=0) + np.roll(np.eye(90), -1, axis=0))
+    >>> is_flat(ring), is_flat(sparse.csr_array(np.ones((90, 90))))
+    (True, False)
+    """
+    indptr = adjacency.indptr.astype(np.int64)
+    indices = adjacency.indices.astype(np.int32)
+    _, far = _widest_level(indptr, indices, 0)
+    width, _ = _widest_level(indptr, indices, far)
+    return bool(width <= _FLAT_WIDTH * np.sqrt(adjacency.shape[0]))
+
+
+@njit(cache=True)
+def _widest_level(indptr: NDArray[np.int64], indices: Index, root: int) -> tuple[int, int]:
+    """The size of the largest breadth-first level, and a node of the last one."""
+    seen = np.zeros(indptr.size - 1, np.bool_)
+    queue = np.empty(indptr.size - 1, np.int32)
+    queue[0] = root
+    seen[root] = True
+    low, high, width = 0, 1, 1
+    while high > low:
+        width = max(width, high - low)
+        end = high
+        for k in range(low, high):
+            for p in range(indptr[queue[k]], indptr[queue[k] + 1]):
+                j = indices[p]
+                if not seen[j]:
+                    seen[j] = True
+                    queue[end] = j
+                    end += 1
+        low, high = high, end
+    return width, queue[low - 1]
