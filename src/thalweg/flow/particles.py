@@ -1,0 +1,342 @@
+"""`simulate`: finite populations that follow a free energy, seen at given times.
+
+An individual at `x` jumps to `y` with rate `Q_xy = K_xy m_xy / rho_x [f_x - f_y]_+`, `f` the first
+variation of the free energy: down `f`, so that the free energy falls (the paper prints the opposite
+sign). `rho` is either the flow's own density, or that of the population itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.stats import poisson
+
+from thalweg import _checks
+from thalweg._threads import single_threaded
+from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.flow import particle_loops as loops
+from thalweg.flow.edge_fluxes import edge_fluxes, internal_spec
+from thalweg.flow.integrate import gradient_flow
+from thalweg.kernel import MarkovKernel
+from thalweg.mobility import LogMean, Mobility
+from thalweg.snapshots.snapshots import DENSE_LIMIT, Snapshots
+
+__all__ = ["simulate"]
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+_DENSE_STATES = 200
+_FASTEST_DENSE = 1e8
+_FASTEST_SPARSE = 1e3
+_STEP = 0.01
+_CHUNK = 50
+
+
+@single_threaded
+def simulate(
+    kernel: MarkovKernel,
+    energy: FreeEnergy,
+    p0: ArrayLike,
+    times: ArrayLike,
+    n_particles: int | ArrayLike,
+    *,
+    rng: np.random.Generator,
+    method: Literal["frozen", "tau-leap", "exact"] = "frozen",
+    rates: Literal["mean-field", "empirical"] = "mean-field",
+    mobility: Mobility | None = None,
+    dt: float | None = None,
+    tracked: bool = True,
+    pseudo_count: float = 0.5,
+) -> Snapshots:
+    """Counts of a population of `n_particles` at `times`, drawn from `p0` at the first of them.
+
+    `method`:
+
+    - `"frozen"`, the paper's: rates are held from one time to the next (or over steps of at most
+      `dt`) at the distribution of the beginning, and individuals move by `exp(dt Q)`.
+    - `"tau-leap"`: steps of at most `dt` (0.01 unless told); in each, an individual leaves at most
+      once. First order in `dt`; counts are never negative.
+    - `"exact"`: every jump. In mean-field rates, held over steps of at most `dt` (0.01 again) at
+      the flow's value in their middle, second order in `dt`; in empirical rates by Gillespie's
+      algorithm, one jump after the other, with no time step at all.
+
+    `rates`: the density in `Q`. `"mean-field"`: of the infinite population (for `"frozen"` the
+    recursion `p <- p exp(dt Q(p))`, else the gradient flow), so individuals are independent.
+    `"empirical"`: of the population itself, with `pseudo_count` added to every state, because the
+    logarithmic mean lets no potential push anybody into an empty state.
+
+    An empty state sends nobody away while rates are held: that is the limit of its rates for
+    `beta > 0`. Rates above 1e3 a step (1e8 up to 200 states) are cut to that; such states are
+    empty but for a thousandth of a step.
+
+    `tracked=False` draws every snapshot afresh from the distribution at its time, as if different
+    individuals were caught each time; `n_particles` may then be a list, one number a time.
+
+    >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    >>> energy = FreeEnergy([0.0, 1.0, 0.0], beta=0.5)
+    >>> seen = simulate(
+    ...     kernel, energy, [0.8, 0.1, 0.1], [0, 1, 2], 1000, rng=np.random.default_rng(0)
+    ... )
+    >>> seen.sizes
+    array([1000., 1000., 1000.])
+    """
+    population = _Population(
+        kernel,
+        energy,
+        LogMean() if mobility is None else mobility,
+        method,
+        rates,
+        _checks.positive(pseudo_count, "pseudo_count", zero=True),
+        None if dt is None else _checks.positive(dt, "dt"),
+        rng,
+    )
+    p = _checks.as_probability(p0, kernel.n_states, "p0")
+    t = _checks.as_times(times)
+    sizes = _sizes(n_particles, t.size, tracked)
+    if tracked:
+        rows = population.followed(p, t, int(sizes[0]))
+    else:
+        rows = population.caught(p, t, sizes)
+    if t.size * kernel.n_states <= DENSE_LIMIT:
+        return Snapshots.from_counts(t, np.array(list(rows)), names=kernel.names)
+    table = sparse.vstack([sparse.csr_array(row[None]) for row in rows], format="csr")
+    return Snapshots.from_counts(t, table, names=kernel.names)
+
+
+def _sizes(n_particles: int | ArrayLike, n_times: int, tracked: bool) -> Counts:
+    numbers = np.atleast_1d(np.asarray(n_particles))
+    if numbers.dtype.kind not in "iu" or numbers.ndim != 1 or numbers.min() < 1:
+        raise InputError(f"n_particles is {n_particles!r}; give a positive integer.")
+    if numbers.size == 1:
+        return np.full(n_times, numbers[0], dtype=np.int64)
+    if tracked:
+        raise InputError(
+            f"{numbers.size} numbers of particles for one tracked population; give a single "
+            "number, or tracked=False."
+        )
+    if numbers.size != n_times:
+        raise InputError(
+            f"{numbers.size} numbers of particles for {n_times} times; give one number per time."
+        )
+    return numbers.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class _Population:
+    """The kernel, the energy and the choices of one simulation."""
+
+    kernel: MarkovKernel
+    energy: FreeEnergy
+    mobility: Mobility
+    method: str
+    rates: str
+    pseudo: float
+    dt: float | None
+    rng: np.random.Generator
+
+    def __post_init__(self) -> None:
+        self.energy._check(self.kernel)
+        for name, value, known in (
+            ("method", self.method, ("frozen", "tau-leap", "exact")),
+            ("rates", self.rates, ("mean-field", "empirical")),
+        ):
+            if value not in known:
+                raise InputError(f"{name} is {value!r}; choose {' or '.join(map(repr, known))}.")
+        gillespie = self.method == "exact" and self.rates == "empirical"
+        if gillespie and self.energy.interaction is not None:
+            raise InputError(
+                "with an interaction, every jump changes the rates everywhere, which exact "
+                "empirical jumps cannot afford; use method='tau-leap'."
+            )
+
+    # ---------------------------------------------------------------- the two kinds of snapshots
+
+    def caught(self, p: Array, times: Array, sizes: Counts) -> Iterator[Counts]:
+        """Independent snapshots: multinomial draws from the mean-field distribution."""
+        if self.rates == "empirical":
+            raise InputError(
+                "snapshots of different individuals have no population to take empirical rates "
+                "from; use rates='mean-field', or tracked=True."
+            )
+        if self.method == "frozen":
+            ps = [p]
+            for start, stop in zip(times[:-1], times[1:], strict=True):
+                n_steps, h = self._steps(stop - start)
+                for _ in range(n_steps):
+                    p = self._frozen_step(p, None, h)[0]
+                ps.append(p)
+        else:
+            ps = list(self._flow(p, times))
+        for row, size in zip(ps, sizes, strict=True):
+            yield self.rng.multinomial(size, row / row.sum())
+
+    def followed(self, p: Array, times: Array, size: int) -> Iterator[Counts]:
+        """One population, seen again and again."""
+        counts = self.rng.multinomial(size, p).astype(np.int64)
+        yield counts
+        for start, stop in zip(times[:-1], times[1:], strict=True):
+            if self.rates == "empirical":
+                counts = self._empirical(counts, stop - start)
+            elif self.method == "frozen":
+                n_steps, h = self._steps(stop - start)
+                for _ in range(n_steps):
+                    p, moved = self._frozen_step(p, counts, h)
+                    assert moved is not None
+                    counts = moved
+            else:
+                p, counts = self._along_the_flow(p, counts, start, stop)
+            yield counts
+
+    # ---------------------------------------------------------------- one interval
+
+    def _steps(self, interval: float) -> tuple[int, float]:
+        step = self.dt
+        if step is None:
+            step = interval if self.method == "frozen" else _STEP
+        n_steps = max(1, math.ceil(interval / step * (1 - 1e-9)))
+        return n_steps, interval / n_steps
+
+    def _along_the_flow(
+        self, p: Array, counts: Counts, start: float, stop: float
+    ) -> tuple[Array, Counts]:
+        """Steps in the rates that the gradient flow has in the middle of each."""
+        n_steps, h = self._steps(stop - start)
+        for first in range(0, n_steps, _CHUNK):
+            n = min(_CHUNK, n_steps - first)
+            grid = np.append(np.append(0.0, h * (np.arange(n) + 0.5)), n * h)
+            ps = self._flow(p, grid)
+            for middle in ps[1:-1]:
+                counts = self._move(middle, counts, h)
+            p = ps[-1]
+        return p, counts
+
+    def _empirical(self, counts: Counts, interval: float) -> Counts:
+        if self.method == "exact":
+            a = self.kernel.adjacency
+            counts = counts.copy()
+            loops.gillespie(
+                *a,
+                self.kernel.edges.source,
+                self.kernel.edges.conductance,
+                self.kernel.stationary,
+                self.energy.potential,
+                self.energy.beta,
+                self.mobility.spec,
+                internal_spec(self.energy, self.mobility),
+                counts,
+                self.pseudo,
+                interval,
+                self.rng,
+            )
+            return counts
+        n_steps, h = self._steps(interval)
+        for _ in range(n_steps):
+            p = (counts + self.pseudo) / (counts.sum() + self.pseudo * counts.size)
+            if self.method == "frozen":
+                moved = self._frozen_step(p, counts, h)[1]
+                assert moved is not None
+                counts = moved
+            else:
+                counts = self._move(p, counts, h)
+        return counts
+
+    # ---------------------------------------------------------------- one step
+
+    def _flow(self, p: Array, times: Array) -> Array:
+        flow = gradient_flow(
+            self.kernel, self.energy, p, times, mobility=self.mobility, rtol=1e-7, throw=True
+        )
+        return flow.probabilities
+
+    def _slot_rates(self, p: Array, fastest: float) -> tuple[Array, Array]:
+        source, target, conductance = self.kernel.edges
+        flux = edge_fluxes(
+            source,
+            target,
+            conductance,
+            p / self.kernel.stationary,
+            self.energy.external(p),
+            self.energy.beta,
+            self.mobility.spec,
+            internal_spec(self.energy, self.mobility),
+        )
+        a = self.kernel.adjacency
+        rate, leaving = loops.slot_rates(a.indptr, a.edge, source, flux, p, fastest)
+        return rate, leaving
+
+    def _move(self, p: Array, counts: Counts, h: float) -> Counts:
+        """Move individuals for a time `h` in the rates at `p`, by leaps or by exact jumps."""
+        a = self.kernel.adjacency
+        rate, leaving = self._slot_rates(p, _FASTEST_SPARSE / h)
+        if self.method == "tau-leap":
+            return np.asarray(loops.leap(a.indptr, a.neighbor, rate, leaving, counts, h, self.rng))
+        clock = float(leaving.max())
+        if clock == 0:
+            return counts
+        stop = _ticks(clock * h)[1]
+        return np.asarray(
+            loops.jump(a.indptr, a.neighbor, rate, leaving, counts, stop, clock, self.rng)
+        )
+
+    def _frozen_step(
+        self, p: Array, counts: Counts | None, h: float
+    ) -> tuple[Array, Counts | None]:
+        """`p exp(h Q(p))`, and the counts moved by the same matrix where there are any."""
+        a = self.kernel.adjacency
+        if self.kernel.n_states <= _DENSE_STATES:
+            transition = self._transition(p, h)
+            if counts is not None:
+                held = np.flatnonzero(counts)
+                moved = self.rng.multinomial(counts[held], transition[held]).sum(axis=0)
+                counts = moved.astype(np.int64)
+            after = p @ transition
+            return after / after.sum(), counts
+        rate, leaving = self._slot_rates(p, _FASTEST_SPARSE / h)
+        clock = float(leaving.max())
+        if clock == 0:
+            return p, counts
+        weights, stop = _ticks(clock * h)
+        if counts is not None:
+            counts = loops.jump(a.indptr, a.neighbor, rate, leaving, counts, stop, clock, self.rng)
+        after = loops.spread(a.indptr, a.neighbor, rate, leaving, p, weights, clock)
+        return np.asarray(after / after.sum()), counts
+
+    def _transition(self, p: Array, h: float) -> Array:
+        """`exp(h Q)` without subtractions: a short positive series, squared; rows sum to one."""
+        n, a = self.kernel.n_states, self.kernel.adjacency
+        rate, leaving = self._slot_rates(p, _FASTEST_DENSE / h)
+        squarings = max(0, math.ceil(math.log2(max(float(leaving.max()) * h, 1e-300))))
+        h /= 2.0**squarings
+        clock = max(float(leaving.max()), 1e-300)
+        tick = np.zeros((n, n))
+        rows = np.repeat(np.arange(n), np.diff(a.indptr))
+        tick[rows, a.neighbor] = rate / clock
+        tick[np.arange(n), np.arange(n)] = np.maximum(1 - leaving / clock, 0.0)
+        out, power = np.zeros((n, n)), np.eye(n)
+        for weight in _ticks(clock * h)[0]:
+            out += weight * power
+            power = power @ tick
+        for k in range(squarings + 1):
+            out /= out.sum(axis=1, keepdims=True)
+            if k < squarings:
+                out = out @ out
+        return out
+
+
+def _ticks(mean: float) -> tuple[Array, Array]:
+    """Probabilities of `j` ticks of a Poisson clock, and of stopping at `j` having come so far."""
+    last = int(mean + 9 * math.sqrt(mean) + 20)
+    j = np.arange(last + 1)
+    weights: Any = poisson.pmf(j, mean)
+    so_far: Any = poisson.sf(j - 1, mean)
+    stop = np.divide(weights, so_far, out=np.ones(last + 1), where=so_far > 0)
+    stop[-1] = 1.0
+    return np.asarray(weights / weights.sum()), np.minimum(stop, 1.0)
