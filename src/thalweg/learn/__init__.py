@@ -1,1 +1,27 @@
-"""Being written."""
+"""Learning free energies from snapshots: the estimator, and the methods behind it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thalweg.learn.regressor import FreeEnergyRegressor, load
+    from thalweg.learn.weak import TimeBasis, WeakFit, fit_weak
+
+__all__ = ["FreeEnergyRegressor", "TimeBasis", "WeakFit", "fit_weak", "load"]
+
+_HOME_OF = {
+    "FreeEnergyRegressor": "thalweg.learn.regressor",
+    "load": "thalweg.learn.regressor",
+    "TimeBasis": "thalweg.learn.weak",
+    "WeakFit": "thalweg.learn.weak",
+    "fit_weak": "thalweg.learn.weak",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'thalweg.learn' has no attribute {name!r}")
+    return getattr(import_module(home), name)

@@ -1,0 +1,354 @@
+"""`FreeEnergyRegressor`: fit a landscape to snapshots, in the manner of scikit-learn."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+
+from thalweg import _checks
+from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
+from thalweg.errors import InputError
+from thalweg.flow import Trajectory
+from thalweg.kernel import MarkovKernel
+from thalweg.learn import stored
+from thalweg.learn.fitted import Fitted, Method, Progress, Settings, check_match, fit_snapshots
+from thalweg.learn.forecast import Forecast, bands, flow_of
+from thalweg.learn.weak import Ridge, TimeBasis
+from thalweg.learn.weak_terms import Quadrature, Weighting
+from thalweg.mobility import LogMean, Mobility
+from thalweg.snapshots import Smoother, Snapshots
+from thalweg.status import Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["FreeEnergyRegressor", "load"]
+
+Array = NDArray[np.float64]
+
+
+class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
+    """Learns the free energy `V + beta log rho` that drives a population over a graph.
+
+    Parameters
+    ----------
+    method : `"likelihood"` (the counts' maximum likelihood under the flow), `"weak"` (closed form;
+        fast, biased where densities are noisy near zero), or `"neural"` (the paper's network; with
+        `features`, a network of them).
+    observation : `"independent"` snapshots of fresh individuals, or one `"tracked"` population.
+    discretization : `"continuous"` flow, or rates `"frozen"` over each interval, as in the paper.
+    mobility, internal : the mean and the internal energy; logarithmic mean and entropy by default.
+    beta, potential : what is known of them.
+    features : `(N, d)`; the potential is linear in them (a network of them for `"neural"`).
+    interactions : symmetric matrices whose strengths are learned.
+    time_basis : a `TimeBasis`, for a potential that varies in time.
+    prior : strength of the smoothness prior of the likelihood, or `"evidence"`.
+    smoother : from counts to probabilities, for the weak form and the networks.
+    quadrature, weighting, ridge : of the weak form; see `fit_weak`.
+    epochs, device : of the networks.
+    seed : of everything random.
+    progress : called as `progress(what, done, total)`.
+
+    Attributes
+    ----------
+    energy_, potential_ (centred), beta_, initial_, potential_stderr_, beta_stderr_, status_,
+    diagnostics_, kernel_, times_.
+
+    >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    >>> counts = [[800, 150, 50], [600, 290, 110], [470, 370, 160], [400, 410, 190]]
+    >>> seen = Snapshots.from_counts([0.0, 0.5, 1.0, 1.5], counts)
+    >>> model = FreeEnergyRegressor(method="weak").fit(kernel, seen)
+    >>> model.status_.name, model.potential_.shape
+    ('CONVERGED', (3,))
+    >>> model.predict([0.2, 0.3, 0.5], [0.0, 1.0]).probabilities.shape
+    (2, 3)
+    """
+
+    def __init__(
+        self,
+        *,
+        method: Method = "likelihood",
+        observation: Literal["independent", "tracked"] = "independent",
+        discretization: Literal["continuous", "frozen"] = "continuous",
+        mobility: Mobility | None = None,
+        internal: InternalEnergy | None = None,
+        beta: float | None = None,
+        potential: ArrayLike | None = None,
+        features: ArrayLike | None = None,
+        interactions: Sequence[ArrayLike] = (),
+        time_basis: TimeBasis | None = None,
+        prior: float | Literal["evidence"] = "evidence",
+        smoother: Smoother | None = None,
+        quadrature: Quadrature = "trapezoid",
+        weighting: Weighting = "metric",
+        ridge: Ridge = "auto",
+        epochs: int = 2,
+        device: str | None = None,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> None:
+        self.method = method
+        self.observation = observation
+        self.discretization = discretization
+        self.mobility = mobility
+        self.internal = internal
+        self.beta = beta
+        self.potential = potential
+        self.features = features
+        self.interactions = interactions
+        self.time_basis = time_basis
+        self.prior = prior
+        self.smoother = smoother
+        self.quadrature = quadrature
+        self.weighting = weighting
+        self.ridge = ridge
+        self.epochs = epochs
+        self.device = device
+        self.seed = seed
+        self.progress = progress
+
+    # ---------------------------------------------------------------- fitting
+
+    def fit(self, kernel: MarkovKernel, snapshots: Snapshots) -> FreeEnergyRegressor:
+        """Learn the free energy from snapshots of the population on the kernel's states."""
+        if not isinstance(kernel, MarkovKernel) or not isinstance(snapshots, Snapshots):
+            raise InputError(
+                f"fit takes a MarkovKernel and Snapshots, not {type(kernel).__name__} and "
+                f"{type(snapshots).__name__}; build them with their from_* constructors."
+            )
+        return self._adopt(kernel, fit_snapshots(kernel, snapshots, self._settings()))
+
+    def _settings(self) -> Settings:
+        options = self.get_params(deep=False)
+        options["mobility"] = self._mobility
+        options["internal"] = Entropy() if self.internal is None else self.internal
+        return Settings(**options)
+
+    @property
+    def _mobility(self) -> Mobility:
+        return LogMean() if self.mobility is None else self.mobility
+
+    def _adopt(self, kernel: MarkovKernel, fitted: Fitted) -> FreeEnergyRegressor:
+        self.kernel_ = kernel
+        self.fitted_ = fitted
+        return self
+
+    @property
+    def _fit(self) -> Fitted:
+        try:
+            return self.fitted_
+        except AttributeError:
+            raise InputError("this regressor is not fitted yet; call fit first.") from None
+
+    # ---------------------------------------------------------------- what was learned
+
+    @property
+    def energy_(self) -> FreeEnergy:
+        """The fitted free energy (of the time-averaged potential where it varies in time)."""
+        return self._fit.energy
+
+    @property
+    def potential_(self) -> Array:
+        """The potential, centred: `sum_x pi_x V_x = 0`."""
+        return self._fit.energy.potential
+
+    @property
+    def beta_(self) -> float:
+        return self._fit.energy.beta
+
+    @property
+    def potential_stderr_(self) -> Array:
+        """Standard error of the centred potential; NaN for methods that give none."""
+        return self._fit.potential_stderr
+
+    @property
+    def beta_stderr_(self) -> float:
+        return self._fit.beta_stderr
+
+    @property
+    def initial_(self) -> Array:
+        """The distribution at the first time."""
+        return self._fit.initial
+
+    @property
+    def times_(self) -> Array:
+        return self._fit.times
+
+    @property
+    def status_(self) -> Status:
+        return self._fit.status
+
+    @property
+    def diagnostics_(self) -> dict[str, Any]:
+        """How the fit ended, what it could not see, and the method's own figures."""
+        fit = self._fit
+        unseen = np.flatnonzero(fit.visits == 0)
+        return {
+            "status": fit.status.name,
+            "advice": fit.status.value,
+            "n_states": self.kernel_.n_states,
+            "n_times": int(fit.times.size),
+            "n_samples": float(fit.visits.sum()),
+            "never_visited": unseen.tolist(),
+            **fit.summary,
+        }
+
+    def predict_potential(self, features: ArrayLike) -> Array:
+        """The potential of states with these features, on this or any other graph."""
+        fit = self._fit
+        if fit.network is not None:
+            return fit.network.predict_potential(features)
+        if fit.coefficients is None:
+            raise InputError(
+                "the potential was not learned as a function of features; give features to the "
+                "regressor before fitting."
+            )
+        table = _checks.as_array(features, "features")
+        table = table[:, None] if table.ndim == 1 else table
+        if table.shape[1] != fit.coefficients.shape[1]:
+            raise InputError(
+                f"features have {table.shape[1]} columns, but {fit.coefficients.shape[1]} were "
+                "learned."
+            )
+        return np.asarray(table @ fit.coefficients.mean(axis=0))
+
+    # ---------------------------------------------------------------- what follows from it
+
+    def predict(self, p0: ArrayLike | None, times: ArrayLike) -> Trajectory:
+        """The flow of the learned energy from `p0` at `times[0]`.
+
+        With `p0=None` it starts from the fitted distribution at the first time of the data.
+        """
+        when = _checks.as_times(times)
+        start, shift = p0, False
+        if p0 is None:
+            start, shift = self.initial_, when[0] > self.times_[0]
+            if when[0] < self.times_[0]:
+                raise InputError(
+                    f"times begin with {when[0]:g}, before the first snapshot at "
+                    f"{self.times_[0]:g}; the flow runs forwards only: give p0."
+                )
+        grid = np.insert(when, 0, self.times_[0]) if shift else when
+        flow = flow_of(
+            self.kernel_,
+            self.energy_,
+            start if start is not None else self.initial_,
+            grid,
+            mobility=self._mobility,
+            discretization=self.discretization,
+            time_basis=self.time_basis,
+            potentials=self._fit.potentials,
+        )
+        if not shift:
+            return flow
+        return Trajectory(
+            when, flow.probabilities[1:], flow.status, flow.n_steps, flow.n_evaluations, flow.method
+        )
+
+    def forecast(
+        self,
+        times: ArrayLike,
+        *,
+        p0: ArrayLike | None = None,
+        level: float = 0.95,
+        n_draws: int = 200,
+    ) -> Forecast:
+        """The flow from `p0` (or the fitted start) at `times[0]`, with pointwise bands."""
+        fit = self._fit
+        if self.time_basis is not None or self.discretization == "frozen":
+            raise InputError(
+                "bands are drawn for the continuous flow of a fixed potential; use predict."
+            )
+        when = _checks.as_times(times)
+        if p0 is None and when[0] != self.times_[0]:
+            raise InputError(
+                f"times begin with {when[0]:g}, but the fitted start belongs to "
+                f"{self.times_[0]:g}; begin there, or give p0."
+            )
+        return bands(
+            self.kernel_,
+            self.energy_,
+            self.initial_,
+            fit.joint_covariance,
+            when,
+            p0=p0,
+            mobility=self._mobility,
+            level=level,
+            n_draws=n_draws,
+            rng=np.random.default_rng(self.seed),
+        )
+
+    def score(self, snapshots: Snapshots) -> float:
+        """The mean log-likelihood of an individual of these snapshots; higher is better."""
+        check_match(self.kernel_, snapshots)
+        path = self.predict(None, snapshots.times)
+        logs = np.log(np.maximum(path.probabilities, 1e-300))
+        counts = snapshots.counts
+        total = float((counts * logs).sum())
+        return total / float(snapshots.sizes.sum())
+
+    def sample(
+        self,
+        times: ArrayLike,
+        n_samples: int,
+        *,
+        p0: ArrayLike | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> Snapshots:
+        """Snapshots such as the learned energy would give.
+
+        Independent ones are drawn afresh at each time; a tracked population is simulated.
+        """
+        draw = np.random.default_rng(self.seed) if rng is None else rng
+        if self.observation == "tracked":
+            from thalweg.flow import simulate
+
+            method = "frozen" if self.discretization == "frozen" else "tau-leap"
+            start = self.initial_ if p0 is None else p0
+            seen: Snapshots = simulate(
+                self.kernel_, self.energy_, start, times, n_samples, method=method, rng=draw
+            )
+            return seen
+        path = self.predict(p0, times)
+        p = path.probabilities / path.probabilities.sum(axis=1, keepdims=True)
+        counts = [draw.multinomial(n_samples, row) for row in p]
+        return Snapshots.from_counts(path.times, counts, names=self.kernel_.names)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per state: name, potential, its error, equilibrium, and whether it was seen."""
+        import pandas as pd
+
+        fit, kernel = self._fit, self.kernel_
+        names = range(kernel.n_states) if kernel.names is None else kernel.names
+        return pd.DataFrame(
+            {
+                "state": np.arange(kernel.n_states),
+                "name": list(names),
+                "potential": fit.energy.potential,
+                "stderr": fit.potential_stderr,
+                "equilibrium": fit.energy.equilibrium(kernel),
+                "visits": fit.visits,
+                "visited": fit.visits > 0,
+            }
+        )
+
+    # ---------------------------------------------------------------- files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write kernel, energy, errors and settings to a plain file; read it with `load`."""
+        stored.save(path, self.kernel_, self._fit, self.get_params(deep=False))
+
+
+def load(path: str | os.PathLike[str]) -> FreeEnergyRegressor:
+    """The fitted regressor that `FreeEnergyRegressor.save` wrote."""
+    kernel, fitted, settings = stored.load(path)
+    try:
+        regressor = FreeEnergyRegressor(**settings)
+    except TypeError as error:
+        raise InputError(f"{path} holds settings that this thalweg lacks ({error}).") from None
+    return regressor._adopt(kernel, fitted)
