@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from thalweg.flow.integrate import gradient_flow
+from thalweg.flow.particles import simulate
 from thalweg.flow.rates import jump_rates, velocity
 from thalweg.flow.trajectory import Trajectory
 
-__all__ = ["Trajectory", "gradient_flow", "jump_rates", "velocity"]
+__all__ = ["Trajectory", "gradient_flow", "jump_rates", "simulate", "velocity"]
