@@ -1,0 +1,132 @@
+"""The bridge to discrete diffusion models: noise as a gradient flow, scores, reversal, samplers.
+
+The noising process of a discrete diffusion model is the steepest descent of the entropy in `W_K`;
+the score is the exponential of its gradient; a potential steers the process to another base
+distribution. Exact on spaces that can be enumerated, token by token on sequences. What needs torch
+(networks, losses, training) is imported on first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from thalweg.diffusion.models import ContextModel, ExactModel, ScoreModel, TemperedModel
+from thalweg.diffusion.reversal import NoisingPath, hamming_path, heat_path, time_reversal
+from thalweg.diffusion.sampling import infill, sample
+from thalweg.diffusion.schedules import (
+    ConstantSchedule,
+    CosineSchedule,
+    ExponentialSchedule,
+    LinearSchedule,
+    LogLinearSchedule,
+    Schedule,
+)
+from thalweg.diffusion.scores import (
+    entropy_gradient,
+    langevin_rates,
+    reverse_rates,
+    score_ratios,
+    scores_from_entropy_gradient,
+)
+from thalweg.diffusion.sequences import HammingProcess
+from thalweg.diffusion.tilted import (
+    MarginalFlowTokens,
+    tilted_kernel,
+    tilted_path,
+    tilted_rates,
+    tilted_tokens,
+)
+from thalweg.diffusion.tokens import (
+    AbsorbingTokens,
+    DenseTokens,
+    RefreshTokens,
+    TokenProcess,
+    absorbing_tokens,
+    ordinal_tokens,
+    tokens_from_kernel,
+    uniform_tokens,
+)
+
+if TYPE_CHECKING:
+    from thalweg.diffusion.losses import cross_entropy, score_entropy
+    from thalweg.diffusion.networks import MLPDenoiser, TransformerDenoiser
+    from thalweg.diffusion.training import (
+        Bound,
+        NetworkModel,
+        NetworkScores,
+        TrainingResult,
+        likelihood_bound,
+        train,
+    )
+
+_LAZY = {
+    "Bound": "training",
+    "MLPDenoiser": "networks",
+    "NetworkModel": "training",
+    "NetworkScores": "training",
+    "TrainingResult": "training",
+    "TransformerDenoiser": "networks",
+    "cross_entropy": "losses",
+    "likelihood_bound": "training",
+    "score_entropy": "losses",
+    "train": "training",
+}
+
+__all__ = [
+    "AbsorbingTokens",
+    "Bound",
+    "ConstantSchedule",
+    "ContextModel",
+    "CosineSchedule",
+    "DenseTokens",
+    "ExactModel",
+    "ExponentialSchedule",
+    "HammingProcess",
+    "LinearSchedule",
+    "LogLinearSchedule",
+    "MLPDenoiser",
+    "MarginalFlowTokens",
+    "NetworkModel",
+    "NetworkScores",
+    "NoisingPath",
+    "RefreshTokens",
+    "Schedule",
+    "ScoreModel",
+    "TemperedModel",
+    "TokenProcess",
+    "TrainingResult",
+    "TransformerDenoiser",
+    "absorbing_tokens",
+    "cross_entropy",
+    "entropy_gradient",
+    "hamming_path",
+    "heat_path",
+    "infill",
+    "langevin_rates",
+    "likelihood_bound",
+    "ordinal_tokens",
+    "reverse_rates",
+    "sample",
+    "score_entropy",
+    "score_ratios",
+    "scores_from_entropy_gradient",
+    "tilted_kernel",
+    "tilted_path",
+    "tilted_rates",
+    "tilted_tokens",
+    "time_reversal",
+    "tokens_from_kernel",
+    "train",
+    "uniform_tokens",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'thalweg.diffusion' has no attribute {name!r}")
+    return getattr(import_module(f"thalweg.diffusion.{_LAZY[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

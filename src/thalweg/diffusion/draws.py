@@ -1,0 +1,73 @@
+"""Drawing tokens: from one distribution per position, or from one shared by many."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["draw_from_base", "draw_from_rows", "draw_from_table"]
+
+Array = NDArray[np.float64]
+Tokens = NDArray[np.int64]
+
+
+def draw_from_rows(weights: Array, uniforms: Array) -> Tokens:
+    """One token from each row of `weights` (any positive scale) by inversion of `uniforms`."""
+    flat = np.ascontiguousarray(weights.reshape(-1, weights.shape[-1]))
+    where = np.arange(flat.shape[0])
+    return np.asarray(_draw(flat, where, uniforms.ravel()).reshape(uniforms.shape))
+
+
+def draw_from_table(weights: Array, which: NDArray[np.int64], uniforms: Array) -> Tokens:
+    """One token for each position of each sample, from `weights[which[sample], position]`."""
+    table = np.ascontiguousarray(weights)
+    return np.asarray(_draw_table(table, which, uniforms))
+
+
+def draw_from_base(base: Array, shape: tuple[int, int], rng: np.random.Generator) -> Tokens:
+    """Tokens of the given shape from `base`, or from `base[position]`."""
+    u = rng.random(shape)
+    if base.ndim == 1:
+        edges = np.cumsum(base)
+        return np.minimum(np.searchsorted(edges, u * edges[-1], side="right"), base.size - 1)
+    out = np.empty(shape, dtype=np.int64)
+    for position, row in enumerate(base):
+        edges = np.cumsum(row)
+        found = np.searchsorted(edges, u[:, position] * edges[-1], side="right")
+        out[:, position] = np.minimum(found, row.size - 1)
+    return out
+
+
+@njit(cache=True)
+def _pick(row: Array, u: float) -> int:
+    total = 0.0
+    for k in range(row.size):
+        total += row[k]
+    level = u * total
+    running = 0.0
+    last = 0
+    for k in range(row.size):
+        if row[k] > 0.0:
+            last = k
+            running += row[k]
+            if level < running:
+                return k
+    return last
+
+
+@njit(cache=True)
+def _draw(rows: Array, where: NDArray[np.int64], uniforms: Array) -> Tokens:
+    out = np.empty(uniforms.size, dtype=np.int64)
+    for i in range(uniforms.size):
+        out[i] = _pick(rows[where[i]], uniforms[i])
+    return out
+
+
+@njit(cache=True)
+def _draw_table(table: Array, which: NDArray[np.int64], uniforms: Array) -> Tokens:
+    out = np.empty(uniforms.shape, dtype=np.int64)
+    for i in range(uniforms.shape[0]):
+        for j in range(uniforms.shape[1]):
+            out[i, j] = _pick(table[which[i], j], uniforms[i, j])
+    return out

@@ -1,0 +1,327 @@
+"""Running the noise backwards: from the base distribution to data, with learned or true scores.
+
+| method | a step from clock `t` down to `s` | error |
+| --- | --- | --- |
+| `"tau-leap"` | rates frozen at `t`, each position jumps at most once | first order |
+| `"posterior"` | exact for each token given its context, frozen at `t` | first order, smaller |
+| `"exact"` | candidate jumps at a bounding rate, kept or not (uniformisation) | none |
+
+The first two change all positions at once and cost one evaluation of the model a step; the third
+one evaluation a candidate jump. All stop at a small clock, where the clean tokens are drawn from
+their posterior. `corrector_steps` adds, after each step, moves that leave `p_s` invariant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thalweg import _checks
+from thalweg.diffusion.draws import draw_from_rows, draw_from_table
+from thalweg.diffusion.models import ContextModel, ScoreModel, TemperedModel
+from thalweg.diffusion.schedules import Schedule
+from thalweg.diffusion.sequences import HammingProcess
+from thalweg.errors import InputError
+
+__all__ = ["infill", "sample"]
+
+Array = NDArray[np.float64]
+Tokens = NDArray[np.int64]
+Method = Literal["posterior", "tau-leap", "exact"]
+Progress = Callable[[str, int, int], None]
+
+FREE = -1
+"""The mark of a token to be filled in."""
+
+
+def sample(
+    model: ScoreModel,
+    schedule: Schedule,
+    n_samples: int,
+    *,
+    rng: np.random.Generator,
+    n_steps: int = 100,
+    method: Method = "posterior",
+    corrector_steps: int = 0,
+    corrector_time: float = 0.1,
+    temperature: float = 1.0,
+    last_time: float = 1e-3,
+    start: ArrayLike | None = None,
+    progress: Progress | None = None,
+) -> Tokens:
+    """`n_samples` sequences from the reversed process, started from the base distribution.
+
+    `n_steps` are equal in schedule time (for `"exact"`, halvings of the clock take their place).
+    `corrector_time`: token time of each corrector move. `temperature`: below 1 sharpens what the
+    model says. `start`: sequences to start from instead of the base. `last_time`: where the steps
+    end and the clean tokens are drawn; a `ScoreModel` without a context returns the tokens there.
+
+    >>> from thalweg.diffusion import ConstantSchedule, ExactModel, HammingProcess, uniform_tokens
+    >>> model = ExactModel(HammingProcess(uniform_tokens(2), 2), [0.5, 0.0, 0.0, 0.5])
+    >>> x = sample(model, ConstantSchedule(8.0), 4, rng=np.random.default_rng(0))
+    >>> bool((x[:, 0] == x[:, 1]).all())
+    True
+    """
+    process = model.process
+    x = _start(process, n_samples, start, rng)
+    fixed = np.full(process.length, FREE, dtype=np.int64)
+    return _run(
+        model, schedule, x, fixed, rng, n_steps, method, corrector_steps, corrector_time,
+        temperature, last_time, progress,
+    )  # fmt: skip
+
+
+def infill(
+    model: ContextModel,
+    schedule: Schedule,
+    template: ArrayLike,
+    n_samples: int,
+    *,
+    rng: np.random.Generator,
+    n_steps: int = 100,
+    corrector_steps: int = 1,
+    corrector_time: float = 0.1,
+    temperature: float = 1.0,
+    last_time: float = 1e-3,
+    progress: Progress | None = None,
+) -> Tokens:
+    """Sequences that agree with `template` wherever it is not -1.
+
+    With masking noise the given tokens are simply shown: a visible token is what the model
+    conditions on, so this is exact up to the steps and the backward rate. With other noise a given
+    token enters at each clock as its own noisy copy, which is approximate (the copies at different
+    clocks do not know of each other); corrector moves on the free tokens bring it closer.
+    """
+    process = model.process
+    fixed = np.asarray(template)
+    if fixed.shape != (process.length,) or fixed.dtype.kind not in "iu":
+        raise InputError(
+            f"template has shape {fixed.shape} and type {fixed.dtype}; give {process.length} "
+            f"integers, {FREE} where the token is free."
+        )
+    process.check(np.where(fixed == FREE, 0, fixed))
+    x = _start(process, n_samples, None, rng)
+    return _run(
+        model, schedule, x, fixed.astype(np.int64), rng, n_steps, "posterior", corrector_steps,
+        corrector_time, temperature, last_time, progress,
+    )  # fmt: skip
+
+
+# -------------------------------------------------------------------- the run
+
+
+def _run(
+    model: ScoreModel,
+    schedule: Schedule,
+    x: Tokens,
+    fixed: Tokens,
+    rng: np.random.Generator,
+    n_steps: int,
+    method: Method,
+    corrector_steps: int,
+    corrector_time: float,
+    temperature: float,
+    last_time: float,
+    progress: Progress | None,
+) -> Tokens:
+    if method not in ("posterior", "tau-leap", "exact"):
+        raise InputError(f"method is {method!r}; choose 'posterior', 'tau-leap' or 'exact'.")
+    if method != "tau-leap" and not isinstance(model, ContextModel):
+        raise InputError(
+            f"method {method!r} needs a model with a context; this one knows only scores: use "
+            "method='tau-leap'."
+        )
+    if method == "exact" and not model.process.tokens.homogeneous:
+        raise InputError(
+            "the rates of this noise change with time, and no bound on the reverse rates is known; "
+            "use method='posterior'."
+        )
+    if n_steps < 1 or not 0 < last_time < 1:
+        raise InputError(
+            f"n_steps is {n_steps} and last_time {last_time:g}; give at least one step, and a last "
+            "time between 0 and 1."
+        )
+    if temperature != 1.0:
+        if not isinstance(model, ContextModel):
+            raise InputError("temperature needs a model with a context, not only scores.")
+        model = TemperedModel(model, temperature)
+    process = model.process
+    clocks = schedule.clock(np.linspace(1.0, last_time, n_steps + 1))
+    if method == "exact":
+        clocks = _halvings(float(clocks[0]), float(clocks[-1]))
+    x = _give(process, x, fixed, clocks[0], rng)
+    for step, (now, after) in enumerate(zip(clocks[:-1], clocks[1:], strict=True)):
+        if method == "exact":
+            x = _exact_window(model, x, float(now), float(after), rng)
+        elif method == "posterior":
+            x = _move(model, x, rng, _posterior_step, float(now), float(after))
+        else:
+            x = _move(model, x, rng, _leap, float(now), float(now - after))
+        x = _give(process, x, fixed, after, rng)
+        for _ in range(corrector_steps):
+            x = _move(model, x, rng, _correct, float(after), corrector_time * process.length)
+            x = _give(process, x, fixed, after, rng)
+        if progress is not None:
+            progress("sampling", step + 1, clocks.size - 1)
+    if isinstance(model, ContextModel):
+        x = _move(model, x, rng, _denoise, float(clocks[-1]), 0.0)
+    return np.where(fixed != FREE, fixed, x)
+
+
+Step = Callable[[ScoreModel, Tokens, float, float], Array]
+
+
+def _move(
+    model: ScoreModel, x: Tokens, rng: np.random.Generator, step: Step, clock: float, other: float
+) -> Tokens:
+    """Draw every token from the distribution that `step` gives it; equal sequences share one."""
+    uniforms = rng.random(x.shape)
+    process = model.process
+    if process.n_states <= max(x.shape[0], 2):
+        codes = process.encode(x)
+        present = np.flatnonzero(np.bincount(codes, minlength=process.n_states))
+        which = np.searchsorted(present, codes)
+        return draw_from_table(step(model, process.decode(present), clock, other), which, uniforms)
+    return draw_from_rows(step(model, x, clock, other), uniforms)
+
+
+def _posterior_step(model: ScoreModel, x: Tokens, now: float, after: float) -> Array:
+    """`p(x_s^i = y | x_t)`, proportional to `c_s(y) P_(s,t)(y, x_i)` with the noised context."""
+    assert isinstance(model, ContextModel)
+    process = model.process
+    start, stop = process.token_time(after, x), process.token_time(now, x)
+    noised = process.tokens.apply(model.context(x, np.full(x.shape[0], now)), start)
+    return np.asarray(noised * process.tokens.columns(x, start, stop))
+
+
+def _reverse(model: ScoreModel, x: Tokens, clock: float) -> Array:
+    """The rates of the reversed process for each change of a token, per unit of clock."""
+    process = model.process
+    time = process.token_time(clock, x)
+    ratios = model.ratios(x, np.full(x.shape[0], clock))
+    return np.asarray(process.tokens.inflow(x, time) * ratios / process.length)
+
+
+def _jump(rates: Array, x: Tokens, duration: float) -> Array:
+    """Stay with probability `exp(-total rate * duration)`, else jump in proportion to the rates."""
+    total = rates.sum(axis=-1, keepdims=True)
+    leave = -np.expm1(-duration * total)
+    out = rates * np.where(total > 0, leave / np.where(total > 0, total, 1.0), 0.0)
+    np.put_along_axis(out, x[..., None], 1 - leave, -1)
+    return np.asarray(out)
+
+
+def _leap(model: ScoreModel, x: Tokens, now: float, duration: float) -> Array:
+    return _jump(_reverse(model, x, now), x, duration)
+
+
+def _correct(model: ScoreModel, x: Tokens, clock: float, duration: float) -> Array:
+    """The Langevin move, see `langevin_rates`: harmonic mean of forward and reverse rate."""
+    process = model.process
+    forth = process.tokens.outflow(x, process.token_time(clock, x)) / process.length
+    back = _reverse(model, x, clock)
+    both = forth + back
+    return _jump(np.where(both > 0, 2 * forth * back / np.where(both > 0, both, 1.0), 0.0), x,
+                 duration)  # fmt: skip
+
+
+def _denoise(model: ScoreModel, x: Tokens, clock: float, _: float) -> Array:
+    assert isinstance(model, ContextModel)
+    return model.posterior(x, np.full(x.shape[0], clock))
+
+
+# -------------------------------------------------------------------- exact jumps
+
+
+def _halvings(first: float, last: float) -> Array:
+    count = max(1, int(np.ceil(np.log2(first / last))))
+    return np.geomspace(first, last, count + 1)
+
+
+def rate_bound(process: HammingProcess, clock: float) -> float:
+    """A bound on the total reverse rate of any sequence at this clock and at all larger ones.
+
+    The rate at one position is an average over clean tokens `a` of
+    `sum_y Q(y, x) P_t(a, y) / P_t(a, x)`; its largest value over `a` and `x` falls with `t`,
+    because `P_(t+s)(a, .)` is a mixture of the `P_t(b, .)`. So the bound at the end of a window
+    holds in it.
+    """
+    n = process.n_tokens
+    every = np.repeat(np.arange(n)[:, None], process.length, axis=1)
+    time = np.full(n, clock / process.length)
+    columns = process.tokens.columns(every, np.zeros(n), time)
+    inflow = process.tokens.inflow(every, time)
+    transitions = process.transitions(clock)
+    gained = np.einsum("xiy,iay->xia", inflow, transitions)
+    mask = process.tokens.mask
+    if mask is not None:
+        gained, columns = np.delete(gained, mask, -1), np.delete(columns, mask, -1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        worst = np.where(gained > 0, gained / columns, 0.0).max(axis=(0, 2))
+    if not np.all(np.isfinite(worst)):
+        raise InputError(
+            "the noise cannot reach every token within the last clock; raise last_time, or use "
+            "method='posterior'."
+        )
+    return float(worst.sum() / process.length)
+
+
+def _exact_window(
+    model: ScoreModel, x: Tokens, now: float, after: float, rng: np.random.Generator
+) -> Tokens:
+    """Candidate jumps at the bounding rate; at each, one position jumps or nothing does."""
+    process = model.process
+    bound = rate_bound(process, after) * (1 + 1e-9)
+    clock = np.full(x.shape[0], now)
+    x = x.copy()
+    active = np.arange(x.shape[0])
+    while active.size:
+        clock[active] -= rng.exponential(1 / bound, active.size)
+        active = active[clock[active] > after]
+        if not active.size:
+            break
+        here, moments = x[active], clock[active]
+        time = moments / process.length
+        rates = process.tokens.inflow(here, time) * model.ratios(here, moments) / process.length
+        flat = rates.reshape(active.size, -1)
+        total = flat.sum(axis=1)
+        rest = np.maximum(bound - total, 0.0)
+        choice = draw_from_rows(np.column_stack([flat, rest]), rng.random(active.size))
+        jumps = choice < flat.shape[1]
+        position, token = np.divmod(choice[jumps], process.n_tokens)
+        x[active[jumps], position] = token
+    return x
+
+
+# -------------------------------------------------------------------- parts
+
+
+def _start(
+    process: HammingProcess, n_samples: int, start: ArrayLike | None, rng: np.random.Generator
+) -> Tokens:
+    if n_samples < 1:
+        raise InputError(f"n_samples is {n_samples}; ask for at least one.")
+    if start is None:
+        return process.sample_base(n_samples, rng=rng)
+    x = process.check(start)
+    if x.shape[0] != n_samples:
+        raise InputError(f"start holds {x.shape[0]} sequences for {n_samples} samples.")
+    return x
+
+
+def _give(
+    process: HammingProcess, x: Tokens, fixed: Tokens, clock: float, rng: np.random.Generator
+) -> Tokens:
+    """`x` with the given tokens in place: shown as they are if noise hides, else noisy copies."""
+    given = fixed != FREE
+    if not given.any():
+        return x
+    known = np.where(given, fixed, 0)
+    if process.tokens.mask is None:
+        _checks.positive(clock, "clock")
+        copies = np.repeat(known[None], x.shape[0], axis=0)
+        known = process.noise(copies, clock, rng=rng)
+    return np.where(given, known, x)

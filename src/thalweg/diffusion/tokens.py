@@ -1,0 +1,496 @@
+"""Noise on one token: reversible chains with their transition probabilities at any time.
+
+A token process is the heat flow `P_t = exp(t (K - I))` of a reversible token kernel `K`. Three
+forms cover what is used:
+
+| class | kernel | `P_t` |
+| --- | --- | --- |
+| `RefreshTokens` | forget the token, draw a fresh one from a base distribution | closed form |
+| `AbsorbingTokens` | fall to a mask; small backward rates make it reversible | closed form |
+| `DenseTokens` | any reversible token matrix | positive scaling and squaring |
+
+The closed forms need memory linear in the number of tokens. Arguments are batches: tokens of shape
+`(batch, length)`, one time for each sequence, distributions of shape `(batch, length, n_tokens)`.
+Every parameter may be given per position (`(length, ...)`), which is how a factorised potential
+tilts the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thalweg import _checks
+from thalweg.diffusion.draws import draw_from_base, draw_from_rows
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+
+__all__ = [
+    "AbsorbingTokens",
+    "DenseTokens",
+    "RefreshTokens",
+    "TokenProcess",
+    "absorbing_tokens",
+    "ordinal_tokens",
+    "tokens_from_kernel",
+    "uniform_tokens",
+]
+
+Array = NDArray[np.float64]
+Tokens = NDArray[np.int64]
+
+_TAYLOR_TERMS = 18
+_TAYLOR_RADIUS = 0.5
+
+
+class TokenProcess(ABC):
+    """The noise on one token: a chain on `n_tokens` tokens, homogeneous in time unless it says."""
+
+    @property
+    @abstractmethod
+    def stationary(self) -> Array:
+        """What the token forgets towards: `(n_tokens,)`, or `(length, n_tokens)` per position."""
+
+    @property
+    def n_tokens(self) -> int:
+        return int(self.stationary.shape[-1])
+
+    @property
+    def n_positions(self) -> int | None:
+        """The number of positions where parameters are given per position, else `None`."""
+        return int(self.stationary.shape[0]) if self.stationary.ndim == 2 else None
+
+    @property
+    def mask(self) -> int | None:
+        """The token that is noise and never data, if there is one."""
+        return None
+
+    @property
+    def homogeneous(self) -> bool:
+        """True where the rates do not change with time."""
+        return True
+
+    @abstractmethod
+    def rows(self, tokens: Tokens, time: Array) -> Array:
+        """`P_t(x, .)`: where each token is at its time."""
+
+    @abstractmethod
+    def columns(self, tokens: Tokens, start: Array, stop: Array) -> Array:
+        """`P_(start, stop)(., x)`: how likely each earlier token leads to this one."""
+
+    @abstractmethod
+    def apply(self, weights: Any, time: Any) -> Any:
+        """`sum_a w_a P_t(a, .)`: weights over clean tokens, noised. Arrays or torch tensors."""
+
+    @abstractmethod
+    def outflow(self, tokens: Tokens, time: Array) -> Array:
+        """The forward rates `Q_t(x, y)` from each token, zero at `y = x`."""
+
+    @abstractmethod
+    def inflow(self, tokens: Tokens, time: Array) -> Array:
+        """The forward rates `Q_t(y, x)` into each token, zero at `y = x`."""
+
+    def sample(self, tokens: Tokens, time: Array, *, rng: np.random.Generator) -> Tokens:
+        """Each token after its time."""
+        return draw_from_rows(self.rows(tokens, time), rng.random(tokens.shape))
+
+    def sample_stationary(self, shape: tuple[int, int], *, rng: np.random.Generator) -> Tokens:
+        """Tokens drawn from the stationary distribution."""
+        return draw_from_base(self.stationary, shape, rng)
+
+    @abstractmethod
+    def token_kernel(self, position: int = 0) -> MarkovKernel:
+        """The chain at one position as an explicit kernel."""
+
+
+@dataclass(frozen=True, eq=False)
+class RefreshTokens(TokenProcess):
+    """Tokens are forgotten at rate `rate` and drawn afresh from `base`.
+
+    `P_t = e^(-rate t) I + (1 - e^(-rate t)) 1 base^T`. Build the usual uniform noise with
+    `uniform_tokens`.
+
+    >>> RefreshTokens(np.array([0.5, 0.25, 0.25])).rows(np.array([[1]]), np.array([np.log(2)]))
+    array([[[0.25 , 0.625, 0.125]]])
+    """
+
+    base: Array
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "base", _as_bases(self.base, "base"))
+        highest = 1 / (1 - self.base.min())
+        if not 0 < _checks.positive(self.rate, "rate") <= highest * (1 + 1e-12):
+            raise InputError(
+                f"rate is {self.rate:g}; above 1 / (1 - min base) = {highest:.6g} the kernel would "
+                "need a negative probability of staying: lower the rate and lengthen the schedule."
+            )
+
+    @property
+    def stationary(self) -> Array:
+        return self.base
+
+    def rows(self, tokens: Tokens, time: Array) -> Array:
+        keep = np.exp(-self.rate * np.asarray(time))[:, None, None]
+        out = np.broadcast_to(self.base, (*tokens.shape, self.n_tokens)) * (1 - keep)
+        np.put_along_axis(
+            out,
+            tokens[..., None],
+            np.take_along_axis(out, tokens[..., None], -1) + keep,
+            -1,
+        )
+        return out
+
+    def columns(self, tokens: Tokens, start: Array, stop: Array) -> Array:
+        keep = np.exp(-self.rate * (np.asarray(stop) - start))[:, None, None]
+        into = (1 - keep) * at_tokens(self.base, tokens)[..., None]
+        out = np.repeat(into, self.n_tokens, axis=-1)
+        np.put_along_axis(out, tokens[..., None], into + keep, -1)
+        return out
+
+    def apply(self, weights: Any, time: Any) -> Any:
+        keep = like(weights, np.exp(-self.rate * np.asarray(time)))[:, None, None]
+        return keep * weights + (1 - keep) * weights.sum(-1)[..., None] * like(weights, self.base)
+
+    def outflow(self, tokens: Tokens, time: Array) -> Array:
+        out = np.array(np.broadcast_to(self.rate * self.base, (*tokens.shape, self.n_tokens)))
+        np.put_along_axis(out, tokens[..., None], 0.0, -1)
+        return out
+
+    def inflow(self, tokens: Tokens, time: Array) -> Array:
+        into = self.rate * at_tokens(self.base, tokens)[..., None]
+        out = np.repeat(into, self.n_tokens, axis=-1)
+        np.put_along_axis(out, tokens[..., None], 0.0, -1)
+        return out
+
+    def sample(self, tokens: Tokens, time: Array, *, rng: np.random.Generator) -> Tokens:
+        forget = rng.random(tokens.shape) >= np.exp(-self.rate * np.asarray(time))[:, None]
+        out = tokens.copy()
+        if self.base.ndim == 1:
+            out[forget] = draw_from_base(self.base, (1, int(forget.sum())), rng)[0]
+        else:
+            out[forget] = draw_from_base(self.base, tokens.shape, rng)[forget]
+        return out
+
+    def token_kernel(self, position: int = 0) -> MarkovKernel:
+        base = self.base if self.base.ndim == 1 else self.base[position]
+        matrix = np.tile(self.rate * base, (self.n_tokens, 1))
+        np.fill_diagonal(matrix, 0.0)
+        np.fill_diagonal(matrix, np.maximum(1 - matrix.sum(axis=1), 0.0))
+        return MarkovKernel.from_matrix(matrix)
+
+
+@dataclass(frozen=True, eq=False)
+class AbsorbingTokens(TokenProcess):
+    """Tokens fall to a mask, the last token, at rate 1, and come back at the rate `backward`.
+
+    A token that comes back is drawn from `returns`. The backward rate makes the chain irreducible
+    and reversible: its stationary distribution is `1 / (1 + backward)` on the mask and
+    `backward * returns / (1 + backward)` on the tokens. The chain is a star, so `P_t` has three
+    time scales, `0`, `1` and `1 + backward`, and a closed form.
+    """
+
+    returns: Array
+    backward: float = 1e-3
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "returns", _as_bases(self.returns, "returns"))
+        if _checks.positive(self.backward, "backward") > 1:
+            raise InputError(
+                f"backward is {self.backward:g}; the mask cannot be left with a probability above "
+                "1: give a small number such as 1e-3."
+            )
+
+    @cached_property
+    def stationary(self) -> Array:
+        last = np.ones((*self.returns.shape[:-1], 1))
+        return np.concatenate([self.backward * self.returns, last], -1) / (1 + self.backward)
+
+    @cached_property
+    def _padded(self) -> Array:
+        return np.concatenate([self.returns, np.zeros((*self.returns.shape[:-1], 1))], -1)
+
+    @cached_property
+    def _at_mask(self) -> Array:
+        return np.append(np.zeros(self.n_tokens - 1), 1.0)
+
+    @property
+    def mask(self) -> int:
+        return self.n_tokens - 1
+
+    def _scales(self, time: Array) -> tuple[Array, Array, Array]:
+        """Never moved; masked, from a token; exchanged for a token drawn from `returns`."""
+        time = np.asarray(time, dtype=np.float64)[:, None]
+        kept = np.exp(-time)
+        masked = -np.expm1(-(1 + self.backward) * time) / (1 + self.backward)
+        exchanged = -np.expm1(-time) - masked
+        # The difference cancels at short times, where its power series in t does not:
+        # sum over k >= 2 of (-1)^k (a^(k-1) - 1) t^k / k!, a = 1 + backward.
+        series, partial, power = np.zeros_like(time), 0.0, 1.0
+        for k in range(2, 18):
+            partial, power = partial + power, power * (1 + self.backward)
+            series += (-1) ** k * self.backward * partial * time**k / math.factorial(k)
+        return kept, masked, np.where(time < 0.5, series, exchanged)
+
+    def apply(self, weights: Any, time: Any) -> Any:
+        kept, masked, exchanged = (like(weights, part)[..., None] for part in self._scales(time))
+        returns, at_mask = like(weights, self._padded), like(weights, np.eye(self.n_tokens)[-1])
+        hidden = weights[..., -1:]
+        data = weights * (1 - at_mask)
+        total = data.sum(-1)[..., None]
+        onto_data = kept * data + (exchanged * total + self.backward * masked * hidden) * returns
+        return onto_data + (masked * total + (1 - self.backward * masked) * hidden) * at_mask
+
+    def rows(self, tokens: Tokens, time: Array) -> Array:
+        return np.asarray(self.apply(one_hot(tokens, self.n_tokens), time))
+
+    def columns(self, tokens: Tokens, start: Array, stop: Array) -> Array:
+        kept, masked, exchanged = self._scales(np.asarray(stop, dtype=np.float64) - start)
+        hidden = tokens == self.mask
+        arrive = at_tokens(self._padded, tokens)
+        from_data = np.where(hidden, masked, exchanged * arrive)
+        out = np.repeat(from_data[..., None], self.n_tokens, axis=-1)
+        own = np.where(hidden, 0.0, from_data + kept)[..., None]
+        np.put_along_axis(out, tokens[..., None], own, -1)
+        out[..., -1] = np.where(hidden, 1 - self.backward * masked, self.backward * masked * arrive)
+        return out
+
+    def outflow(self, tokens: Tokens, time: Array) -> Array:
+        hidden = (tokens == self.mask)[..., None]
+        out = np.zeros((*tokens.shape, self.n_tokens))
+        out[..., :-1] = np.where(hidden, self.backward * self.returns, 0.0)
+        out[..., -1:] = np.where(hidden, 0.0, 1.0)
+        return out
+
+    def inflow(self, tokens: Tokens, time: Array) -> Array:
+        hidden = tokens == self.mask
+        out = np.repeat(np.where(hidden, 1.0, 0.0)[..., None], self.n_tokens, axis=-1)
+        out[..., -1] = np.where(hidden, 0.0, self.backward * at_tokens(self._padded, tokens))
+        return out
+
+    def sample(self, tokens: Tokens, time: Array, *, rng: np.random.Generator) -> Tokens:
+        kept, masked, _ = self._scales(time)
+        u = rng.random(tokens.shape)
+        hidden = tokens == self.mask
+        stays = np.where(hidden, u < 1 - self.backward * masked, u < kept)
+        falls = ~hidden & ~stays & (u < kept + masked)
+        out = np.where(falls, self.mask, tokens)
+        fresh = ~stays & ~falls
+        if fresh.any():
+            out[fresh] = draw_from_base(self.returns, tokens.shape, rng)[fresh]
+        return out
+
+    def token_kernel(self, position: int = 0) -> MarkovKernel:
+        returns = self.returns if self.returns.ndim == 1 else self.returns[position]
+        n = self.n_tokens
+        matrix = np.zeros((n, n))
+        matrix[:-1, -1] = 1.0
+        matrix[-1, :-1] = self.backward * returns
+        matrix[-1, -1] = 1 - self.backward
+        return MarkovKernel.from_matrix(matrix)
+
+
+@dataclass(frozen=True, eq=False)
+class DenseTokens(TokenProcess):
+    """The heat flow of any reversible token matrix, or of one matrix per position.
+
+    `scale` is the rate of the chain: `P_t = exp(scale t (K - I))`. Transition matrices are
+    computed by scaling and squaring in positive numbers, so that even the least likely transition
+    keeps its relative accuracy, which is what ratios need.
+    """
+
+    kernels: tuple[MarkovKernel, ...]
+    scale: float = 1.0
+    base: int | None = None
+    """The mask, if one token is noise and never data."""
+
+    def __post_init__(self) -> None:
+        sizes = {kernel.n_states for kernel in self.kernels}
+        if len(sizes) != 1:
+            raise InputError(
+                f"the token kernels have {sorted(sizes)} tokens; give at least one, all of one "
+                "size."
+            )
+        _checks.positive(self.scale, "scale")
+
+    @cached_property
+    def stationary(self) -> Array:
+        stacked = np.stack([kernel.stationary for kernel in self.kernels])
+        return stacked[0] if len(self.kernels) == 1 else stacked
+
+    @property
+    def mask(self) -> int | None:
+        return self.base
+
+    @cached_property
+    def _matrices(self) -> Array:
+        stacked = np.stack([kernel.matrix.toarray() for kernel in self.kernels])
+        return stacked[0] if len(self.kernels) == 1 else stacked
+
+    @cached_property
+    def _powers(self) -> Array:
+        powers = [np.broadcast_to(np.eye(self.n_tokens), self._matrices.shape)]
+        for _ in range(_TAYLOR_TERMS):
+            powers.append(powers[-1] @ self._matrices)
+        return np.stack(powers)
+
+    def transitions(self, time: Array) -> Array:
+        """`P_t` for each time: shape `(batch, [length,] n_tokens, n_tokens)`."""
+        distinct, back = np.unique(np.asarray(time, dtype=np.float64), return_inverse=True)
+        scaled = self.scale * distinct
+        longest = float(scaled.max(initial=0.0))
+        halvings = max(0, math.ceil(math.log2(longest / _TAYLOR_RADIUS))) if longest > 0 else 0
+        step = scaled / 2.0**halvings
+        terms = np.arange(_TAYLOR_TERMS + 1)
+        factorials = np.array([math.factorial(int(k)) for k in terms], dtype=np.float64)
+        weights = np.exp(-step)[:, None] * step[:, None] ** terms / factorials
+        out = np.tensordot(weights, self._powers, axes=1)
+        for _ in range(halvings):
+            out = out @ out
+        out /= out.sum(axis=-1, keepdims=True)
+        return np.asarray(out[back])
+
+    def _at_positions(self, time: Array) -> Array:
+        """`transitions` with an axis of positions to broadcast against."""
+        out = self.transitions(time)
+        return out if self._matrices.ndim == 3 else out[:, None]
+
+    def rows(self, tokens: Tokens, time: Array) -> Array:
+        table = self._at_positions(time)
+        table = np.broadcast_to(table, (*tokens.shape, self.n_tokens, self.n_tokens))
+        return np.take_along_axis(table, tokens[..., None, None], axis=-2)[..., 0, :]
+
+    def columns(self, tokens: Tokens, start: Array, stop: Array) -> Array:
+        table = self._at_positions(np.asarray(stop) - start)
+        table = np.broadcast_to(table, (*tokens.shape, self.n_tokens, self.n_tokens))
+        return np.take_along_axis(table, tokens[..., None, None], axis=-1)[..., 0]
+
+    def apply(self, weights: Any, time: Any) -> Any:
+        table = like(weights, self._at_positions(np.asarray(time)))
+        return (weights[..., None, :] @ table)[..., 0, :]
+
+    def _rates(self, tokens: Tokens, axis: int) -> Array:
+        table = np.broadcast_to(
+            self.scale * self._matrices, (*tokens.shape, self.n_tokens, self.n_tokens)
+        )
+        picked = np.take_along_axis(table, tokens[..., None, None], axis=axis)
+        out = picked[..., 0, :] if axis == -2 else picked[..., 0]
+        out = out.copy()
+        np.put_along_axis(out, tokens[..., None], 0.0, -1)
+        return out
+
+    def outflow(self, tokens: Tokens, time: Array) -> Array:
+        return self._rates(tokens, -2)
+
+    def inflow(self, tokens: Tokens, time: Array) -> Array:
+        return self._rates(tokens, -1)
+
+    def token_kernel(self, position: int = 0) -> MarkovKernel:
+        if self.scale != 1.0:
+            raise InputError(
+                f"the chain runs at {self.scale:g} times its kernel, so that no kernel of unit "
+                "time has its rates; use kernels[position] and multiply the time by scale."
+            )
+        return self.kernels[position if len(self.kernels) > 1 else 0]
+
+
+# -------------------------------------------------------------------- constructors
+
+
+def uniform_tokens(n_tokens: int) -> RefreshTokens:
+    """Uniform noise: a token moves to each other token with the same probability.
+
+    It is a refresh from the uniform distribution at the rate `n / (n - 1)`.
+
+    >>> uniform_tokens(4).token_kernel().matrix.toarray()[0].round(4).tolist()
+    [0.0, 0.3333, 0.3333, 0.3333]
+    """
+    n = _count(n_tokens, "n_tokens", 2)
+    return RefreshTokens(np.full(n, 1 / n), rate=n / (n - 1))
+
+
+def absorbing_tokens(
+    n_tokens: int, *, backward: float = 1e-3, returns: ArrayLike | None = None
+) -> AbsorbingTokens:
+    """Masking noise on `n_tokens` tokens and the mask, which becomes the token `n_tokens`.
+
+    `backward`: the rate at which a mask turns back into a token, drawn from `returns` (uniform).
+
+    >>> absorbing_tokens(2, backward=0.5).stationary.round(4).tolist()
+    [0.1667, 0.1667, 0.6667]
+    """
+    n = _count(n_tokens, "n_tokens", 1)
+    given = np.full(n, 1 / n) if returns is None else np.asarray(returns, dtype=np.float64)
+    return AbsorbingTokens(given, backward)
+
+
+def ordinal_tokens(n_tokens: int) -> DenseTokens:
+    """Nearest-neighbour noise for tokens in an order: up or down with probability one half.
+
+    At the two ends the walk stays with probability one half, so the uniform distribution is
+    stationary.
+
+    >>> ordinal_tokens(3).token_kernel().matrix.toarray().tolist()
+    [[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5]]
+    """
+    n = _count(n_tokens, "n_tokens", 2)
+    matrix = 0.5 * (np.eye(n, k=1) + np.eye(n, k=-1))
+    matrix[0, 0] += 0.5
+    matrix[-1, -1] += 0.5
+    return DenseTokens((MarkovKernel.from_matrix(matrix),))
+
+
+def tokens_from_kernel(kernel: MarkovKernel | ArrayLike) -> DenseTokens:
+    """The noise of any reversible token matrix, given as a kernel or as a matrix."""
+    if not isinstance(kernel, MarkovKernel):
+        kernel = MarkovKernel.from_matrix(kernel)
+    return DenseTokens((kernel,))
+
+
+# -------------------------------------------------------------------- parts
+
+
+def one_hot(tokens: Tokens, n_tokens: int) -> Array:
+    out = np.zeros((*tokens.shape, n_tokens))
+    np.put_along_axis(out, tokens[..., None], 1.0, -1)
+    return out
+
+
+def at_tokens(table: Array, tokens: Tokens) -> Array:
+    """`table[token]`, or `table[position, token]` where it is given per position."""
+    if table.ndim == 1:
+        return np.asarray(table[tokens])
+    return np.asarray(table[np.arange(tokens.shape[-1]), tokens])
+
+
+def like(weights: Any, array: Array) -> Any:
+    """`array` as whatever `weights` is: an array, or a tensor of its type on its device."""
+    return array if isinstance(weights, np.ndarray) else weights.new_tensor(array)
+
+
+def _as_bases(values: ArrayLike, name: str) -> Array:
+    array = _checks.as_array(values, name)
+    if array.ndim not in (1, 2) or array.size == 0:
+        raise InputError(
+            f"{name} has shape {array.shape}; give one number per token, or one row per position."
+        )
+    rows = _checks.as_probabilities(np.atleast_2d(array), array.shape[-1], name)
+    if rows.min() <= 0:
+        place = np.unravel_index(int(np.argmin(rows)), rows.shape)
+        raise InputError(
+            f"{name} is zero at token {int(place[1])}; noise that never reaches a token cannot be "
+            "reversed there: give every token some probability, such as 1e-6."
+        )
+    return rows[0] if array.ndim == 1 else rows
+
+
+def _count(value: int, name: str, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} is {value!r}; give an integer of at least {least}.")
+    return int(value)

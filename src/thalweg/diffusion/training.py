@@ -1,0 +1,362 @@
+"""Training a denoiser on sequences: batches, noise, Adam, checkpoints, and the bound on held-out
+data.
+
+`train` is resumable: with a `checkpoint` it writes its whole state now and then, and a second call
+with the same arguments goes on from there, to the same numbers as an uninterrupted run.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thalweg._files import atomic_write
+from thalweg.diffusion.losses import (
+    context_log_ratios,
+    cross_entropy,
+    noisy_batch,
+    score_entropy,
+)
+from thalweg.diffusion.models import ContextModel, ScoreModel
+from thalweg.diffusion.schedules import Schedule
+from thalweg.diffusion.sequences import HammingProcess
+from thalweg.errors import InputError, MissingDependencyError
+from thalweg.status import Status
+
+try:
+    import torch
+except ImportError as error:  # pragma: no cover - torch is installed where tests run
+    raise MissingDependencyError(
+        "training a denoiser needs torch; install it with: pip install 'thalweg[neural]'"
+    ) from error
+
+__all__ = ["Bound", "NetworkModel", "NetworkScores", "TrainingResult", "likelihood_bound", "train"]
+
+Array = NDArray[np.float64]
+Tokens = NDArray[np.int64]
+Loss = Literal["cross-entropy", "score-entropy"]
+Head = Literal["context", "score"]
+
+_FORMAT = 1
+
+
+class NetworkModel(ContextModel):
+    """A trained network as the samplers take it: arrays in, arrays out."""
+
+    def __init__(
+        self, process: HammingProcess, network: Any, *, device: str = "cpu", batch: int = 8192
+    ) -> None:
+        super().__init__(process)
+        self.network, self.device, self.batch = network.to(device).eval(), device, batch
+
+    def context(self, sequences: Tokens, clock: Array) -> Array:
+        logits = _in_batches(self, sequences, clock)
+        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+class NetworkScores(ScoreModel):
+    """A network whose outputs are scores, `log s_y = g_y - g_x`, without a context behind them."""
+
+    def __init__(
+        self, process: HammingProcess, network: Any, *, device: str = "cpu", batch: int = 8192
+    ) -> None:
+        super().__init__(process)
+        self.network, self.device, self.batch = network.to(device).eval(), device, batch
+
+    def ratios(self, sequences: Tokens, clock: Array) -> Array:
+        outputs = _in_batches(self, sequences, clock)
+        own = np.take_along_axis(outputs, sequences[..., None], -1)
+        return np.asarray(np.exp(np.clip(outputs - own, -60.0, 60.0)))
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The trained model (averaged weights), the loss of each step, and how training ended."""
+
+    model: NetworkModel | NetworkScores
+    losses: Array
+    status: Status
+
+    @property
+    def network(self) -> Any:
+        return self.model.network
+
+
+def train(
+    process: HammingProcess,
+    schedule: Schedule,
+    network: Any,
+    data: ArrayLike | Callable[[np.random.Generator, int], Tokens],
+    *,
+    loss: Loss = "cross-entropy",
+    head: Head = "context",
+    n_steps: int = 1000,
+    batch_size: int = 256,
+    learning_rate: float = 2e-3,
+    averaging: float = 0.995,
+    first_time: float = 1e-3,
+    seed: int = 0,
+    device: str = "cpu",
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 200,
+    progress: Callable[[str, int, int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> TrainingResult:
+    """Train `network` to denoise `data` under the noise of `process` and `schedule`.
+
+    `data`: clean sequences, one per row, or a function `(rng, n) -> n sequences`. `loss`:
+    conditional cross-entropy, or score entropy weighted so that it is the likelihood bound. `head`:
+    what the outputs of the network mean, `"context"` (the clean token as the others see it, both
+    losses) or `"score"` (the ratios themselves, score entropy only). `averaging`: decay of the
+    running average of the weights, which is what is returned. `first_time`: times are drawn between
+    this and 1. `stop()` is asked at each step; when it says so, a checkpoint is written and the
+    result carries `Status.INTERRUPTED`.
+    """
+    _check_options(loss, head, n_steps, batch_size)
+    draw = _batches(process, data)
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    network = network.to(device).train()
+    average = {key: value.detach().clone() for key, value in network.state_dict().items()}
+    optimizer = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=1e-4)
+    losses: list[float] = []
+    settings = {
+        "format": _FORMAT, "loss": loss, "head": head, "n_steps": n_steps,
+        "batch_size": batch_size, "learning_rate": learning_rate, "averaging": averaging,
+        "first_time": first_time, "seed": seed, "n_tokens": process.n_tokens,
+        "length": process.length, "schedule": repr(schedule),
+    }  # fmt: skip
+    file = None if checkpoint is None else Path(checkpoint)
+    if file is not None and file.exists():
+        losses = _restore(file, settings, network, average, optimizer, rng, device)
+    status = Status.CONVERGED
+    while len(losses) < n_steps:
+        if stop is not None and stop():
+            status = Status.INTERRUPTED
+            break
+        step = len(losses)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate * _learning_curve(step, n_steps)
+        clean = draw(rng, batch_size)
+        time = first_time + (1 - first_time) * (np.arange(batch_size) + rng.random()) / batch_size
+        batch = noisy_batch(
+            process, clean, schedule.clock(time), rng=rng, device=device,
+            ratios=loss == "score-entropy",
+        )  # fmt: skip
+        outputs = network(batch.noisy, batch.time)
+        if loss == "cross-entropy":
+            value = cross_entropy(outputs, batch).mean()
+        else:
+            scores = _log_scores(process, head, outputs, batch)
+            # Per unit of schedule time: the integral over t is the likelihood bound.
+            weight = torch.as_tensor(
+                schedule.rate(time) / process.length, dtype=torch.float32, device=device
+            )
+            value = (weight[:, None] * score_entropy(scores, batch)).mean()
+        if not torch.isfinite(value):
+            status = Status.NOT_FINITE
+            break
+        optimizer.zero_grad(set_to_none=True)
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        _update_average(average, network, min(averaging, (step + 1) / (step + 10)))
+        losses.append(float(value.detach()))
+        if file is not None and (step + 1) % checkpoint_every == 0:
+            _save(file, settings, network, average, optimizer, rng, losses)
+        if progress is not None:
+            progress("training", step + 1, n_steps)
+    if file is not None:
+        _save(file, settings, network, average, optimizer, rng, losses)
+    network.load_state_dict(average)
+    kind = NetworkModel if head == "context" else NetworkScores
+    return TrainingResult(kind(process, network, device=device), np.array(losses), status)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An upper bound on the negative log-likelihood, in bits per token, and its standard error."""
+
+    bits: float
+    stderr: float
+
+
+def likelihood_bound(
+    model: NetworkModel | NetworkScores,
+    schedule: Schedule,
+    data: ArrayLike,
+    *,
+    n_times: int = 16,
+    first_time: float = 1e-3,
+    rng: np.random.Generator,
+) -> Bound:
+    """How many bits per token the model needs at most for `data`: lower is better.
+
+    Three parts: the noise that is left at the end, `KL(p(x_1 | x_0) | base)`; the score entropy
+    integrated over the clock (stratified in time, `n_times` draws for each sequence); and the
+    cross-entropy of the clean tokens at `first_time`. The last needs a context model.
+    """
+    process = model.process
+    clean = process.check(data)
+    head: Head = "context" if isinstance(model, NetworkModel) else "score"
+    end = np.full(clean.shape[0], float(schedule.clock(1.0)))
+    rows = process.conditional(clean, end)
+    base = np.broadcast_to(process.tokens.stationary, rows.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = np.where(rows > 0, rows * np.log(rows / base), 0.0).sum(axis=(1, 2))
+    shift = rng.random(clean.shape[0])
+    with torch.no_grad():
+        for k in range(n_times):
+            time = first_time + (1 - first_time) * (k + (shift + k * 0.618) % 1.0) / n_times
+            batch = noisy_batch(process, clean, schedule.clock(time), rng=rng, device=model.device)
+            outputs = model.network(batch.noisy, batch.time)
+            scores = _log_scores(process, head, outputs, batch)
+            each = score_entropy(scores, batch).sum(-1).double().cpu().numpy()
+            total += (1 - first_time) / n_times * schedule.rate(time) / process.length * each
+        start = np.full(clean.shape[0], float(schedule.clock(first_time)))
+        batch = noisy_batch(process, clean, start, rng=rng, device=model.device, ratios=False)
+        if head == "context":
+            outputs = model.network(batch.noisy, batch.time)
+            total += cross_entropy(outputs, batch).sum(-1).double().cpu().numpy()
+    bits = total / (process.length * math.log(2))
+    return Bound(float(bits.mean()), float(bits.std(ddof=1) / math.sqrt(max(bits.size, 2))))
+
+
+# -------------------------------------------------------------------- parts
+
+
+def _log_scores(process: HammingProcess, head: Head, outputs: Any, batch: Any) -> Any:
+    if head == "context":
+        return context_log_ratios(process, outputs, batch)
+    return outputs - outputs.gather(-1, batch.noisy[..., None])
+
+
+def _in_batches(model: NetworkModel | NetworkScores, sequences: Tokens, clock: Array) -> Array:
+    time = model.process.token_time(clock, sequences)
+    out = np.empty((*sequences.shape, model.process.n_tokens))
+    with torch.no_grad():
+        for first in range(0, sequences.shape[0], model.batch):
+            part = slice(first, first + model.batch)
+            tokens = torch.as_tensor(sequences[part], device=model.device)
+            times = torch.as_tensor(time[part], dtype=torch.float32, device=model.device)
+            out[part] = model.network(tokens, times).double().cpu().numpy()
+    return out
+
+
+def _learning_curve(step: int, n_steps: int) -> float:
+    """Up over the first twentieth (at most 100 steps), then a half cosine down to a hundredth."""
+    warm = max(1, min(100, n_steps // 20))
+    if step < warm:
+        return (step + 1) / warm
+    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, n_steps - warm)))
+
+
+def _update_average(average: dict[str, Any], network: Any, decay: float) -> None:
+    with torch.no_grad():
+        for key, value in network.state_dict().items():
+            if value.dtype.is_floating_point:
+                average[key].lerp_(value, 1 - decay)
+            else:
+                average[key].copy_(value)
+
+
+def _batches(
+    process: HammingProcess, data: ArrayLike | Callable[[np.random.Generator, int], Tokens]
+) -> Callable[[np.random.Generator, int], Tokens]:
+    if callable(data):
+        source = data
+
+        def drawn(rng: np.random.Generator, n: int) -> Tokens:
+            return process.check(source(rng, n))
+
+        return drawn
+    rows = process.check(data)
+    if rows.shape[0] == 0:
+        raise InputError("data holds no sequences; give at least one row.")
+    mask = process.tokens.mask
+    if mask is not None and (rows == mask).any():
+        raise InputError(f"data contains the mask, token {mask}; clean sequences have none.")
+
+    def chosen(rng: np.random.Generator, n: int) -> Tokens:
+        return rows[rng.integers(rows.shape[0], size=n)]
+
+    return chosen
+
+
+def _save(
+    file: Path,
+    settings: dict[str, Any],
+    network: Any,
+    average: dict[str, Any],
+    optimizer: Any,
+    rng: np.random.Generator,
+    losses: list[float],
+) -> None:
+    buffer = io.BytesIO()
+    state = {
+        "settings": json.dumps(settings),
+        "network": network.state_dict(),
+        "average": average,
+        "optimizer": optimizer.state_dict(),
+        "rng": json.dumps(rng.bit_generator.state),
+        "torch_rng": torch.get_rng_state(),
+        "losses": torch.tensor(losses, dtype=torch.float64),
+    }
+    torch.save(state, buffer)
+    with atomic_write(file, "wb") as out:
+        out.write(buffer.getvalue())
+
+
+def _restore(
+    file: Path,
+    settings: dict[str, Any],
+    network: Any,
+    average: dict[str, Any],
+    optimizer: Any,
+    rng: np.random.Generator,
+    device: str,
+) -> list[float]:
+    try:
+        state = torch.load(file, map_location=device, weights_only=True)
+        saved = json.loads(state["settings"])
+    except Exception as error:
+        raise InputError(
+            f"{file} is not a checkpoint of this kind ({type(error).__name__}); delete it or give "
+            "another path."
+        ) from None
+    for key, value in settings.items():
+        if saved.get(key) != value:
+            raise InputError(
+                f"the checkpoint {file} was written with {key} = {saved.get(key)!r}, not "
+                f"{value!r}; delete it to start anew, or give another path."
+            )
+    network.load_state_dict(state["network"])
+    for key, value in state["average"].items():
+        average[key].copy_(value)
+    optimizer.load_state_dict(state["optimizer"])
+    rng.bit_generator.state = json.loads(state["rng"])
+    torch.set_rng_state(state["torch_rng"].cpu())
+    return [float(value) for value in state["losses"]]
+
+
+def _check_options(loss: str, head: str, n_steps: int, batch_size: int) -> None:
+    if loss not in ("cross-entropy", "score-entropy"):
+        raise InputError(f"loss is {loss!r}; choose 'cross-entropy' or 'score-entropy'.")
+    if head not in ("context", "score"):
+        raise InputError(f"head is {head!r}; choose 'context' or 'score'.")
+    if head == "score" and loss == "cross-entropy":
+        raise InputError("a network of scores has no clean tokens; use loss='score-entropy'.")
+    if n_steps < 1 or batch_size < 1:
+        raise InputError(
+            f"n_steps is {n_steps} and batch_size {batch_size}; both must be at least 1."
+        )
