@@ -9,15 +9,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
 from thalweg._threads import single_threaded
-from thalweg.errors import InputError
+from thalweg.errors import ConvergenceError, InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood import start
 from thalweg.learn.likelihood.deviance import expected_deviance
+from thalweg.learn.likelihood.frozen import FrozenObjective
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective, Objective, saturated
 from thalweg.learn.likelihood.optimize import Minimum, minimise
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.priors import WEAK, Prior, make_prior
+from thalweg.learn.likelihood.tracked import TrackedObjective
 from thalweg.learn.results import LikelihoodFit
 from thalweg.status import Status
 
@@ -27,6 +29,7 @@ Array = NDArray[np.float64]
 
 _MOST_REFINEMENTS = 4
 _EVIDENCE_ROUNDS = 4
+_REWEIGHTINGS = 6
 _SUSPICIOUS = 4.0  # standard deviations of the deviance beyond which other starts are tried
 _FINEST = 400_000  # steps of the finest chain
 
@@ -55,10 +58,11 @@ def fit_likelihood(
     grid = _checks.as_times(times, minimum=2)
     table = check_counts(counts, grid, kernel)
     model = options.model(kernel, grid)
-    search = _Search(model, table, options)
-    if options.observation == "independent":
-        return search.run()
-    raise NotImplementedError
+    if options.observation == "tracked":
+        first = (table[0] + 0.01) / (table[0] + 0.01).sum()
+        model = replace(model, fixed_initial=first)
+        return _Search(model, table, options).tracked()
+    return _Search(model, table, options).independent()
 
 
 def check_counts(counts: ArrayLike, times: Array, kernel: MarkovKernel) -> Array:
@@ -102,11 +106,47 @@ class _Search:
     n_iterations: int = 0
     interrupted: bool = False
 
-    def run(self) -> LikelihoodFit:
+    def independent(self) -> LikelihoodFit:
         objective: Objective = IndependentObjective(self.model, self.counts)
+        best, prior, mesh = self._from_starts(objective)
+        if self.options.prior_strength == "evidence" and not self.interrupted:
+            best, prior, mesh = self._evidence(objective, prior, best, mesh)
+        if self.options.discretization == "continuous":
+            return self._finish(best, prior, mesh, self.model.probabilities(best.theta, mesh))
+        return self._freeze(best, prior, mesh)
+
+    def tracked(self) -> LikelihoodFit:
+        """Increments weighted at the fit: start as if independent, then reweight and refit."""
+        best, prior, mesh = self._from_starts(IndependentObjective(self.model, self.counts))
+        frozen = self.options.discretization == "frozen"
+        objective = TrackedObjective(self.model, self.counts, frozen)
+        for round_ in range(_REWEIGHTINGS):
+            weighted = objective.reweighted(best.theta, mesh)
+            if weighted is None or self.interrupted:
+                break
+            if round_ and self.options.prior_strength == "evidence":
+                prior = prior.with_strength(
+                    prior.updated(best.theta, best.evaluation.information)
+                )
+            result, mesh = self._climb(weighted, prior, best.theta, mesh)
+            if result is None:
+                break
+            moved = result.theta - best.theta
+            best = result
+            if round_ > 1 and moved @ result.evaluation.information @ moved < 1e-4:
+                break
+        p = self.model.probabilities(best.theta, mesh)
+        if frozen:
+            path = FrozenObjective(self.model, self.counts).trajectory(best.theta, mesh)
+            p = None if path is None else path[0]
+        return self._finish(best, prior, mesh, p)
+
+    # ------------------------------------------------------------------ stages
+
+    def _from_starts(self, objective: Objective) -> tuple[Minimum, Prior, Mesh]:
+        """The best minimum under a weak prior; other starts only where the first looks wrong."""
         points, beta, scale = start.starting_points(self.model, self.counts)
         strength = self.options.prior_strength
-        evidence = strength == "evidence"
         prior = make_prior(
             self.model, beta, scale, WEAK if isinstance(strength, str) else strength
         )
@@ -125,11 +165,26 @@ class _Search:
                 "no flow could be computed from any start; check that times and weights have "
                 "ordinary sizes."
             )
-        if evidence and not self.interrupted:
-            best, prior, mesh = self._evidence(objective, prior, best, mesh)
-        return self._finish(best, prior, mesh)
+        return best, prior, mesh
 
-    # ------------------------------------------------------------------ stages
+    def _freeze(self, best: Minimum, prior: Prior, mesh: Mesh) -> LikelihoodFit:
+        """Continuation: rates renewed 8, 4, 2 times an interval, then once."""
+        for pieces in (8, 4, 2, 1):
+            objective = FrozenObjective(self.model, self.counts, pieces)
+            result = minimise(
+                objective,
+                prior,
+                best.theta,
+                mesh,
+                max_iterations=self.options.max_iterations,
+                tolerance=self.options.tolerance,
+            )
+            if result is not None:
+                self.n_iterations += result.n_iterations
+                if pieces == 1 or result.status is Status.CONVERGED:
+                    best = result
+        path = FrozenObjective(self.model, self.counts).trajectory(best.theta, mesh)
+        return self._finish(best, prior, mesh, None if path is None else path[0])
 
     def _climb(
         self, objective: Objective, prior: Prior, theta: Array, mesh: Mesh
@@ -191,10 +246,12 @@ class _Search:
             best = result
         return best, prior, mesh
 
-    def _finish(self, best: Minimum, prior: Prior, mesh: Mesh) -> LikelihoodFit:
+    def _finish(
+        self, best: Minimum, prior: Prior, mesh: Mesh, p: Array | None
+    ) -> LikelihoodFit:
         model = self.model
-        p = model.probabilities(best.theta, mesh)
-        assert p is not None
+        if p is None:  # the optimiser accepts no parameters without a flow
+            raise ConvergenceError(Status.NOT_FINITE.value)
         information = best.evaluation.information
         covariance = np.linalg.pinv(information + prior.precision, hermitian=True)
         status = best.status
