@@ -32,6 +32,7 @@ from thalweg.learn.weak_terms import (
     TimeBasis,
     Weighting,
     assemble,
+    is_simple,
     nodes_of,
     sampling_deviations,
     telescoped_noise,
@@ -154,9 +155,12 @@ def fit_weak(
     exact = weighting == "metric" and time_basis is None and kernel.n_states <= DENSE_SIZE
     deviations: list[Array] = []
     if noisy and not exact:
+        assert counted is not None
         draw = np.random.default_rng(0) if rng is None else rng
         n_probes = 1 if kernel.n_states > 50_000 else 8
-        deviations = sampling_deviations(p, counted, n_probes, draw)  # type: ignore[arg-type]
+        ends = is_simple(weighting, internal, basis, time_basis)
+        rows = [0, -1] if ends else slice(None)
+        deviations = sampling_deviations(p[rows], counted[rows], n_probes, draw)
     system = assemble(
         kernel,
         nodes,

@@ -14,7 +14,7 @@ has the expectation `E |x_lambda - x|_A^2` up to a constant.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -23,8 +23,9 @@ from scipy import linalg
 from scipy.sparse.linalg import LinearOperator, cg
 
 from thalweg.errors import InputError
+from thalweg.geometry import edgewise
 from thalweg.kernel import MarkovKernel
-from thalweg.laplacian import LaplacianSolver
+from thalweg.laplacian import Factor, LaplacianSolver
 from thalweg.learn.weak_terms import PairForm, WeakSystem
 from thalweg.status import Status
 
@@ -69,8 +70,8 @@ class Problem(Protocol):
     def solve(self, right: Array, ridge: float, tolerance: float) -> tuple[Array, Status]:
         """`A_ridge^-1` of the columns of `right`."""
 
-    def penalty(self, x: Array) -> float:
-        """`x^T P x`."""
+    def roughness(self, x: Array) -> Array:
+        """`P x`."""
 
     def lift(self, x: Array) -> Array:
         """The potentials, `(blocks, N)`, that `x` stands for."""
@@ -106,8 +107,8 @@ class DenseProblem:
         inverse = np.where(keep, 1.0 / np.where(keep, values, 1.0), 0.0)
         return vectors @ (inverse[:, None] * (vectors.T @ right)), Status.CONVERGED
 
-    def penalty(self, x: Array) -> float:
-        return float(x @ self.p @ x)
+    def roughness(self, x: Array) -> Array:
+        return np.asarray(self.p @ x)
 
     def lift(self, x: Array) -> Array:
         return np.asarray(self.basis @ x)
@@ -125,27 +126,35 @@ class LaplacianProblem:
     moments: Array
     noise: Array
     solver: LaplacianSolver
+    last: dict[float, Factor] = field(default_factory=dict)
+    """The factor of the last ridge."""
+
+    def factor(self, ridge: float, weights: Array, diagonal: Array | None = None) -> Factor:
+        if ridge not in self.last:
+            self.last.clear()
+            self.last[ridge] = self.solver.factor(weights, diagonal)
+        return self.last[ridge]
 
     def solve(self, right: Array, ridge: float, tolerance: float) -> tuple[Array, Status]:
         weights = self.system.weights[0, 0]
         ridges = ridge * self.kernel.edges.conductance
         if not isinstance(self.system.form, PairForm):
-            found = self.solver.factor(weights + ridges).solve(right, tolerance=tolerance)
+            found = self.factor(ridge, weights + ridges).solve(right, tolerance=tolerance)
             return found.x, found.status
         # diag(N P + t) + ridge L - 1 P^T in the gauge sum x = 0: rank one on a grounded solve.
         diagonal, status = weights.size * weights + weights.sum(), Status.CONVERGED
         ones = np.concatenate([right, np.ones((weights.size, 1))], axis=1)
         if ridge:
-            found = self.solver.factor(ridges, diagonal).solve(ones, tolerance=tolerance)
+            found = self.factor(ridge, ridges, diagonal).solve(ones, tolerance=tolerance)
             solved, status = found.x, found.status
         else:
             solved = ones / diagonal[:, None]
         level = weights @ solved
         return solved[:, :-1] + np.outer(solved[:, -1], level[:-1] / (1 - level[-1])), status
 
-    def penalty(self, x: Array) -> float:
+    def roughness(self, x: Array) -> Array:
         source, target, conductance = self.kernel.edges
-        return float(conductance @ (x[source] - x[target]) ** 2)
+        return np.asarray(edgewise.apply_laplacian(source, target, conductance, x))
 
     def lift(self, x: Array) -> Array:
         return x[None, :]
@@ -166,21 +175,14 @@ class BlockProblem:
     solver: LaplacianSolver
 
     def apply(self, x: Array, ridge: float) -> Array:
-        form, edges = self.system.form, self.kernel.edges
+        form = self.system.form
         v = self.lift(x)
         out = np.zeros_like(v)
         for (a, b), weights in self.system.weights.items():
             out[a] += form.apply(weights, v[b])
             if a != b:
                 out[b] += form.apply(weights, v[a])
-        if ridge:
-            mixed = self.time_gram @ v
-            source, target, conductance = edges
-            for a in range(v.shape[0]):
-                flux = ridge * conductance * (mixed[a][source] - mixed[a][target])
-                out[a] += np.bincount(source, flux, v.shape[1])
-                out[a] -= np.bincount(target, flux, v.shape[1])
-        return out.ravel()
+        return out.ravel() + ridge * self.roughness(x)
 
     def solve(self, right: Array, ridge: float, tolerance: float) -> tuple[Array, Status]:
         size, n = self.time_gram.shape[0], self.kernel.n_states
@@ -207,11 +209,11 @@ class BlockProblem:
                 status = Status.MAX_ITERATIONS
         return out, status
 
-    def penalty(self, x: Array) -> float:
+    def roughness(self, x: Array) -> Array:
         source, target, conductance = self.kernel.edges
-        v = self.lift(x)
-        g = v[:, source] - v[:, target]
-        return float(np.einsum("ae,ab,be,e->", g, self.time_gram, g, conductance))
+        mixed = self.time_gram @ self.lift(x)
+        rows = [edgewise.apply_laplacian(source, target, conductance, v) for v in mixed]
+        return np.concatenate(rows)
 
     def lift(self, x: Array) -> Array:
         return x.reshape(self.time_gram.shape[0], -1)
@@ -319,17 +321,6 @@ def border(schur: Array, right: Array, gram: Array, signed: bool) -> Array:
     return theta
 
 
-def misfit(problem: Problem, x: Array, theta: Array, ridge: float) -> float:
-    """The loss without its penalty, up to a constant, at the minimiser of `A_ridge`."""
-    cross = problem.columns @ theta
-    return float(
-        x @ (cross - problem.load)
-        - ridge * problem.penalty(x)
-        + theta @ problem.gram @ theta
-        - 2 * problem.moments @ theta
-    )
-
-
 def choose_ridge(problem: Problem, *, signed: bool) -> float:
     """The ridge of least estimated risk; 0 where the load carries no noise."""
     if problem.noise.shape[1] == 0 or not problem.noise.any():
@@ -374,44 +365,50 @@ def _choose_dense(problem: DenseProblem, signed: bool) -> float:
 
 
 def _choose_iterative(problem: Problem, signed: bool) -> float:
-    """A few solves to a loose tolerance: three on a huge graph, then a parabola through them."""
+    """The zero of the risk's derivative, which needs no other ridge than its own:
+
+        d risk / d lambda = 2 lambda (P x)^T A_lambda^-1 (P x) - 2 trace(Y^T P Y),
+
+    `Y = A_lambda^-1 Z`. A few solves to a loose tolerance: secant steps on its logarithm.
+    """
     huge = problem.load.size > 50_000
     tolerance = 1e-2 if huge else 1e-4
     scale = _scale(problem)
-    theta: Array | None = None
-    seen: dict[float, float] = {}
-
-    def risk(exponent: float) -> float:
-        nonlocal theta
-        ridge = scale * 10.0**exponent
-        if theta is None:
-            theta = bordered(problem, ridge, signed=signed, tolerance=tolerance).theta
-        # The coefficients barely depend on the ridge: kept, they save a column a solve.
-        right = problem.load - problem.columns @ theta
-        solved, _ = problem.solve(np.column_stack([right, problem.noise]), ridge, tolerance)
-        spread = float((problem.noise * solved[:, 1:]).sum())
-        value = misfit(problem, solved[:, 0], theta, ridge) + 2 * spread
-        seen[exponent] = value
-        return value
-
-    low, middle, high = -3.0, -2.0, -1.0
-    for exponent in (middle, low, high):
-        risk(exponent)
-    walks = 0 if huge else 6
-    while walks and (seen[low] < seen[middle] or seen[high] < seen[middle]):
-        if seen[low] < seen[high]:
-            low, middle, high = low - 1.0, low, middle
-            risk(low)
-        else:
-            low, middle, high = middle, high, high + 1.0
-            risk(high)
-        walks -= 1
-    left, right = seen[low] - seen[middle], seen[high] - seen[middle]
-    curvature = left + right
-    vertex = middle + 0.5 * (left - right) / curvature if curvature > 0 else middle
-    if curvature <= 0:
-        vertex = low - 1 if left < right else high + 1
-    return float(scale * 10.0 ** np.clip(vertex, low - 1.0, high + 1.0))
+    low, high = np.log(SMALLEST_RIDGE * scale), np.log(1e3 * scale)
+    q, theta = problem.columns.shape[1], np.zeros(0)
+    tried: list[tuple[float, float]] = []
+    here = np.log(1e-2 * scale)
+    for step in range(3 if huge else 8):
+        ridge = float(np.exp(here))
+        parts = [problem.noise, problem.load[:, None]] + ([problem.columns] if step == 0 else [])
+        k = problem.noise.shape[1]
+        if step:
+            # The coefficients barely depend on the ridge: kept, they save a column a solve.
+            parts[1] = (problem.load - problem.columns @ theta)[:, None]
+        solved, _ = problem.solve(np.concatenate(parts, axis=1), ridge, tolerance)
+        x = solved[:, k]
+        if step == 0 and q:
+            by_theta = solved[:, k + 1 :]
+            schur = problem.gram - problem.columns.T @ by_theta
+            theta = border(schur, problem.moments - problem.columns.T @ x, problem.gram, signed)
+            x = x - by_theta @ theta
+        rough = problem.roughness(x)
+        back, _ = problem.solve(rough[:, None], ridge, tolerance)
+        bias = float(rough @ back[:, 0])
+        variance = sum(float(y @ problem.roughness(y)) for y in solved[:, :k].T)
+        if not (bias > 0 and variance > 0):
+            break
+        gap = np.log(variance) - np.log(bias) - here
+        tried.append((here, gap))
+        move = gap
+        if len(tried) > 1 and tried[-2][1] != gap:
+            slope = (gap - tried[-2][1]) / (here - tried[-2][0])
+            move = -gap / slope if slope < -0.2 else gap
+        move = float(np.clip(move, -7.0, 7.0))
+        here = float(np.clip(here + move, low, high))
+        if abs(move) < 0.3 or here == tried[-1][0]:
+            break
+    return float(np.exp(here))
 
 
 def _scale(problem: Problem) -> float:

@@ -220,6 +220,17 @@ class WeakSystem:
     """`(blocks, N, probes)`: `load` has covariance `noise noise^T`; no probes: no noise."""
 
 
+def is_simple(
+    weighting: Weighting,
+    internal: InternalEnergy,
+    interactions: Sequence[Basis],
+    time_basis: TimeBasis | None,
+) -> bool:
+    """A fixed potential, the entropy and the metric's weights: the load is `p_0 - p_T` alone."""
+    plain = isinstance(internal, Entropy) and not interactions and time_basis is None
+    return plain and weighting == "metric"
+
+
 def assemble(
     kernel: MarkovKernel,
     nodes: Nodes,
@@ -237,8 +248,7 @@ def assemble(
 
     `deviations`: perturbations of `p` whose image in the load is wanted (the noise).
     """
-    simple = isinstance(internal, Entropy) and not interactions and time_basis is None
-    if simple and weighting == "metric":
+    if is_simple(weighting, internal, interactions, time_basis):
         return _assemble_simple(kernel, nodes, p, mobility, with_beta, deviations)
     form: Form = (
         PairForm(kernel.n_states)
