@@ -81,12 +81,14 @@ def dormand_prince(
     max_steps: int,
     persist: bool = False,
     minimum_step: float = 0.0,
+    longest_step: Callable[[Array], float] | None = None,
 ) -> ExplicitRun:
     """Integrate over `times`, writing rows of `out`; stop early where the flow is not for it.
 
     It gives up, with the state at the last good step, when a state is about to run empty, after
     several rejections in a row, or when too many steps fall under `minimum_step`; unless
-    `persist`, for callers who insist on an explicit method.
+    `persist`, for callers who insist on an explicit method. `longest_step(p)` limits the steps
+    until it exceeds one tenth of the whole time.
     """
     n = p0.size
     slopes = np.empty((7, n))
@@ -99,6 +101,11 @@ def dormand_prince(
     while k < times.size:
         if steps >= max_steps:
             return ExplicitRun(k, time, p, step, steps, evaluations, True)
+        if longest_step is not None:
+            limit = longest_step(p)
+            step = min(step, limit)
+            if limit > 0.1 * (float(times[-1]) - float(times[0])):
+                longest_step = None
         remaining = float(times[k]) - time
         lands = step >= remaining * (1 - 1e-10)
         h = remaining if lands else (0.5 * remaining if 2 * step > remaining else step)

@@ -11,7 +11,7 @@ from thalweg import _checks
 from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
-from thalweg.flow.edge_fluxes import accumulate_velocity, internal_spec
+from thalweg.flow.edge_fluxes import accumulate_velocity, internal_spec, steepness
 from thalweg.flow.explicit import ExplicitRun, dormand_prince
 from thalweg.flow.extrapolation import extrapolated_euler
 from thalweg.flow.implicit_euler import ImplicitEuler
@@ -24,6 +24,9 @@ __all__ = ["FLOOR", "gradient_flow"]
 
 Array = NDArray[np.float64]
 Method = Literal["auto", "explicit", "implicit"]
+
+_MANY = 5000
+_STEEP = 30.0
 
 FLOOR = 1e-300
 """The density to which implicit steps lift the empty states of `p0`."""
@@ -52,8 +55,9 @@ def gradient_flow(
 
     `method`: `"explicit"` is Dormand and Prince's pair of order 5(4) on `p`; `"implicit"` is
     implicit Euler in `u = log rho`, extrapolated to high order, which alone can follow states that
-    run empty in finite time, as they do where `beta` is small; `"auto"` starts explicitly and goes
-    over when a state nears zero or the steps become short.
+    run empty in finite time, as they do where `beta` is small; `"auto"` starts explicitly, unless
+    a nearly empty state lies beside a full one, and goes over when a state nears zero or the steps
+    become short.
 
     Empty states in `p0`: for `beta > 0` the flow fills them at once, and implicit steps start them
     from the density `FLOOR`. For `beta = 0` a mean that vanishes with either density lets nothing
@@ -134,6 +138,18 @@ def _explicit(
             *edges, pi, state, energy.external(state), energy.beta, spec, inner, rho, slope
         )
 
+    # Rates per unit of time are of order one over the time scale; far above, a state is nearly
+    # empty beside a full one. There the implicit method is at home; on many states, where its
+    # linear solves are dear, the explicit one takes steps that follow the steep mean.
+    scale, few = _time_scale(energy, p), p.size < _MANY
+
+    def steep(state: Array) -> float:
+        external = energy.external(state)
+        return steepness(*edges, pi, state, external, energy.beta, spec, inner, 100 * atol / scale)
+
+    is_steep = steep(p) * scale > _STEEP
+    if is_steep and few and method == "auto":
+        return ExplicitRun(1, float(times[0]), p, np.inf, 0, 0, False)
     return dormand_prince(
         rhs,
         times,
@@ -143,8 +159,8 @@ def _explicit(
         atol=atol,
         max_steps=max_steps,
         persist=method == "explicit",
-        # On many states a linear solve costs hundreds of right-hand sides: be patient there.
-        minimum_step=(0.3 if p.size < 5000 else 0.03) * rtol**0.2 * _time_scale(energy, p),
+        minimum_step=(0.3 if few else 0.03) * rtol**0.2 * scale,
+        longest_step=(lambda state: 0.3 / (steep(state) + 1e-300)) if is_steep else None,
     )
 
 
