@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.stats import poisson
+from scipy.special import gammaln, pdtrc
 
 from thalweg import _checks
 from thalweg._threads import single_threaded
@@ -335,8 +335,8 @@ def _ticks(mean: float) -> tuple[Array, Array]:
     """Probabilities of `j` ticks of a Poisson clock, and of stopping at `j` having come so far."""
     last = int(mean + 9 * math.sqrt(mean) + 20)
     j = np.arange(last + 1)
-    weights: Any = poisson.pmf(j, mean)
-    so_far: Any = poisson.sf(j - 1, mean)
+    weights = np.exp(j * math.log(mean) - mean - gammaln(j + 1))
+    so_far = np.append(1.0, pdtrc(j[:-1], mean))
     stop = np.divide(weights, so_far, out=np.ones(last + 1), where=so_far > 0)
     stop[-1] = 1.0
     return np.asarray(weights / weights.sum()), np.minimum(stop, 1.0)

@@ -307,7 +307,7 @@ def euclidean_spanning_tree(n: int, rng: np.random.Generator) -> Topology:
 def apollonian(n: int, rng: np.random.Generator) -> Topology:
     """A random Apollonian network: new states split triangles chosen uniformly.
 
-    A state is drawn at the barycentre of the triangle that it split.
+    Coordinates make a planar drawing whose inner faces all have the same area.
     """
     source, target, points = _split_triangles(n, rng)
     return simple(n, source, target, points)
@@ -317,27 +317,43 @@ def apollonian(n: int, rng: np.random.Generator) -> Topology:
 def _split_triangles(n: int, rng: np.random.Generator) -> tuple[Pairs, Pairs, Array]:
     source = np.empty(3 * n - 6, dtype=np.int64)
     target = np.empty(3 * n - 6, dtype=np.int64)
+    for e in range(3):
+        source[e], target[e] = e, (e + 1) % 3
+    # Triangle 0 is the whole; state `new` splits triangle `split[new]` into three, the first of
+    # which is number 3 (new - 3) + 1 and lies opposite the corner c, the next opposite a, then b.
+    corner = np.empty((3 * n - 8, 3), dtype=np.int64)
+    corner[0] = (0, 1, 2)
+    split = np.zeros(n, dtype=np.int64)
+    face = np.zeros(2 * n - 5, dtype=np.int64)
+    n_faces, e = 1, 3
+    for new in range(3, n):
+        k = rng.integers(0, n_faces)
+        split[new] = face[k]
+        a, b, c = corner[face[k]]
+        for old in (a, b, c):
+            source[e], target[e] = old, new
+            e += 1
+        first = 3 * (new - 3) + 1
+        corner[first] = (a, b, new)
+        corner[first + 1] = (b, c, new)
+        corner[first + 2] = (c, a, new)
+        face[k], face[n_faces], face[n_faces + 1] = first, first + 1, first + 2
+        n_faces += 2
+    # Each triangle's area is the number of faces in it: that places the state that splits it.
+    faces = np.ones(3 * n - 8, dtype=np.int64)
+    for new in range(n - 1, 2, -1):
+        first = 3 * (new - 3) + 1
+        faces[split[new]] = faces[first] + faces[first + 1] + faces[first + 2]
     points = np.empty((n, 2))
     points[0] = (0.0, 0.0)
     points[1] = (1.0, 0.0)
     points[2] = (0.5, math.sqrt(0.75))
-    for e in range(3):
-        source[e], target[e] = e, (e + 1) % 3
-    # The outer face counts as splittable only through its inside: n - 2 inner faces in the end.
-    face = np.empty((2 * n - 5, 3), dtype=np.int64)
-    face[0] = (0, 1, 2)
-    n_faces, e = 1, 3
     for new in range(3, n):
-        k = rng.integers(0, n_faces)
-        a, b, c = face[k]
-        points[new] = (points[a] + points[b] + points[c]) / 3
-        for corner in (a, b, c):
-            source[e], target[e] = corner, new
-            e += 1
-        face[k] = (a, b, new)
-        face[n_faces] = (b, c, new)
-        face[n_faces + 1] = (c, a, new)
-        n_faces += 2
+        first = 3 * (new - 3) + 1
+        a, b, c = corner[split[new]]
+        points[new] = (
+            faces[first] * points[c] + faces[first + 1] * points[a] + faces[first + 2] * points[b]
+        ) / faces[split[new]]
     return source, target, points
 
 
