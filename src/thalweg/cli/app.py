@@ -107,6 +107,99 @@ def check(
 
 
 @app.command()
+def fit(
+    snapshots: SnapshotsFile,
+    graph: GraphFile,
+    out: Annotated[Path, typer.Option(help="The folder for the results.")] = Path("thalweg-fit"),
+    method: Annotated[
+        str,
+        typer.Option(
+            help="[bold]likelihood[/] (best), [bold]weak[/] (instant), [bold]neural[/] (paper)."
+        ),
+    ] = "likelihood",
+    observation: Annotated[
+        str,
+        typer.Option(help="[bold]independent[/] snapshots, or one [bold]tracked[/] population."),
+    ] = "independent",
+    beta: Annotated[float | None, typer.Option(help="The noise, if you know it.")] = None,
+    horizon: Annotated[
+        float | None, typer.Option(help="How far to forecast; as long as the data by default.")
+    ] = None,
+    time: TimeColumn = None,
+    state: StateColumn = None,
+    count: CountColumn = None,
+    weight: WeightColumn = None,
+    positions: Annotated[
+        Path | None, typer.Option(help="A table with the states' coordinates.")
+    ] = None,
+    largest_component: Largest = False,
+    seed: Annotated[int, typer.Option(help="Same seed, same files.")] = 0,
+    json: Json = False,
+) -> None:
+    """Learn the landscape and the noise from snapshots; write model, tables and a report.
+
+    Writes model.thalweg, states.csv, forecast.csv and report.html.
+    """
+    from thalweg.cli.fit import run_fit
+    from thalweg.cli.problem import load_problem
+
+    problem = load_problem(
+        snapshots,
+        graph,
+        time=time,
+        state=state,
+        count=count,
+        weight=weight,
+        positions=positions,
+        largest_component=largest_component,
+    )
+    run_fit(
+        problem,
+        out,
+        method=method,
+        observation=observation,
+        beta=beta,
+        horizon=horizon,
+        seed=seed,
+        as_json=json,
+        title=f"The landscape behind {snapshots.name}",
+    )
+
+
+ModelFile = Annotated[Path, typer.Argument(help="A model.thalweg that [bold]thalweg fit[/] wrote.")]
+
+
+@app.command()
+def forecast(
+    model: ModelFile,
+    times: Annotated[str, typer.Option(help="As 1,2,5 or as from:to:how-many, like 0:10:21.")],
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="Start from the last snapshot of this file, at the first time."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A CSV file; else it is printed.")] = None,
+    json: Json = False,
+) -> None:
+    """The population that a fitted model expects at other times."""
+    from thalweg.cli.fit import run_forecast
+
+    run_forecast(model, times, start, out, json)
+
+
+@app.command()
+def report(
+    model: ModelFile,
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Draw the report of a fitted model again."""
+    from thalweg.cli.fit import run_report
+
+    run_report(model, out)
+
+
+@app.command()
 def bench(
     name: Annotated[
         str | None, typer.Argument(help="Which benchmark; leave it out to list them.")

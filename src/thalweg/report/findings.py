@@ -1,0 +1,122 @@
+"""What a fit means, in sentences for someone who has never heard of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from thalweg.learn import FreeEnergyRegressor
+from thalweg.snapshots import Snapshots, hellinger
+
+__all__ = ["findings", "flags"]
+
+
+def findings(model: FreeEnergyRegressor, snapshots: Snapshots | None = None) -> list[str]:
+    """The verdict, the noise, what the data do not determine."""
+    diagnostics = model.diagnostics_
+    sentences = []
+    if not model.status_:
+        sentences.append(f"The fit did not finish cleanly. {model.status_.value}")
+    if snapshots is not None:
+        sentences.append(_agreement(model, snapshots))
+    sentences += _verdict(diagnostics)
+    sentences.append(_noise(model))
+    unseen = diagnostics["never_visited"]
+    if unseen:
+        count = len(unseen)
+        were = "state was" if count == 1 else "states were"
+        sentences.append(
+            f"{count} {were} never visited ({_listed(model, unseen)}): "
+            f"{'its' if count == 1 else 'their'} potential is a guess from the neighbours."
+        )
+    vague = [x for x in _vague(model) if x not in set(unseen)]
+    if vague:
+        are = "state is" if len(vague) == 1 else "states are"
+        sentences.append(
+            f"{len(vague)} further {are} hardly determined by the data ({_listed(model, vague)}): "
+            "the error bar is wider than the landscape is high."
+        )
+    if model.times_.size == 2:
+        sentences.append(
+            "Only two times were seen. Two snapshots can always be joined by some landscape, so "
+            "this fit has not been tested; a third time would."
+        )
+    return sentences
+
+
+def flags(model: FreeEnergyRegressor) -> list[str]:
+    """One word per state where its potential should not be trusted, else nothing."""
+    unseen = set(model.diagnostics_["never_visited"])
+    vague = set(_vague(model))
+    return [
+        "never visited" if x in unseen else "poorly determined" if x in vague else ""
+        for x in range(model.kernel_.n_states)
+    ]
+
+
+def _agreement(model: FreeEnergyRegressor, snapshots: Snapshots) -> str:
+    fitted = model.predict(None, snapshots.times).probabilities
+    seen = np.asarray(snapshots.frequencies)
+    distance = float(np.mean(hellinger(seen, fitted)))
+    occupied = (np.asarray(snapshots.counts) > 0).sum(axis=1)
+    noise = float(np.mean(np.sqrt(np.maximum(occupied - 1, 1) / (8 * snapshots.sizes))))
+    if distance < 1.3 * noise:
+        how = "as close as counting noise allows"
+    elif distance < 2.5 * noise:
+        how = "somewhat further than counting noise alone"
+    else:
+        how = f"{distance / noise:.0f} times as far as counting noise alone would give"
+    return (
+        f"Fitted and observed populations differ by a Hellinger distance of {distance:.3g} on "
+        f"average: {how} ({noise:.3g})."
+    )
+
+
+def _verdict(diagnostics: dict[str, Any]) -> list[str]:
+    p = diagnostics.get("goodness_of_fit_p")
+    if p is None:
+        return []
+    if p < 0.01:
+        return [
+            f"A landscape with noise does not explain these data (p = {p:.2g}). Growth, cycles, or "
+            "a landscape that changes in time are the usual reasons; read V with care."
+        ]
+    if p < 0.05:
+        return [f"There are signs that one landscape does not explain everything (p = {p:.2g})."]
+    return [f"The data are consistent with a population sliding down one landscape (p = {p:.2g})."]
+
+
+def _noise(model: FreeEnergyRegressor) -> str:
+    spread = float(np.ptp(model.potential_))
+    error = f" ± {model.beta_stderr_:.2g}" if np.isfinite(model.beta_stderr_) else ""
+    if model.beta_ <= 0:
+        return "No noise was found (beta = 0): the population moves straight downhill."
+    ratio = spread / model.beta_
+    kind = (
+        "noise dominates: the population mostly spreads"
+        if ratio < 2
+        else "noise and landscape both matter"
+        if ratio < 12
+        else "the landscape dominates: the population gathers in its valleys"
+    )
+    return (
+        f"The noise is beta = {model.beta_:.4g}{error}; the landscape spans {spread:.3g}, that is "
+        f"{ratio:.3g} times beta: {kind}."
+    )
+
+
+def _vague(model: FreeEnergyRegressor) -> list[int]:
+    stderr = model.potential_stderr_
+    if not np.isfinite(stderr).any():
+        return []
+    spread = float(np.ptp(model.potential_))
+    return [int(x) for x in np.flatnonzero(2 * stderr > max(spread, 1e-12))]
+
+
+def _listed(model: FreeEnergyRegressor, states: Sequence[int], most: int = 8) -> str:
+    names = model.kernel_.names
+    shown = [str(x if names is None else names[x])[:40] for x in states[:most]]
+    more = f" and {len(states) - most} more" if len(states) > most else ""
+    return ", ".join(shown) + more

@@ -1,0 +1,98 @@
+"""The report of a fit: one page to show a colleague."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+
+import numpy as np
+
+from thalweg import __version__, plots
+from thalweg.learn import FreeEnergyRegressor
+from thalweg.learn.forecast import Forecast
+from thalweg.report.findings import findings
+from thalweg.report.page import Section, page
+from thalweg.snapshots import Snapshots
+
+__all__ = ["fit_page"]
+
+
+def fit_page(
+    model: FreeEnergyRegressor,
+    *,
+    snapshots: Snapshots | None = None,
+    forecast: Forecast | None = None,
+    title: str = "Energy landscape",
+    messages: tuple[str, ...] = (),
+) -> str:
+    """The page of a fitted model; with the snapshots it also shows how well they are met."""
+    kernel = model.kernel_
+    stderr = model.potential_stderr_ if np.isfinite(model.potential_stderr_).all() else None
+    sections = [
+        Section("What the data say", findings(model, snapshots)),
+        Section(
+            "The landscape",
+            ("Low is where the population goes. Hover over a state for its name and value.",),
+            (plots.landscape(kernel, model.potential_, stderr=stderr, title="potential V"),),
+        ),
+    ]
+    times = model.times_ if forecast is None else forecast.times
+    shown = np.unique(np.concatenate([np.linspace(times[0], times[-1], 25), model.times_]))
+    path = model.predict(None, shown)
+    sections.append(
+        Section(
+            "The population in time",
+            ("Press play, or move the slider.",),
+            (plots.flow(kernel, path.times, path.probabilities, title="density p / pi"),),
+        )
+    )
+    if snapshots is not None:
+        fitted = model.predict(None, snapshots.times).probabilities
+        observed = np.asarray(snapshots.frequencies)
+        sections.append(
+            Section(
+                "Observed and fitted",
+                ("The states that changed most. Bars are two standard errors of counting.",),
+                (plots.fit(kernel, snapshots.times, observed, fitted, sizes=snapshots.sizes),),
+            )
+        )
+    if forecast is not None:
+        figure = plots.forecast(
+            kernel,
+            forecast.times,
+            forecast.probabilities,
+            lower=forecast.lower,
+            upper=forecast.upper,
+            start=float(model.times_[-1]),
+        )
+        text = f"Bands hold {forecast.level:.0%} of the flows that the data allow."
+        sections.append(Section("Forecast", (text,), (figure,)))
+    sections.append(
+        Section(
+            "Potential by state",
+            ("Bars are two standard errors.",) if stderr is not None else (),
+            (plots.potential(kernel, model.potential_, stderr),),
+        )
+    )
+    sections.append(Section("Settings", messages, facts=_facts(model)))
+    lead = (
+        f"{kernel.n_states} states, {kernel.n_edges} edges, {model.times_.size} snapshots from "
+        f"{model.times_[0]:g} to {model.times_[-1]:g}."
+    )
+    return page(title, lead, sections)
+
+
+def _facts(model: FreeEnergyRegressor) -> dict[str, str]:
+    diagnostics = model.diagnostics_
+    facts = {
+        "method": str(model.method),
+        "beta": f"{model.beta_:.6g}",
+        "status": model.status_.value,
+    }
+    for key, value in diagnostics.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            facts[key.replace("_", " ")] = f"{value:.6g}"
+    facts["thalweg"] = __version__
+    facts["python"] = platform.python_version()
+    facts["numpy, scipy"] = f"{version('numpy')}, {version('scipy')}"
+    return facts
