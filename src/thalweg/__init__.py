@@ -27,6 +27,7 @@ _HOMES = {
     "thalweg.graphs": ["GRAPH_FAMILIES", "hamming_kernel", "make_graph"],
     "thalweg.kernel": ["MarkovKernel"],
     "thalweg.laplacian": ["LaplacianSolver"],
+    "thalweg.learn": ["FreeEnergyRegressor", "TimeBasis", "fit_weak", "load"],
     "thalweg.mobility": [
         "ArithmeticMean",
         "GeometricMean",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from thalweg.graphs import GRAPH_FAMILIES, hamming_kernel, make_graph
     from thalweg.kernel import MarkovKernel
     from thalweg.laplacian import LaplacianSolver
+    from thalweg.learn import FreeEnergyRegressor, TimeBasis, fit_weak, load
     from thalweg.mobility import (
         ArithmeticMean,
         GeometricMean,
@@ -84,6 +86,7 @@ __all__ = [
     "Dirichlet",
     "Entropy",
     "FreeEnergy",
+    "FreeEnergyRegressor",
     "GeometricMean",
     "HarmonicMean",
     "HeatKernel",
@@ -99,13 +102,16 @@ __all__ = [
     "Snapshots",
     "Status",
     "ThalwegError",
+    "TimeBasis",
     "Trajectory",
     "centred",
     "estimate_probabilities",
+    "fit_weak",
     "gradient_flow",
     "hamming_kernel",
     "hellinger",
     "jump_rates",
+    "load",
     "make_graph",
     "simulate",
 ]
