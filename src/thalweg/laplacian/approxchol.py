@@ -93,7 +93,15 @@ def _substitute(
 
 # Each edge is two half-edges, `2 e` in the list of one end and `2 e + 1` in that of the other, so
 # the twin of `h` is `h ^ 1`. When a node goes, the half-edges of its star become those of the kept
-# edges: nothing is allocated. A half-edge of weight zero is dead.
+# edges: nothing is allocated. A half-edge of weight zero is dead. What belongs to one half-edge, or
+# to one node, lies in one record: the elimination jumps about, and each jump should cost one cache
+# miss.
+
+_HALF = np.dtype([("weight", np.float64), ("neighbor", np.int32), ("following", np.int32)])
+_NODE = np.dtype(
+    [(name, np.int32) for name in ("head", "degree", "after", "before", "slot")], align=True
+)
+Records = NDArray[np.void]
 
 
 @njit(cache=True)
@@ -101,16 +109,19 @@ def eliminate(
     n_nodes: int, source: Index, target: Index, weights: Array, seed: int
 ) -> tuple[Index, NDArray[np.int64], Index, Array, Array]:
     """`order, start, rows, fractions, pivot` of `ApproxCholFactor`."""
-    neighbor, weight, following, head, degree = _half_edges(n_nodes, source, target, weights)
-    bucket, after, before = _sort_by_degree(degree, source.size + 2)
+    half, node = _half_edges(n_nodes, source, target, weights)
+    # Nodes of equal degree form a doubly linked list. The number of these buckets is not capped: a
+    # hub among nodes of smaller degree would go too early and spoil the factor.
+    bucket = np.full(source.size + 2, -1, np.int32)
+    for v in range(n_nodes - 1, -1, -1):
+        _link(v, node, bucket)
     lowest = 0
     order = np.empty(n_nodes, np.int32)
     start = np.zeros(n_nodes + 1, np.int64)
     rows = np.empty(2 * source.size + n_nodes, np.int32)
     fractions = np.empty(rows.size)
     pivot = np.ones(n_nodes)
-    slot = np.full(n_nodes, -1, np.int32)
-    star, light = np.empty(64, np.int32), np.empty(64)
+    star, light, gain = np.empty(64, np.int32), np.empty(64), np.empty(64, np.int32)
     beyond = np.empty(65)
     random = np.array([seed], dtype=np.uint64)
     count = 0
@@ -119,30 +130,32 @@ def eliminate(
         while bucket[lowest] < 0:
             lowest += 1
         v = bucket[lowest]
-        _unlink(v, degree, bucket, after, before)
+        _unlink(v, node, bucket)
         order[step] = v
-        # Gather the star of `v`, parallel edges merged.
+        # Gather the star of `v`, parallel edges merged; `gain` is the change of a degree.
         d = 0
-        h = head[v]
+        h = node[v].head
         while h >= 0:
-            if weight[h] > 0.0:
-                j = neighbor[h]
-                if slot[j] < 0:
+            if half[h].weight > 0.0:
+                j = half[h].neighbor
+                k = node[j].slot
+                if k < 0:
                     if d == star.size:
-                        star, light = _double(star), _double(light)
+                        star, light, gain = _double(star), _double(light), _double(gain)
                         beyond = np.empty(star.size + 1)
-                    slot[j] = d
-                    star[d], light[d] = h, weight[h]
+                    node[j].slot = d
+                    star[d], light[d], gain[d] = h, half[h].weight, 0
                     d += 1
                 else:
-                    light[slot[j]] += weight[h]
-                    weight[h ^ 1] = 0.0
-                    _shift(j, -1, degree, bucket, after, before)
-                    lowest = min(lowest, degree[j])
-            h = following[h]
+                    light[k] += half[h].weight
+                    half[h ^ 1].weight = 0.0
+                    gain[k] -= 1
+            h = half[h].following
         if d == 0:
             continue
-        _sort(light, star, d)
+        for i in range(d):
+            node[half[star[i]].neighbor].slot = -1
+        _sort(light, star, gain, d)
         beyond[d] = 0.0
         for i in range(d - 1, -1, -1):
             beyond[i] = beyond[i + 1] + light[i]
@@ -151,25 +164,30 @@ def eliminate(
         while count + d > rows.size:
             rows, fractions = _double(rows), _double(fractions)
         for i in range(d):
-            j = neighbor[star[i]]
-            slot[j] = -1
-            rows[count] = j
-            fractions[count] = light[i] / total
-            count += 1
+            rows[count + i] = half[star[i]].neighbor
+            fractions[count + i] = light[i] / total
         # Keep one edge for each neighbour but the heaviest.
         for i in range(d - 1):
             h = star[i]
-            j = neighbor[h]
-            k = neighbor[star[_draw(beyond, i + 1, d - 1, random)]]
+            drawn = _draw(beyond, i + 1, d - 1, random)
+            gain[drawn] += 1
+            k = rows[count + drawn]
             kept = max(light[i] * (beyond[i + 1] / total), _UNDERFLOW)
-            neighbor[h ^ 1], weight[h ^ 1] = k, kept
-            neighbor[h], weight[h] = j, kept
-            following[h], head[k] = head[k], h
-            _shift(k, 1, degree, bucket, after, before)
-        heaviest = star[d - 1]
-        weight[heaviest ^ 1] = 0.0
-        _shift(neighbor[heaviest], -1, degree, bucket, after, before)
-        lowest = min(lowest, degree[neighbor[heaviest]])
+            half[h ^ 1].neighbor = k
+            half[h ^ 1].weight = kept
+            half[h].weight = kept
+            half[h].following = node[k].head
+            node[k].head = h
+        half[star[d - 1] ^ 1].weight = 0.0
+        gain[d - 1] -= 1
+        for i in range(d):
+            if gain[i] != 0:
+                j = rows[count + i]
+                _unlink(j, node, bucket)
+                node[j].degree += gain[i]
+                _link(j, node, bucket)
+                lowest = min(lowest, node[j].degree)
+        count += d
     start[n_nodes] = count
     return order, start, rows[:count].copy(), fractions[:count].copy(), pivot
 
@@ -177,60 +195,44 @@ def eliminate(
 @njit(cache=True)
 def _half_edges(
     n_nodes: int, source: Index, target: Index, weights: Array
-) -> tuple[Index, Array, Index, Index, Index]:
-    neighbor = np.empty(2 * source.size, np.int32)
-    weight = np.empty(2 * source.size)
-    following = np.empty(2 * source.size, np.int32)
-    head = np.full(n_nodes, -1, np.int32)
-    degree = np.zeros(n_nodes, np.int32)
+) -> tuple[Records, Records]:
+    half = np.empty(2 * source.size, dtype=_HALF)
+    node = np.empty(n_nodes, dtype=_NODE)
+    for v in range(n_nodes):
+        node[v].head = -1
+        node[v].degree = 0
+        node[v].slot = -1
     for e in range(source.size - 1, -1, -1):
         if weights[e] > 0.0:
             for h, x, y in ((2 * e, source[e], target[e]), (2 * e + 1, target[e], source[e])):
-                neighbor[h], weight[h] = y, weights[e]
-                following[h], head[x] = head[x], h
-                degree[x] += 1
-    return neighbor, weight, following, head, degree
-
-
-# Nodes of equal degree form a doubly linked list. The number of buckets is not capped: a hub put
-# among nodes of smaller degree would go too early and spoil the factor.
+                half[h].neighbor = y
+                half[h].weight = weights[e]
+                half[h].following = node[x].head
+                node[x].head = h
+                node[x].degree += 1
+    return half, node
 
 
 @njit(cache=True)
-def _sort_by_degree(degree: Index, n_buckets: int) -> tuple[Index, Index, Index]:
-    bucket = np.full(n_buckets, -1, np.int32)
-    after = np.empty(degree.size, np.int32)
-    before = np.empty(degree.size, np.int32)
-    for v in range(degree.size - 1, -1, -1):
-        _link(v, degree, bucket, after, before)
-    return bucket, after, before
-
-
-@njit(cache=True, inline="always")
-def _link(v: int, degree: Index, bucket: Index, after: Index, before: Index) -> None:
-    first = bucket[degree[v]]
-    after[v], before[v] = first, -1
+def _link(v: int, node: Records, bucket: Index) -> None:
+    degree = node[v].degree
+    first = bucket[degree]
+    node[v].after = first
+    node[v].before = -1
     if first >= 0:
-        before[first] = v
-    bucket[degree[v]] = v
+        node[first].before = v
+    bucket[degree] = v
 
 
-@njit(cache=True, inline="always")
-def _unlink(v: int, degree: Index, bucket: Index, after: Index, before: Index) -> None:
-    previous, following = before[v], after[v]
+@njit(cache=True)
+def _unlink(v: int, node: Records, bucket: Index) -> None:
+    previous, following = node[v].before, node[v].after
     if previous >= 0:
-        after[previous] = following
+        node[previous].after = following
     else:
-        bucket[degree[v]] = following
+        bucket[node[v].degree] = following
     if following >= 0:
-        before[following] = previous
-
-
-@njit(cache=True, inline="always")
-def _shift(v: int, by: int, degree: Index, bucket: Index, after: Index, before: Index) -> None:
-    _unlink(v, degree, bucket, after, before)
-    degree[v] += by
-    _link(v, degree, bucket, after, before)
+        node[following].before = previous
 
 
 @njit(cache=True)
@@ -239,19 +241,20 @@ def _double(array: Any) -> Any:
 
 
 @njit(cache=True)
-def _sort(keys: Array, values: Index, count: int) -> None:
-    """Sort the first `count` keys in increasing order, and the values along with them."""
-    if count > 32:
+def _sort(keys: Array, first: Index, second: Index, count: int) -> None:
+    """Sort the first `count` keys in increasing order, and two more arrays along with them."""
+    if count > 40:
         by = np.argsort(keys[:count])
-        keys[:count], values[:count] = keys[:count][by], values[:count][by]
+        keys[:count], first[:count] = keys[:count][by], first[:count][by]
+        second[:count] = second[:count][by]
         return
     for i in range(1, count):
-        key, value = keys[i], values[i]
+        key, one, two = keys[i], first[i], second[i]
         j = i - 1
         while j >= 0 and keys[j] > key:
-            keys[j + 1], values[j + 1] = keys[j], values[j]
+            keys[j + 1], first[j + 1], second[j + 1] = keys[j], first[j], second[j]
             j -= 1
-        keys[j + 1], values[j + 1] = key, value
+        keys[j + 1], first[j + 1], second[j + 1] = key, one, two
 
 
 @njit(cache=True)
