@@ -37,11 +37,12 @@ def _section(section: Section) -> str:
     for figure in section.figures:
         drawn = go.Figure(figure)
         drawn.update_layout(paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)")
-        drawn.update_layout(font={"color": "#7d8590"})
+        drawn.update_layout(font={"color": "#7d8590"}, modebar={"bgcolor": "rgba(0,0,0,0)"})
         html = to_html(
             drawn,
             include_plotlyjs=False,
             full_html=False,
+            auto_play=False,
             config={"responsive": True, "displaylogo": False},
         )
         parts.append(f'<div class="figure">{html}</div>')
@@ -61,6 +62,7 @@ _STYLE = """
 }
 body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper);
        max-width: 62rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
+h1, p, td, th { overflow-wrap: anywhere; }
 h1 { font-size: 1.9rem; margin: 0.4rem 0; } h2 { font-size: 1.25rem; margin: 2.2rem 0 0.4rem; }
 .lead { color: var(--soft); font-size: 1.1rem; max-width: 46rem; } p { max-width: 46rem; }
 .figure { border: 1px solid var(--line); border-radius: 10px; margin: 1rem 0; overflow: hidden; }
