@@ -270,8 +270,13 @@ def test_sizes_may_differ_between_independent_snapshots() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "rates"), METHODS)
 def test_a_million_individuals_on_a_thousand_states(method: Any, rates: Any) -> None:
-    kernel, energy, p0 = case(n=1000)
-    times = np.linspace(0, 5, 51)
+    kernel = make_graph("delaunay", 1000, rng=np.random.default_rng(0))
+    assert kernel.coordinates is not None
+    x, y = kernel.coordinates.T
+    energy = FreeEnergy(np.cos(3 * x) + np.sin(4 * y), 0.3)
+    p0 = kernel.stationary * np.exp(-8 * ((x - 0.3) ** 2 + (y - 0.3) ** 2))
+    p0 /= p0.sum()
+    times = np.linspace(0, 5, 11)
     seen = simulate(
         kernel, energy, p0, times, 10**6, method=method, rates=rates, rng=np.random.default_rng(0)
     )
