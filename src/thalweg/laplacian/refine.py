@@ -42,6 +42,8 @@ def solve(
     """`x` with `M x = b` and estimated relative energy error at most `tolerance`."""
     source, target = pattern.source, pattern.target
     x, r, z, p, q = (np.zeros_like(b) for _ in range(5))
+    if not b.any():
+        return Refined(x, Status.CONVERGED, 0, 0.0)
     best = Refined(x, Status.STALLED, 0, np.inf)
     smallest = 1.0
     iterations = 0

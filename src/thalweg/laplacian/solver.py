@@ -150,7 +150,10 @@ class Factor:
             second = self.safe.solve(b, tolerance)
             solved = min(solved, second, key=lambda answer: answer.energy_error)
         x = solved.x[:-1] - solved.x[-1] if self.pattern.grounded else solved.x - solved.x.mean()
-        return solved._replace(x=x * (size / self.scale), status=status or solved.status)
+        solved = solved._replace(x=x * (size / self.scale))
+        if status is not None:
+            solved = solved._replace(status=status, energy_error=np.inf)
+        return solved
 
 
 class LaplacianSolver:
