@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["draw_from_base", "draw_from_rows", "draw_from_table"]
+__all__ = ["codes_of", "draw_from_base", "draw_from_rows", "draw_from_table"]
 
 Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
@@ -19,10 +19,15 @@ def draw_from_rows(weights: Array, uniforms: Array) -> Tokens:
     return np.asarray(_draw(flat, where, uniforms.ravel()).reshape(uniforms.shape))
 
 
-def draw_from_table(weights: Array, which: NDArray[np.int64], uniforms: Array) -> Tokens:
+def draw_from_table(weights: Array, which: NDArray[np.int64], rng: np.random.Generator) -> Tokens:
     """One token for each position of each sample, from `weights[which[sample], position]`."""
-    table = np.ascontiguousarray(weights)
-    return np.asarray(_draw_table(table, which, uniforms))
+    edges = np.cumsum(weights, axis=-1)
+    return np.asarray(_draw_table(edges / edges[..., -1:], which, rng))
+
+
+def codes_of(sequences: Tokens, n_tokens: int) -> NDArray[np.int64]:
+    """The number that each sequence spells in base `n_tokens`, first position first."""
+    return np.asarray(_codes(sequences, n_tokens))
 
 
 def draw_from_base(base: Array, shape: tuple[int, int], rng: np.random.Generator) -> Tokens:
@@ -65,9 +70,26 @@ def _draw(rows: Array, where: NDArray[np.int64], uniforms: Array) -> Tokens:
 
 
 @njit(cache=True)
-def _draw_table(table: Array, which: NDArray[np.int64], uniforms: Array) -> Tokens:
-    out = np.empty(uniforms.shape, dtype=np.int64)
-    for i in range(uniforms.shape[0]):
-        for j in range(uniforms.shape[1]):
-            out[i, j] = _pick(table[which[i], j], uniforms[i, j])
+def _draw_table(edges: Array, which: NDArray[np.int64], rng: np.random.Generator) -> Tokens:
+    n_samples, length, last = which.size, edges.shape[1], edges.shape[2] - 1
+    out = np.empty((n_samples, length), dtype=np.int64)
+    for i in range(n_samples):
+        row = edges[which[i]]
+        for j in range(length):
+            u = rng.random()
+            k = 0
+            while k < last and row[j, k] <= u:
+                k += 1
+            out[i, j] = k
+    return out
+
+
+@njit(cache=True)
+def _codes(sequences: Tokens, n_tokens: int) -> NDArray[np.int64]:
+    out = np.empty(sequences.shape[0], dtype=np.int64)
+    for i in range(sequences.shape[0]):
+        code = 0
+        for j in range(sequences.shape[1]):
+            code = code * n_tokens + sequences[i, j]
+        out[i] = code
     return out

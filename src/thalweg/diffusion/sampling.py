@@ -8,7 +8,11 @@
 
 The first two change all positions at once and cost one evaluation of the model a step; the third
 one evaluation a candidate jump. All stop at a small clock, where the clean tokens are drawn from
-their posterior. `corrector_steps` adds, after each step, moves that leave `p_s` invariant.
+their posterior. `corrector_steps` adds, after each step, moves that leave `p_s` invariant:
+`"langevin"` is one step of the heat-bath chain of `p_s`, `thalweg.diffusion.tilted_kernel` with
+`V = -log rho_s` (one position of each sequence, no step size, invariant without error);
+`"birth-death"` adds forward and reverse rates and moves all positions at once for a short time,
+the choice for masking noise, which the first would hardly ever unmask.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
-from thalweg.diffusion.draws import draw_from_rows, draw_from_table
+from thalweg.diffusion.draws import codes_of, draw_from_rows, draw_from_table
 from thalweg.diffusion.models import ContextModel, ScoreModel, TemperedModel
 from thalweg.diffusion.schedules import Schedule
 from thalweg.diffusion.sequences import HammingProcess
@@ -31,6 +35,7 @@ __all__ = ["infill", "sample"]
 Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 Method = Literal["posterior", "tau-leap", "exact"]
+Corrector = Literal["langevin", "birth-death"]
 Progress = Callable[[str, int, int], None]
 
 FREE = -1
@@ -45,8 +50,9 @@ def sample(
     rng: np.random.Generator,
     n_steps: int = 100,
     method: Method = "posterior",
+    corrector: Corrector = "langevin",
     corrector_steps: int = 0,
-    corrector_time: float = 0.1,
+    corrector_time: float = 0.02,
     temperature: float = 1.0,
     last_time: float = 1e-3,
     start: ArrayLike | None = None,
@@ -55,7 +61,7 @@ def sample(
     """`n_samples` sequences from the reversed process, started from the base distribution.
 
     `n_steps` are equal in schedule time (for `"exact"`, halvings of the clock take their place).
-    `corrector_time`: token time of each corrector move. `temperature`: below 1 sharpens what the
+    `corrector_time`: token time of each birth-death move. `temperature`: below 1 sharpens what the
     model says. `start`: sequences to start from instead of the base. `last_time`: where the steps
     end and the clean tokens are drawn; a `ScoreModel` without a context returns the tokens there.
 
@@ -69,7 +75,8 @@ def sample(
     x = _start(process, n_samples, start, rng)
     fixed = np.full(process.length, FREE, dtype=np.int64)
     return _run(
-        model, schedule, x, fixed, rng, n_steps, method, corrector_steps, corrector_time,
+        model, schedule, x, fixed, rng, n_steps, method, corrector, corrector_steps,
+        corrector_time,
         temperature, last_time, progress,
     )  # fmt: skip
 
@@ -82,8 +89,9 @@ def infill(
     *,
     rng: np.random.Generator,
     n_steps: int = 100,
+    corrector: Corrector = "langevin",
     corrector_steps: int = 1,
-    corrector_time: float = 0.1,
+    corrector_time: float = 0.02,
     temperature: float = 1.0,
     last_time: float = 1e-3,
     progress: Progress | None = None,
@@ -105,7 +113,8 @@ def infill(
     process.check(np.where(fixed == FREE, 0, fixed))
     x = _start(process, n_samples, None, rng)
     return _run(
-        model, schedule, x, fixed.astype(np.int64), rng, n_steps, "posterior", corrector_steps,
+        model, schedule, x, fixed.astype(np.int64), rng, n_steps, "posterior", corrector,
+        corrector_steps,
         corrector_time, temperature, last_time, progress,
     )  # fmt: skip
 
@@ -121,6 +130,7 @@ def _run(
     rng: np.random.Generator,
     n_steps: int,
     method: Method,
+    corrector: Corrector,
     corrector_steps: int,
     corrector_time: float,
     temperature: float,
@@ -162,8 +172,13 @@ def _run(
             x = _move(model, x, rng, _leap, float(now), float(now - after))
         x = _give(process, x, fixed, after, rng)
         for _ in range(corrector_steps):
-            x = _move(model, x, rng, _correct, float(after), corrector_time * process.length)
-            x = _give(process, x, fixed, after, rng)
+            if corrector == "langevin":
+                x = _langevin(model, x, fixed, rng, float(after))
+            else:
+                x = _move(
+                    model, x, rng, _birth_death, float(after), corrector_time * process.length
+                )
+                x = _give(process, x, fixed, after, rng)
         if progress is not None:
             progress("sampling", step + 1, clocks.size - 1)
     if isinstance(model, ContextModel):
@@ -178,14 +193,19 @@ def _move(
     model: ScoreModel, x: Tokens, rng: np.random.Generator, step: Step, clock: float, other: float
 ) -> Tokens:
     """Draw every token from the distribution that `step` gives it; equal sequences share one."""
-    uniforms = rng.random(x.shape)
-    process = model.process
-    if process.n_states <= max(x.shape[0], 2):
-        codes = process.encode(x)
-        present = np.flatnonzero(np.bincount(codes, minlength=process.n_states))
-        which = np.searchsorted(present, codes)
-        return draw_from_table(step(model, process.decode(present), clock, other), which, uniforms)
-    return draw_from_rows(step(model, x, clock, other), uniforms)
+    distinct, which = _distinct(model.process, x)
+    if which is None:
+        return draw_from_rows(step(model, x, clock, other), rng.random(x.shape))
+    return draw_from_table(step(model, distinct, clock, other), which, rng)
+
+
+def _distinct(process: HammingProcess, x: Tokens) -> tuple[Tokens, NDArray[np.int64] | None]:
+    """The different sequences, and which of them each one is; `None` where it would not pay."""
+    if process.n_states > x.shape[0]:
+        return x, None
+    codes = codes_of(x, process.n_tokens)
+    seen = np.bincount(codes, minlength=process.n_states) > 0
+    return process.decode(np.flatnonzero(seen)), (np.cumsum(seen) - 1)[codes]
 
 
 def _posterior_step(model: ScoreModel, x: Tokens, now: float, after: float) -> Array:
@@ -218,14 +238,49 @@ def _leap(model: ScoreModel, x: Tokens, now: float, duration: float) -> Array:
     return _jump(_reverse(model, x, now), x, duration)
 
 
-def _correct(model: ScoreModel, x: Tokens, clock: float, duration: float) -> Array:
-    """The Langevin move, see `langevin_rates`: harmonic mean of forward and reverse rate."""
+def _birth_death(model: ScoreModel, x: Tokens, clock: float, duration: float) -> Array:
+    """Forward and reverse jumps together: they cancel in the mean where the law is `p_t`."""
     process = model.process
     forth = process.tokens.outflow(x, process.token_time(clock, x)) / process.length
-    back = _reverse(model, x, clock)
+    return _jump(forth + _reverse(model, x, clock), x, duration)
+
+
+def _langevin(
+    model: ScoreModel, x: Tokens, fixed: Tokens, rng: np.random.Generator, clock: float
+) -> Tokens:
+    """Propose a move of the kernel at one free position, accept with `rho_y / (rho_x + rho_y)`.
+
+    In detailed balance with `p_t`: `langevin_rates` of the sequence kernel, one jump at a time.
+    """
+    process = model.process
+    free = np.flatnonzero(fixed == FREE)
+    if not free.size:
+        return x
+    here = np.arange(x.shape[0])
+    position = free[rng.integers(free.size, size=x.shape[0])]
+    distinct, which = _distinct(process, x)
+    ratios = model.ratios(distinct, np.full(distinct.shape[0], clock))
+    row = here if which is None else which
+    forth = process.tokens.outflow(distinct, process.token_time(clock, distinct))
+    back = process.tokens.inflow(distinct, process.token_time(clock, distinct)) * ratios
+    forth, back = forth[row, position], back[row, position]
+    # The reverse rate is K(x, y) rho_y / rho_x, so the acceptance is back / (forth + back).
     both = forth + back
-    return _jump(np.where(both > 0, 2 * forth * back / np.where(both > 0, both, 1.0), 0.0), x,
-                 duration)  # fmt: skip
+    moves = forth * np.divide(back, both, out=np.zeros_like(both), where=both > 0)
+    moves /= _fastest(process, clock)[position][:, None]
+    np.put_along_axis(moves, x[here, position][:, None], 0.0, -1)
+    stay = np.maximum(1 - moves.sum(axis=-1), 0.0)
+    np.put_along_axis(moves, x[here, position][:, None], stay[:, None], -1)
+    x = x.copy()
+    x[here, position] = draw_from_rows(moves, rng.random(x.shape[0]))
+    return x
+
+
+def _fastest(process: HammingProcess, clock: float) -> Array:
+    """The largest rate of leaving a token, at each position: it makes a kernel of the rates."""
+    every = np.repeat(np.arange(process.n_tokens)[:, None], process.length, axis=1)
+    rates = process.tokens.outflow(every, process.token_time(clock, every))
+    return np.asarray(rates.sum(axis=-1).max(axis=0))
 
 
 def _denoise(model: ScoreModel, x: Tokens, clock: float, _: float) -> Array:

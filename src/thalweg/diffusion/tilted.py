@@ -147,7 +147,7 @@ def tilted_path(
         law = np.maximum(law, 0.0)
         forth, back = edge_rates(kernel, energy, law)
         flux = law[source] * forth - law[target] * back
-        return np.bincount(target, flux, n) - np.bincount(source, flux, n)
+        return np.asarray(np.bincount(target, flux, n) - np.bincount(source, flux, n), np.float64)
 
     run = solve_ivp(
         slope, (0.0, total), p0, method="DOP853", rtol=rtol, atol=1e-3 * rtol, dense_output=True
@@ -180,7 +180,7 @@ def conditional_law(path: NoisingPath, state: int, clock: float, *, rtol: float 
     def slope(moment: float, law: Array) -> Array:
         forth, back = path.edge_rates(moment)
         flux = law[source] * forth - law[target] * back
-        return np.bincount(target, flux, n) - np.bincount(source, flux, n)
+        return np.asarray(np.bincount(target, flux, n) - np.bincount(source, flux, n), np.float64)
 
     start = np.zeros(n)
     start[state] = 1.0
