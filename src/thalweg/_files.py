@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from thalweg.errors import InputError
 
-__all__ = ["atomic_write"]
+__all__ = ["atomic_write", "make_folder"]
 
 
 @contextmanager
@@ -27,8 +27,8 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
     >>> folder.cleanup()
     """
     target = Path(path)
+    make_folder(target.parent)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
         raise InputError(
@@ -53,3 +53,13 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
                 "another folder."
             ) from None
         raise
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it; one sentence where that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot make the folder {path}: {error.strerror}; choose one that you may write to."
+        ) from None

@@ -1,26 +1,36 @@
-"""The command line: `thalweg demo`, `thalweg bench NAME`, and what comes with them."""
+"""The command line: `thalweg demo`, `thalweg fit`, `thalweg bench NAME`, and what comes with them.
+
+Exit codes: 0 done; 2 the input is wrong (one sentence says how); 3 the computation ended without
+reaching its tolerance (the results are written all the same); 130 interrupted.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 __all__ = ["main"]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2, never a traceback."""
     import sys
 
     from rich.console import Console
 
     from thalweg.cli.app import app
-    from thalweg.errors import ThalwegError
+    from thalweg.errors import ConvergenceError, ThalwegError
 
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     try:
-        app()
+        app(arguments)
     except ThalwegError as error:
-        Console(stderr=True).print(
-            f"[bold red]thalweg:[/] {error}", soft_wrap=True, highlight=False
-        )
-        sys.exit(2)
+        console.print(f"thalweg: {error}")
+        sys.exit(3 if isinstance(error, ConvergenceError) else 2)
     except KeyboardInterrupt:
-        Console(stderr=True).print("thalweg: interrupted; nothing half-written was left.")
+        console.print("thalweg: interrupted; nothing half-written was left.")
         sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)
+    except MemoryError:
+        console.print("thalweg: not enough memory; use fewer states or times.")
+        sys.exit(2)

@@ -18,7 +18,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    epilog="Start with [bold]thalweg demo[/]: it makes a population, and leaves a page to open.",
+    epilog=(
+        "Start with [bold]thalweg demo[/]: it makes a population, and leaves a page to open. "
+        "Exit codes: 0 done, 2 wrong input, 3 not converged, 130 interrupted."
+    ),
 )
 
 

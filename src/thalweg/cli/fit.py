@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import typer
 from rich.console import Console
 
-from thalweg._files import atomic_write
+from thalweg._files import atomic_write, make_folder
 from thalweg.adapters.tables import read_snapshots
 from thalweg.cli.problem import Problem
 from thalweg.cli.progress import progress_bars
@@ -63,7 +64,7 @@ def run_fit(
             title=title,
             messages=problem.messages,
         )
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     model.save(out / "model.thalweg")
     _write_frame(_states(model), out / "states.csv")
     _write_frame(_long(model, forecast), out / "forecast.csv")
@@ -78,6 +79,8 @@ def run_fit(
         "guesses": list(problem.messages),
     }
     _tell(summary, as_json, f"open {out / 'report.html'}")
+    if not model.status_:
+        raise typer.Exit(3)
 
 
 _FILES = ("model.thalweg", "states.csv", "forecast.csv", "report.html")
