@@ -150,6 +150,18 @@ def test_hard_corner_on_more_states(family, n, beta):
         assert np.diff([energy(kernel, p) for p in flow.probabilities]).max() <= 1e-14
 
 
+def test_a_loose_tolerance_does_not_hold_a_delta_fast():
+    # Newton must not stop at the start, where little mass has yet moved.
+    rng = np.random.default_rng(1)
+    kernel = make_graph("grid", 150, rng=rng)
+    n = kernel.n_states
+    energy = FreeEnergy(rng.uniform(-1, 1, n), 0.01)
+    p0 = near_delta(n, int(np.argmax(energy.potential)))
+    loose, tight = (gradient_flow(kernel, energy, p0, [0, 0.1, 1], rtol=r) for r in (1e-3, 1e-6))
+    np.testing.assert_allclose(loose.probabilities, tight.probabilities, atol=1e-3)
+    assert tight.probabilities[1].max() < 0.95
+
+
 def test_a_state_that_empties_settles_on_its_balance():
     # A hill between two valleys: the hill's log density tends to the balance with them.
     kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])

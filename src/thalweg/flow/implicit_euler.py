@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 _DENSE_STATES = 120
 _DENSE_FILL = 0.05
 _PIVOT = 0.01
+_ROUNDING = 1e-12
 _MAX_ITERATIONS = 60
 _BACKTRACKS = 4
 _MAX_RECOVERIES = 4
@@ -210,7 +211,7 @@ class ImplicitEuler:
                     break
                 fraction *= 0.4
             else:
-                if norm <= max(100 * tolerance, 1e-12):
+                if norm <= _ROUNDING:
                     # Rounding, not the iterate, is what is left.
                     return EulerStep(self._normalised(u), True, solves)
                 recoveries += 1
