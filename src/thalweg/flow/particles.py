@@ -252,7 +252,7 @@ class _Population:
 
     def _flow(self, p: Array, times: Array) -> Array:
         flow = gradient_flow(
-            self.kernel, self.energy, p, times, mobility=self.mobility, rtol=1e-7, throw=True
+            self.kernel, self.energy, p, times, mobility=self.mobility, rtol=1e-6, throw=True
         )
         return flow.probabilities
 
