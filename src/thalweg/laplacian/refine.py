@@ -99,6 +99,8 @@ def _ratio(numerator: float, denominator: float) -> float:
 
 def _smallest_ritz(alphas: list[float], betas: list[float]) -> float:
     """The smallest eigenvalue of the Lanczos matrix of a PCG run."""
+    if len(alphas) == 1:
+        return 1 / alphas[0]
     a = np.array(alphas)
     c = np.array(betas[: a.size - 1])
     diagonal = 1 / a
