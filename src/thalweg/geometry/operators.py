@@ -42,9 +42,7 @@ def divergence(kernel: MarkovKernel, field: Array) -> Array:
 
 def transport_weights(kernel: MarkovKernel, p: Array, mobility: Mobility) -> Array:
     """`c_xy m(rho_x, rho_y)` per edge: the weights of `M(rho)`."""
-    return np.asarray(
-        edgewise.edge_weights(*kernel.edges, p / kernel.stationary, mobility.spec)
-    )
+    return np.asarray(edgewise.edge_weights(*kernel.edges, p / kernel.stationary, mobility.spec))
 
 
 def transport_laplacian(kernel: MarkovKernel, p: Array, mobility: Mobility) -> sparse.csr_array:
