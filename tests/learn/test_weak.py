@@ -10,6 +10,7 @@ from scipy.integrate import solve_ivp
 
 from thalweg.energy import Entropy, PowerEnergy, centred
 from thalweg.errors import InputError
+from thalweg.geometry.operators import transport_laplacian
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import weak_solve
 from thalweg.learn.weak import TimeBasis, fit_weak
@@ -255,6 +256,28 @@ def test_other_internal_energies() -> None:
     assert np.allclose(fit.potential, v, atol=1e-3)
     assert fit.beta == pytest.approx(0.3, abs=1e-3)
     assert isinstance(fit_weak(kernel, times, p).energy.internal, Entropy)
+
+
+@pytest.mark.parametrize("quadrature", QUADRATURES)
+@pytest.mark.parametrize("mobility", [LogMean(), GeometricMean()])
+def test_residual_is_what_the_master_equation_leaves(quadrature, mobility) -> None:
+    kernel, times, p = random_data(5, m=11)
+    fit = fit_weak(kernel, times, p, quadrature=quadrature, mobility=mobility)
+
+    def rate(here):
+        f = fit.potential + fit.beta * np.log(here / kernel.stationary)
+        return transport_laplacian(kernel, here, mobility) @ f
+
+    left = 0.0
+    for k in range(11):
+        rates = {
+            "trapezoid": (rate(p[k]) + rate(p[k + 1])) / 2,
+            "right": rate(p[k + 1]),
+            "midpoint": rate((p[k] + p[k + 1]) / 2),
+        }
+        step = times[k + 1] - times[k]
+        left += np.abs(p[k] - p[k + 1] - step * rates[quadrature]).sum()
+    assert fit.residual == pytest.approx(left / np.abs(np.diff(p, axis=0)).sum(), rel=1e-9)
 
 
 def test_beta_is_never_negative() -> None:

@@ -16,7 +16,7 @@ from thalweg.learn.neural import FeatureNetwork, fit_feature_network, fit_neural
 from thalweg.learn.weak import Ridge, TimeBasis, fit_weak
 from thalweg.learn.weak_terms import Quadrature, Weighting
 from thalweg.mobility import LogMean, Mobility
-from thalweg.snapshots import Smoother, Snapshots, estimate_probabilities
+from thalweg.snapshots import Dirichlet, Smoother, Snapshots
 from thalweg.status import Status
 
 __all__ = ["Fitted", "Method", "Settings", "fit_snapshots"]
@@ -129,9 +129,14 @@ def _two_times(snapshots: Snapshots) -> None:
         )
 
 
+def _probabilities(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Array:
+    smoother = Dirichlet() if s.smoother is None else s.smoother
+    return smoother.smooth(kernel, snapshots)[0]
+
+
 def _weak(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
     _two_times(snapshots)
-    p = estimate_probabilities(kernel, snapshots, smoother=s.smoother).probabilities
+    p = _probabilities(kernel, snapshots, s)
     fit = fit_weak(
         kernel,
         snapshots.times,
@@ -171,7 +176,7 @@ def _neural(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
             "method='neural' learns a fixed potential only; use method='weak' or 'likelihood' for "
             "known potentials, interactions and potentials varying in time."
         )
-    p = estimate_probabilities(kernel, snapshots, smoother=s.smoother).probabilities
+    p = _probabilities(kernel, snapshots, s)
     network = None
     summary: dict[str, float | int | str]
     source: Any

@@ -124,7 +124,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         return self._adopt(kernel, fit_snapshots(kernel, snapshots, self._settings()))
 
     def _settings(self) -> Settings:
-        options = self.get_params(deep=False)
+        options = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
         options["mobility"] = self._mobility
         options["internal"] = Entropy() if self.internal is None else self.internal
         return Settings(**options)
@@ -308,12 +308,16 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         if self.observation == "tracked":
             from thalweg.flow import simulate
 
-            method = "frozen" if self.discretization == "frozen" else "tau-leap"
-            start = self.initial_ if p0 is None else p0
-            seen: Snapshots = simulate(
-                self.kernel_, self.energy_, start, times, n_samples, method=method, rng=draw
+            return simulate(
+                self.kernel_,
+                self.energy_,
+                self.initial_ if p0 is None else p0,
+                times,
+                n_samples,
+                method="frozen" if self.discretization == "frozen" else "tau-leap",
+                mobility=self._mobility,
+                rng=draw,
             )
-            return seen
         path = self.predict(p0, times)
         p = path.probabilities / path.probabilities.sum(axis=1, keepdims=True)
         counts = [draw.multinomial(n_samples, row) for row in p]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,19 +24,27 @@ from thalweg._threads import single_threaded
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.weak_solve import DENSE_SIZE, border, bordered, choose_ridge, problem_of
+from thalweg.learn.weak_passes import unexplained
+from thalweg.learn.weak_solve import (
+    DENSE_SIZE,
+    Problem,
+    border,
+    bordered,
+    choose_ridge,
+    problem_of,
+)
 from thalweg.learn.weak_terms import (
     EdgeForm,
     Nodes,
     Quadrature,
     TimeBasis,
+    WeakSystem,
     Weighting,
     assemble,
     is_simple,
     nodes_of,
     sampling_deviations,
     telescoped_noise,
-    unexplained,
 )
 from thalweg.mobility import LogMean, Mobility
 from thalweg.status import Status
@@ -45,6 +53,8 @@ __all__ = ["TimeBasis", "WeakFit", "fit_weak"]
 
 Array = NDArray[np.float64]
 Ridge = float | Literal["auto"]
+
+_TINY = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +94,6 @@ class WeakFit:
         return FreeEnergy(v, e.beta, e.interaction, e.internal)
 
 
-@single_threaded
 def fit_weak(
     kernel: MarkovKernel,
     times: ArrayLike,
@@ -175,57 +184,76 @@ def fit_weak(
     )
     if noisy and exact:
         assert counted is not None
-        object.__setattr__(system, "noise", telescoped_noise(p, counted)[None])
-    columns, moments, gram, load = system.columns, system.moments, system.gram, system.load
+        system = replace(system, noise=telescoped_noise(p, counted)[None])
     signed = with_beta and known_beta is None
     if with_beta and known_beta is not None:
-        load = load - known_beta * columns[:, :, 0]
-        moments = (moments - known_beta * gram[0])[1:]
-        columns, gram = columns[:, :, 1:], gram[1:, 1:]
-    strength = 0.0
-    status = Status.CONVERGED
-    weights_of_features: Array | None = None
+        system = _without_beta(system, known_beta)
     if known_potential is not None:
         if time_basis is not None:
             raise InputError("a known potential cannot vary in time; leave out time_basis.")
-        theta = border(gram, moments - columns[0].T @ known_potential, gram, signed)
-        potentials, schur = known_potential[None], gram
+        right = system.moments - system.columns[0].T @ known_potential
+        theta = border(system.gram, right, system.gram, signed)
+        found = _Minimum(known_potential[None], theta, system.gram, 0.0, Status.CONVERGED)
     else:
-        reduced = replace(system, columns=columns, moments=moments, gram=gram, load=load)
-        problem = problem_of(kernel, reduced, table, _time_gram(nodes, time_basis))
-        if ridge == "auto":
-            strength = choose_ridge(problem, signed=signed)
-        else:
-            strength = _checks.positive(ridge, "ridge", zero=True)
-        x, theta, schur, status = bordered(problem, strength, signed=signed, tolerance=tolerance)
-        potentials = problem.lift(x)
-        potentials = potentials - (potentials @ kernel.stationary)[:, None]
-        if table is not None:
-            shifted = table - kernel.stationary @ table
-            weights_of_features = np.asarray(
-                np.linalg.lstsq(shifted, potentials.T)[0].T, np.float64
-            )
-    if signed and not schur[0, 0] > 1e-10 * gram[0, 0]:
-        status = Status.UNDETERMINED if status else status
-    found_beta = (theta[0] if signed else known_beta) or 0.0
-    strengths = theta[1:] if signed else theta
+        problem = problem_of(kernel, system, table, _time_gram(nodes, time_basis))
+        # On tiny matrices the thread limit would cost more than the solve.
+        minimise = _minimise if kernel.n_states <= _TINY else single_threaded(_minimise)
+        found = minimise(problem, ridge, signed, tolerance)
+    potentials = found.potentials - (found.potentials @ kernel.stationary)[:, None]
     average = _average(nodes, time_basis) @ potentials
-    energy = FreeEnergy(
-        centred(average, kernel), float(found_beta), _combine(basis, strengths), internal
-    )
-    if not (np.isfinite(average).all() and np.isfinite(theta).all()):
+    if not (np.isfinite(average).all() and np.isfinite(found.theta).all()):
         raise InputError("the probabilities are too extreme for the weak form; smooth them more.")
+    status = found.status
+    if status and signed and not found.schur[0, 0] > 1e-10 * system.gram[0, 0]:
+        status = Status.UNDETERMINED
+    beta_found = float(found.theta[0]) if signed else (known_beta or 0.0)
+    strengths = found.theta[1:] if signed else found.theta
+    energy = FreeEnergy(centred(average, kernel), beta_found, _combine(basis, strengths), internal)
     return WeakFit(
         energy=energy,
         potentials=potentials,
         interactions=strengths,
-        coefficients=weights_of_features,
-        beta_information=float(schur[0, 0]) if signed else 0.0,
-        ridge=strength,
+        coefficients=None if table is None else _coefficients(kernel, table, potentials),
+        beta_information=float(found.schur[0, 0]) if signed else 0.0,
+        ridge=found.ridge,
         residual=_residual(kernel, nodes, p, energy, potentials, mobility, time_basis),
         status=status,
         time_basis=time_basis,
     )
+
+
+class _Minimum(NamedTuple):
+    potentials: Array
+    theta: Array
+    schur: Array
+    ridge: float
+    status: Status
+
+
+def _minimise(problem: Problem, ridge: Ridge, signed: bool, tolerance: float) -> _Minimum:
+    if ridge == "auto":
+        strength = choose_ridge(problem, signed=signed)
+    else:
+        strength = _checks.positive(ridge, "ridge", zero=True)
+    x, theta, schur, status = bordered(problem, strength, signed=signed, tolerance=tolerance)
+    return _Minimum(problem.lift(x), theta, schur, strength, status)
+
+
+def _without_beta(system: WeakSystem, beta: float) -> WeakSystem:
+    """The equations left when beta is known: its terms move to the right-hand side."""
+    return replace(
+        system,
+        load=system.load - beta * system.columns[:, :, 0],
+        moments=(system.moments - beta * system.gram[0])[1:],
+        columns=system.columns[:, :, 1:],
+        gram=system.gram[1:, 1:],
+    )
+
+
+def _coefficients(kernel: MarkovKernel, features: Array, potentials: Array) -> Array:
+    """The weights of the features, `(blocks, d)`; of least norm where features are dependent."""
+    shifted = features - kernel.stationary @ features
+    return np.asarray(np.linalg.lstsq(shifted, potentials.T)[0].T, np.float64)
 
 
 def _residual(

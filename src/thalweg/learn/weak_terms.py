@@ -30,7 +30,6 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
@@ -39,12 +38,12 @@ from thalweg.errors import InputError
 from thalweg.geometry import edgewise
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
-from thalweg.mobility import Mobility, scalar
+from thalweg.learn.weak_passes import normal_equations
+from thalweg.mobility import Mobility
 
 __all__ = ["Nodes", "Quadrature", "TimeBasis", "WeakSystem", "Weighting", "assemble", "nodes_of"]
 
 Array = NDArray[np.float64]
-Index = NDArray[np.int32]
 Quadrature = Literal["trapezoid", "right", "midpoint"]
 Weighting = Literal["metric", "paper", "paper-edges"]
 Basis: TypeAlias = NDArray[np.float64] | sparse.csr_array
@@ -316,7 +315,7 @@ def _assemble_simple(
     """A fixed potential, the entropy, the metric's weights: one fused pass, no velocities."""
     source, target, conductance = kernel.edges
     load = p[0] - p[-1]
-    weights, column, gram, moment = _fused(
+    weights, column, gram, moment = normal_equations(
         source, target, conductance, kernel.stationary, p,
         nodes.left, nodes.right, nodes.weight, nodes.before, nodes.after, nodes.share,
         mobility.spec, with_beta,
@@ -334,129 +333,6 @@ def _assemble_simple(
         np.full(q, moment),
         noise,
     )
-
-
-@njit(cache=True)
-def _fused(
-    source: Index,
-    target: Index,
-    conductance: Array,
-    stationary: Array,
-    p: Array,
-    left: NDArray[np.int64],
-    right: NDArray[np.int64],
-    node_weight: Array,
-    before: NDArray[np.int64],
-    after: NDArray[np.int64],
-    share: Array,
-    spec: Array,
-    with_beta: bool,
-) -> tuple[Array, Array, float, float]:
-    n, count = stationary.size, source.size
-    logarithmic = int(spec[0]) == scalar.LOGARITHMIC
-    weights = np.zeros(count)
-    column = np.zeros(n)
-    average = np.zeros(n)
-    rho = np.empty(n)
-    log_rho = np.zeros(n)
-    gram, moment = 0.0, 0.0
-    for j in range(node_weight.size):
-        w = node_weight[j]
-        for x in range(n):
-            rho[x] = 0.5 * (p[left[j], x] + p[right[j], x]) / stationary[x]
-            average[x] += w * rho[x]
-            if with_beta or logarithmic:
-                log_rho[x] = np.log(rho[x]) if rho[x] > 0.0 else -np.inf
-            if with_beta:
-                moment += share[j] * log_rho[x] * (p[before[j], x] - p[after[j], x])
-        for e in range(count):
-            x, y = source[e], target[e]
-            s, t = rho[x], rho[y]
-            if logarithmic:
-                # The logarithms are at hand per state, so an edge costs no transcendental.
-                z = log_rho[x] - log_rho[y]
-                if s <= 0.0 or t <= 0.0:
-                    m = 0.0
-                elif abs(z) < 0.1:
-                    y2 = z * z
-                    m = (
-                        0.5
-                        * (s + t)
-                        * (
-                            1.0
-                            - y2
-                            / 12.0
-                            * (1.0 - y2 / 10.0 * (1.0 - 17.0 * y2 / 168.0 * (1.0 - y2 / 9.87)))
-                        )
-                    )
-                else:
-                    m = (s - t) / z
-                weights[e] += w * conductance[e] * m
-                if with_beta:
-                    gram += w * conductance[e] * (s - t) * z
-            else:
-                m = scalar.mean(spec, s, t)
-                weights[e] += w * conductance[e] * m
-                if with_beta:
-                    z = log_rho[x] - log_rho[y]
-                    flux = w * conductance[e] * m * z
-                    column[x] += flux
-                    column[y] -= flux
-                    gram += flux * z
-    if with_beta and logarithmic:
-        for e in range(count):
-            x, y = source[e], target[e]
-            flux = conductance[e] * (average[x] - average[y])
-            column[x] += flux
-            column[y] -= flux
-    return weights, column, gram, moment
-
-
-@njit(cache=True)
-def unexplained(
-    source: Index,
-    target: Index,
-    conductance: Array,
-    stationary: Array,
-    p: Array,
-    left: NDArray[np.int64],
-    right: NDArray[np.int64],
-    steps: Array,
-    shared: bool,
-    spec: Array,
-    potential: Array,
-    beta: float,
-) -> float:
-    """`sum_k |p_{k-1} - p_k - integral|_1` of a fixed energy; `shared`: a node serves two."""
-    n, count = stationary.size, source.size
-    logarithmic = int(spec[0]) == scalar.LOGARITHMIC
-    rho = np.empty(n)
-    rate = np.zeros(n)
-    previous = np.zeros(n)
-    total = 0.0
-    for j in range(left.size):
-        for x in range(n):
-            rho[x] = 0.5 * (p[left[j], x] + p[right[j], x]) / stationary[x]
-            previous[x] = rate[x]
-            rate[x] = 0.0
-        for e in range(count):
-            x, y = source[e], target[e]
-            m = scalar.mean(spec, rho[x], rho[y])
-            flux = m * (potential[x] - potential[y])
-            if beta > 0.0:
-                # The logarithmic mean times the difference of logarithms is exact.
-                flux += beta * (
-                    rho[x] - rho[y] if logarithmic else m * scalar.log_ratio(rho[x], rho[y])
-                )
-            rate[x] += conductance[e] * flux
-            rate[y] -= conductance[e] * flux
-        if shared and j == 0:
-            continue
-        k = j - 1 if shared else j
-        for x in range(n):
-            drift = 0.5 * (rate[x] + previous[x]) if shared else rate[x]
-            total += abs(p[k, x] - p[k + 1, x] - steps[k] * drift)
-    return total
 
 
 def sampling_deviations(
