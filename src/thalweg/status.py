@@ -43,6 +43,10 @@ class Status(Enum):
         "The right-hand side moves mass across edges of zero weight; smooth the density so that "
         "every state keeps some mass, or solve on each component."
     )
+    LEFT_SIMPLEX = (
+        "A density reached zero, beyond which the geodesic cannot be followed; use a smaller "
+        "potential or a shorter time."
+    )
     INTERRUPTED = "The computation was interrupted; the best iterate so far is given."
     COLLAPSED = (
         "The fitted population collapses onto a single state; the data do not determine a "

@@ -1,0 +1,272 @@
+"""`TransportGeometry`: the Riemannian geometry of W_K on the probabilities over a graph.
+
+Potentials are tangent vectors: `psi` moves mass towards high `psi`, `p' = M(rho) psi`, and its
+squared length is `psi^T M(rho) psi`. Numerical failure is data: results carry a `Status`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thalweg import _checks
+from thalweg._threads import single_threaded
+from thalweg.errors import ConvergenceError, InputError
+from thalweg.geometry import edgewise, operators
+from thalweg.geometry.barycenter import Barycenter, find_barycenter
+from thalweg.geometry.derivatives import DistanceGradient, distance_gradient
+from thalweg.geometry.geodesic import Geodesic, GeodesicMethod, solve_geodesic
+from thalweg.geometry.geodesic_ode import Shot, shoot
+from thalweg.geometry.newton_system import balanced
+from thalweg.geometry.pairwise import Neighbors, distance_matrix, nearest
+from thalweg.kernel import MarkovKernel
+from thalweg.laplacian import LaplacianSolver
+from thalweg.mobility import LogMean, Mobility
+
+__all__ = ["TransportGeometry"]
+
+Array = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class TransportGeometry:
+    """Distances, geodesics, exponential and logarithm of W_K for one kernel and one mobility.
+
+    >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    >>> geometry = TransportGeometry(kernel)
+    >>> round(geometry.distance([0.75, 0.25], [0.25, 0.75]), 10)
+    0.7177944652
+    """
+
+    kernel: MarkovKernel
+    mobility: Mobility = field(default_factory=LogMean)
+
+    @cached_property
+    def _solver(self) -> LaplacianSolver:
+        return LaplacianSolver.for_kernel(self.kernel)
+
+    # ---------------------------------------------------------------- tangent vectors
+
+    def inner(self, p: ArrayLike, phi: ArrayLike, psi: ArrayLike) -> float:
+        """`<phi, psi>_rho = sum_e c m (phi_x - phi_y)(psi_x - psi_y)`, eq. (7) of the paper."""
+        n = self.kernel.n_states
+        return operators.inner(
+            self.kernel,
+            _checks.as_probability(p, n),
+            _checks.as_vector(phi, n, "phi"),
+            _checks.as_vector(psi, n, "psi"),
+            self.mobility,
+        )
+
+    def norm(self, p: ArrayLike, psi: ArrayLike) -> float:
+        """The speed of a path that leaves `p` with potential `psi`."""
+        return float(np.sqrt(max(self.inner(p, psi, psi), 0.0)))
+
+    @single_threaded
+    def tangent(self, p: ArrayLike, p_dot: ArrayLike, *, tolerance: float = 1e-12) -> Array:
+        """The potential with `M(rho) psi = p_dot`, mean zero under `pi`: one Laplacian solve.
+
+        This is Algorithm 1 of the paper, without its singular factorisation.
+
+        >>> geometry = TransportGeometry(MarkovKernel.from_weights([[0, 1], [1, 0]]))
+        >>> geometry.tangent([0.5, 0.5], [0.1, -0.1])
+        array([ 0.1, -0.1])
+        """
+        p = _checks.as_probability(p, self.kernel.n_states)
+        rate = _checks.as_vector(p_dot, self.kernel.n_states, "p_dot")
+        if abs(rate.sum()) > 1e-8 * max(np.abs(rate).sum(), 1e-300):
+            raise InputError(
+                f"p_dot sums to {rate.sum():.6g}; mass is conserved, so a rate of change must sum "
+                "to zero: subtract its mean."
+            )
+        weights = operators.transport_weights(self.kernel, p, self.mobility)
+        solution = self._solver.factor(weights).solve(balanced(rate), tolerance=tolerance)
+        if not solution.status:
+            raise ConvergenceError(solution.status.value)
+        return self._centred(solution.x)
+
+    def velocity(self, p: ArrayLike, psi: ArrayLike) -> Array:
+        """`p_dot = M(rho) psi`."""
+        p = _checks.as_probability(p, self.kernel.n_states)
+        psi = _checks.as_vector(psi, self.kernel.n_states, "psi")
+        weights = operators.transport_weights(self.kernel, p, self.mobility)
+        source, target, _ = self.kernel.edges
+        return edgewise.apply_laplacian(source, target, weights, psi)
+
+    def _centred(self, psi: Array) -> Array:
+        return np.asarray(psi - self.kernel.stationary @ psi)
+
+    # ---------------------------------------------------------------- geodesics
+
+    @single_threaded
+    def geodesic(
+        self,
+        p: ArrayLike,
+        q: ArrayLike,
+        *,
+        n_steps: int = 16,
+        tolerance: float = 1e-8,
+        method: GeodesicMethod = "auto",
+        max_stages: int | None = None,
+    ) -> Geodesic:
+        """The geodesic from `p` to `q`; any end points, zeros and point masses included.
+
+        `tolerance` bounds the estimated relative error of the distance; if it cannot be met, the
+        status says so and `upper_bound` and `error_estimate` tell what is known. `Geodesic.at`
+        gives probabilities, potentials, fluxes and the speed at any times.
+        """
+        n = self.kernel.n_states
+        p = _checks.as_probability(p, n, "p")
+        q = _checks.as_probability(q, n, "q")
+        _checks.positive(tolerance, "tolerance")
+        if not (isinstance(n_steps, int) and n_steps > 0):
+            raise InputError(f"n_steps is {n_steps!r}; give a positive whole number.")
+        return solve_geodesic(
+            self.kernel,
+            self.mobility,
+            p,
+            q,
+            solver=self._solver,
+            tolerance=tolerance,
+            n_steps=n_steps,
+            method=method,
+            max_stages=max_stages,
+        )
+
+    def distance(
+        self, p: ArrayLike, q: ArrayLike, *, tolerance: float = 1e-8, throw: bool = True
+    ) -> float:
+        """`W_K(p, q)`; with `throw=False` the best value found also where `tolerance` is not met."""
+        geodesic = self.geodesic(p, q, tolerance=tolerance, n_steps=1)
+        if throw and not geodesic.status:
+            raise ConvergenceError(
+                f"the distance is {geodesic.distance:.10g} with an estimated error of "
+                f"{geodesic.error_estimate:.2g}, and at most {geodesic.upper_bound:.10g}; the "
+                f"tolerance {tolerance:.1g} was not met: ask for a looser one, or pass throw=False."
+            )
+        return geodesic.distance
+
+    # ---------------------------------------------------------------- logarithm, exponential
+
+    def log(self, p: ArrayLike, q: ArrayLike, *, tolerance: float = 1e-10) -> Array:
+        """The potential with which the geodesic to `q` leaves `p`, mean zero under `pi`."""
+        self._interior(p, "the exact logarithm")
+        geodesic = self.geodesic(p, q, tolerance=tolerance, n_steps=1)
+        geodesic.status.check()
+        return self._centred(geodesic.initial_potential)
+
+    def log_linearised(self, p: ArrayLike, q: ArrayLike) -> Array:
+        """The potential of the chord, `M(rho_p) psi = q - p`: one solve, first order."""
+        n = self.kernel.n_states
+        p, q = _checks.as_probability(p, n, "p"), _checks.as_probability(q, n, "q")
+        return self.tangent(p, q - p)
+
+    def log_midpoint(self, p: ArrayLike, q: ArrayLike) -> Array:
+        """One solve at `(p + q) / 2` carried back to `p`: second order at the same price.
+
+        With `M(rho_mid) phi = q - p` it is `phi + (1/4) d/dp (phi^T M phi)`.
+        """
+        n, pi = self.kernel.n_states, self.kernel.stationary
+        p, q = _checks.as_probability(p, n, "p"), _checks.as_probability(q, n, "q")
+        middle = 0.5 * (p + q)
+        phi = self.tangent(middle, q - p)
+        force = edgewise.kinetic_derivative(*self.kernel.edges, middle / pi, phi, self.mobility.spec)
+        return self._centred(phi + 0.25 * force / pi)
+
+    @single_threaded
+    def exp(self, p: ArrayLike, psi: ArrayLike, *, tolerance: float = 1e-12) -> Array:
+        """Where the geodesic that leaves `p` with potential `psi` is at time one."""
+        shot = self.shoot(p, psi, [0.0, 1.0], tolerance=tolerance)
+        shot.status.check()
+        return shot.probabilities[-1]
+
+    @single_threaded
+    def shoot(
+        self, p: ArrayLike, psi: ArrayLike, times: ArrayLike, *, tolerance: float = 1e-12
+    ) -> Shot:
+        """The geodesic that leaves `p` with potential `psi`, at increasing times from zero.
+
+        With `psi = log(p, q)` times in [0, 1] interpolate, times beyond extrapolate.
+        """
+        p = self._interior(p, "the exponential map")
+        psi = _checks.as_vector(psi, self.kernel.n_states, "psi")
+        t = _checks.as_times(times, "times")
+        if t[0] < 0:
+            raise InputError(f"times[0] is {t[0]:g}; a geodesic is followed from time zero.")
+        return shoot(self.kernel, self.mobility, p, psi, t, tolerance=tolerance)
+
+    def _interior(self, p: ArrayLike, what: str) -> Array:
+        p = _checks.as_probability(p, self.kernel.n_states)
+        if p.min() <= 0:
+            raise InputError(
+                f"p is zero at state {int(np.argmin(p))}, where {what} has no finite potential; "
+                "smooth p, for instance with 0.999 * p + 0.001 * kernel.stationary."
+            )
+        return p
+
+    # ---------------------------------------------------------------- many distributions
+
+    def distance_matrix(
+        self,
+        ps: ArrayLike,
+        qs: ArrayLike | None = None,
+        *,
+        tolerance: float = 1e-6,
+        jobs: int = -1,
+        progress: Progress | None = None,
+    ) -> Array:
+        """`W_K` between all rows of `ps`, or from those of `ps` to those of `qs`, on all cores.
+
+        Each pair of one set is computed once. `progress(done, total)` is called as pairs finish.
+        A pair that misses the tolerance gives its best value.
+        """
+        n = self.kernel.n_states
+        rows = _checks.as_probabilities(ps, n, "ps")
+        columns = None if qs is None else _checks.as_probabilities(qs, n, "qs")
+        return distance_matrix(self, rows, columns, tolerance, jobs, progress)
+
+    def knn(
+        self,
+        ps: ArrayLike,
+        k: int,
+        *,
+        tolerance: float = 1e-4,
+        jobs: int = -1,
+        progress: Progress | None = None,
+    ) -> Neighbors:
+        """For each row of `ps` its `k` nearest other rows: indices and distances, sorted."""
+        rows = _checks.as_probabilities(ps, self.kernel.n_states, "ps")
+        if not 0 < k < len(rows):
+            raise InputError(
+                f"k is {k}, but there are {len(rows)} distributions; choose 1 to {len(rows) - 1}."
+            )
+        return nearest(self, rows, k, tolerance, jobs, progress)
+
+    def barycenter(
+        self,
+        ps: ArrayLike,
+        weights: ArrayLike | None = None,
+        *,
+        tolerance: float = 1e-8,
+        max_iterations: int = 100,
+    ) -> Barycenter:
+        """The minimiser of `sum_k w_k W_K(p, p_k)^2 / 2`."""
+        rows = _checks.as_probabilities(ps, self.kernel.n_states, "ps")
+        if weights is None:
+            weights = np.full(len(rows), 1.0 / len(rows))
+        w = _checks.as_probability(weights, len(rows), "weights")
+        return find_barycenter(self, rows, w, tolerance, max_iterations)
+
+    # ---------------------------------------------------------------- derivatives
+
+    def distance_gradient(
+        self, p: ArrayLike, q: ArrayLike, *, tolerance: float = 1e-9
+    ) -> DistanceGradient:
+        """`W_K^2` and its derivatives in `p`, in `q` and in the conductances of the edges."""
+        geodesic = self.geodesic(p, q, tolerance=tolerance, n_steps=1)
+        return distance_gradient(geodesic)
