@@ -19,7 +19,7 @@ from thalweg.learn.likelihood.objective import IndependentObjective, Objective, 
 from thalweg.learn.likelihood.optimize import Minimum, minimise
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.priors import WEAK, Prior, make_prior
-from thalweg.learn.likelihood.tracked import TrackedObjective
+from thalweg.learn.likelihood.tracked import PSEUDO_COUNT, TrackedObjective
 from thalweg.learn.results import LikelihoodFit
 from thalweg.status import Status
 
@@ -59,8 +59,9 @@ def fit_likelihood(
     table = check_counts(counts, grid, kernel)
     model = options.model(kernel, grid)
     if options.observation == "tracked":
-        first = (table[0] + 0.01) / (table[0] + 0.01).sum()
-        model = replace(model, fixed_initial=first)
+        if options.environment == "empirical":
+            first = (table[0] + PSEUDO_COUNT) / (table[0] + PSEUDO_COUNT).sum()
+            model = replace(model, fixed_initial=first)
         return _Search(model, table, options).tracked()
     return _Search(model, table, options).independent()
 
@@ -117,24 +118,15 @@ class _Search:
 
     def tracked(self) -> LikelihoodFit:
         """Increments weighted at the fit: start as if independent, then reweight and refit."""
-        best, prior, mesh = self._from_starts(IndependentObjective(self.model, self.counts))
         frozen = self.options.discretization == "frozen"
-        objective = TrackedObjective(self.model, self.counts, frozen)
-        for round_ in range(_REWEIGHTINGS):
-            weighted = objective.reweighted(best.theta, mesh)
-            if weighted is None or self.interrupted:
-                break
-            if round_ and self.options.prior_strength == "evidence":
-                prior = prior.with_strength(
-                    prior.updated(best.theta, best.evaluation.information)
-                )
-            result, mesh = self._climb(weighted, prior, best.theta, mesh)
-            if result is None:
-                break
-            moved = result.theta - best.theta
-            best = result
-            if round_ > 1 and moved @ result.evaluation.information @ moved < 1e-4:
-                break
+        empirical = self.options.environment == "empirical"
+        independent = IndependentObjective(self.model, self.counts)
+        best, prior, mesh = self._from_starts(independent, patient=False)
+        objective = TrackedObjective(self.model, self.counts, False, empirical)
+        best, prior, mesh = self._reweight(objective, best, prior, mesh)
+        if frozen:
+            objective = replace(objective, frozen=True)
+            best, prior, mesh = self._reweight(objective, best, prior, mesh)
         p = self.model.probabilities(best.theta, mesh)
         if frozen:
             path = FrozenObjective(self.model, self.counts).trajectory(best.theta, mesh)
@@ -143,7 +135,30 @@ class _Search:
 
     # ------------------------------------------------------------------ stages
 
-    def _from_starts(self, objective: Objective) -> tuple[Minimum, Prior, Mesh]:
+    def _reweight(
+        self, objective: TrackedObjective, best: Minimum, prior: Prior, mesh: Mesh
+    ) -> tuple[Minimum, Prior, Mesh]:
+        """Alternate between the weights of the increments, the prior, and the fit under them."""
+        for round_ in range(_REWEIGHTINGS):
+            weighted = objective.reweighted(best.theta, mesh)
+            if weighted is None or self.interrupted:
+                break
+            if round_ and self.options.prior_strength == "evidence":
+                prior = prior.with_strength(
+                    prior.updated(best.theta, best.evaluation.information)
+                )
+            result = self._minimise(weighted, prior, best.theta, mesh)
+            if result is None:
+                break
+            moved = result.theta - best.theta
+            best = result
+            if round_ > 1 and moved @ result.evaluation.information @ moved < 1e-3:
+                break
+        return best, prior, mesh
+
+    def _from_starts(
+        self, objective: Objective, *, patient: bool = True
+    ) -> tuple[Minimum, Prior, Mesh]:
         """The best minimum under a weak prior; other starts only where the first looks wrong."""
         points, beta, scale = start.starting_points(self.model, self.counts)
         strength = self.options.prior_strength
@@ -153,7 +168,9 @@ class _Search:
         mesh = first_mesh(self.model, scale)
         best, mesh = self._climb(objective, prior, points[0], mesh)
         tried = 1
-        while (best is None or self._suspicious(best, mesh)) and tried < len(points):
+        while tried < len(points):
+            if best is not None and not (patient and self._suspicious(best, mesh)):
+                break
             if self.interrupted:
                 break
             other, other_mesh = self._climb(objective, prior, points[tried], mesh)
@@ -171,20 +188,28 @@ class _Search:
         """Continuation: rates renewed 8, 4, 2 times an interval, then once."""
         for pieces in (8, 4, 2, 1):
             objective = FrozenObjective(self.model, self.counts, pieces)
-            result = minimise(
-                objective,
-                prior,
-                best.theta,
-                mesh,
-                max_iterations=self.options.max_iterations,
-                tolerance=self.options.tolerance,
-            )
+            result = self._minimise(objective, prior, best.theta, mesh)
             if result is not None:
-                self.n_iterations += result.n_iterations
                 if pieces == 1 or result.status is Status.CONVERGED:
                     best = result
         path = FrozenObjective(self.model, self.counts).trajectory(best.theta, mesh)
         return self._finish(best, prior, mesh, None if path is None else path[0])
+
+    def _minimise(
+        self, objective: Objective, prior: Prior, theta: Array, mesh: Mesh
+    ) -> Minimum | None:
+        result = minimise(
+            objective,
+            prior,
+            theta,
+            mesh,
+            max_iterations=self.options.max_iterations,
+            tolerance=self.options.tolerance,
+        )
+        if result is not None:
+            self.n_iterations += result.n_iterations
+            self.interrupted = self.interrupted or result.status is Status.INTERRUPTED
+        return result
 
     def _climb(
         self, objective: Objective, prior: Prior, theta: Array, mesh: Mesh
@@ -192,19 +217,10 @@ class _Search:
         """Optimise; where it stalls or the time steps are too coarse, refine them and go on."""
         best: Minimum | None = None
         for _ in range(_MOST_REFINEMENTS + 1):
-            result = minimise(
-                objective,
-                prior,
-                theta,
-                mesh,
-                max_iterations=self.options.max_iterations,
-                tolerance=self.options.tolerance,
-            )
+            result = self._minimise(objective, prior, theta, mesh)
             if result is not None:
-                self.n_iterations += result.n_iterations
                 best, theta = result, result.theta
-                if result.status is Status.INTERRUPTED:
-                    self.interrupted = True
+                if self.interrupted:
                     break
                 fine = result.evaluation.mesh_error <= self._allowed_error()
                 if result.status is Status.CONVERGED and fine:

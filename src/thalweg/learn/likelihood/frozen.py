@@ -106,7 +106,7 @@ def transition(
         if chain == 2:
             for x in range(n):
                 # Extrapolation may cross zero where hardly anything is left.
-                if out[x] < 0.1 * now[x, 0]:
+                if p[x] >= 0.0 and 0.0 <= now[x, 0] and out[x] < 0.1 * now[x, 0]:
                     out[x] = now[x, 0]
                     out_slopes[x] = slopes[x]
     return out, out_slopes, out_matrix
@@ -120,9 +120,12 @@ def frozen_interval(
     slopes: Array,
     n_steps: int,
     piece: tuple[int, int] = (0, 1),
+    mass: tuple[Array, Array] | None = None,
 ) -> tuple[Array, Array, Array]:
-    """One interval from log density `u` whose derivatives are `slopes`: mass, slopes, matrix.
+    """One interval under the rates at log density `u`, whose derivatives are `slopes`.
 
+    Gives the mass at the end, its derivatives, and the matrix that moves it (columns sum to one).
+    `mass`: what moves, and its derivatives, if it is not the population of that density.
     `piece = (i, m)`: only the i-th of m equal parts of the interval.
     """
     kernel, n = model.kernel, model.n_states
@@ -130,11 +133,10 @@ def frozen_interval(
     p = np.where(u > 0.5 * EMPTY, pi * np.exp(u), 0.0)
     t0, t1 = model.times[interval], model.times[interval + 1]
     t0, t1 = t0 + (t1 - t0) * piece[0] / piece[1], t0 + (t1 - t0) * (piece[0] + 1) / piece[1]
-    parts = np.ones(1)
+    columns = np.eye(n) if model.features is None else model.features
     if model.time_basis is not None:
-        parts = model.time_basis.averages(np.array([t0, t1]))[0]
-    features = np.eye(n) if model.features is None else model.features
-    columns = np.kron(parts[None, :], features)
+        parts = model.time_basis.averages(np.array([t0, t1]))
+        columns = np.kron(parts, columns)
     beta = model.beta(theta)
     slope = model.internal.derivative(u)
     f = columns @ theta[model.potential_slice] + beta * slope
@@ -152,9 +154,10 @@ def frozen_interval(
         f_slopes += (w * p) @ slopes
         for j in range(model.n_interactions):
             f_slopes[:, model.n_potential + j] += model.interactions[j] @ p
+    moving, moving_slopes = (p, p[:, None] * slopes) if mass is None else mass
     return transition(
-        *kernel.edges, pi, model.mobility.spec, u, f, slopes, f_slopes, p,
-        p[:, None] * slopes, t1 - t0, n_steps,
+        *kernel.edges, pi, model.mobility.spec, u, f, slopes, f_slopes, moving, moving_slopes,
+        t1 - t0, n_steps,
     )  # fmt: skip
 
 

@@ -26,13 +26,15 @@ class LikelihoodOptions:
     """Everything about a fit but the data.
 
     `observation`: `"independent"`, each snapshot a fresh sample; `"tracked"`, the same individuals
-    seen again at every time. `discretization`: `"continuous"`, the flow; `"frozen"`, rates held
+    seen again at every time, with rates set by the density of the infinite population, or of their own
+    (`environment`). `discretization`: `"continuous"`, the flow; `"frozen"`, rates held
     over each interval, as in the paper's simulations. `prior_strength`: `"evidence"`, or a number
     (0.01 is weak, 0 is off). Known parts: `beta`, `potential`, `initial`, `interaction`.
     """
 
     observation: Literal["independent", "tracked"] = "independent"
     discretization: Literal["continuous", "frozen"] = "continuous"
+    environment: Literal["mean-field", "empirical"] = "mean-field"
     prior_strength: float | Literal["evidence"] = "evidence"
     beta: float | None = None
     potential: ArrayLike | None = None
@@ -55,6 +57,7 @@ class LikelihoodOptions:
         for name, allowed in (
             ("observation", ("independent", "tracked")),
             ("discretization", ("continuous", "frozen")),
+            ("environment", ("mean-field", "empirical")),
         ):
             value = getattr(self, name)
             if value not in allowed:

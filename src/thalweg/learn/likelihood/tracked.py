@@ -1,30 +1,44 @@
 """One population followed in time: what the counts at one time say about the next.
 
-A population whose rates follow its own density is a Markov chain on counts. Given `x_k`, the next
-counts have mean `n F(x_k / n)`, with `F` the flow over the interval (or the chain of frozen rates),
-and covariance `sum_x x_k(x) (diag P_x - P_x P_x^T)`, with `P` the transition matrix of one
-individual. Only these two moments are used (a quasi-likelihood, the efficient estimating function
-for martingale increments), so states with few individuals do no harm. Intervals decouple, and no
-initial distribution has to be estimated.
+Individuals move by the rates of the density around them. Given the counts `x_k`, the next ones have
+
+    mean       n p_{k+1} + P^T (x_k - n p_k)
+    covariance sum_x x_k(x) (diag P_x - P_x P_x^T)
+
+with `P` the transition matrix of one individual over the interval. The density is that of the
+infinite population (`"mean-field"`, individuals are independent), or of the population itself
+(`"empirical"`: then `p_k` is `x_k / n` up to a pseudo-count, intervals decouple, and no initial
+distribution is estimated). Only these two moments are used: a quasi-likelihood, the efficient
+estimating function for martingale increments, so states with few individuals do no harm.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.learn.likelihood.frozen import EMPTY, frozen_interval
+from thalweg.learn.likelihood.frozen import FrozenObjective, frozen_interval
 from thalweg.learn.likelihood.model import FlowModel, Mesh
-from thalweg.learn.likelihood.objective import Evaluation
+from thalweg.learn.likelihood.objective import Evaluation, saturated
 
-__all__ = ["TrackedObjective"]
+__all__ = ["PSEUDO_COUNT", "TrackedObjective"]
 
 Array = NDArray[np.float64]
 
+PSEUDO_COUNT = 0.5
+"""Individuals added to every state where the population's own density sets the rates."""
 _FLOOR = 0.1  # variance of a count that nothing predicts: rare single jumps must not decide
-_ABSENT = 0.01  # individuals where none was seen, for the flow's start
+
+
+class _Increments(NamedTuple):
+    mean: Array
+    slopes: Array
+    matrices: Array
+    first: Array
+    first_slopes: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,54 +48,81 @@ class TrackedObjective:
     model: FlowModel
     counts: Array
     frozen: bool
+    empirical: bool
     weights: Array | None = None
     """Inverse covariances of the increments, (intervals, N, N)."""
+    pieces: int = 1
+    """Rates are renewed this often within an interval, for the chain of frozen rates."""
 
     def evaluate(self, theta: Array, mesh: Mesh) -> Evaluation | None:
         assert self.weights is not None
-        predicted = self.predictions(theta, mesh)
-        if predicted is None:
-            return None
-        mean, slopes, _ = predicted
-        residual = self.counts[1:] - mean
-        pull = np.einsum("kxy,ky->kx", self.weights, residual)
-        value = 0.5 * float(np.vdot(residual, pull))
-        gradient = -np.einsum("kxj,kx->j", slopes, pull)
-        size = self.model.n_parameters
-        weighted = np.matmul(self.weights, slopes).reshape(-1, size)
-        information = slopes.reshape(-1, size).T @ weighted
+        with np.errstate(all="ignore"):
+            predicted = self.predictions(theta, mesh)
+            if predicted is None:
+                return None
+            residual = self.counts[1:] - predicted.mean
+            pull = np.einsum("kxy,ky->kx", self.weights, residual)
+            value = 0.5 * float(np.vdot(residual, pull))
+            slopes = predicted.slopes
+            gradient = -np.einsum("kxj,kx->j", slopes, pull)
+            size = self.model.n_parameters
+            weighted = np.matmul(self.weights, slopes).reshape(-1, size)
+            information = slopes.reshape(-1, size).T @ weighted
+            if self.model.n_initial:
+                x, p, d = self.counts[0], predicted.first, predicted.first_slopes
+                value += saturated(self.counts[:1]) - float(x @ np.log(p))
+                gradient -= d.T @ (x - x.sum() * p)
+                information += d.T @ (x.sum() * p[:, None] * d)
         if not (np.isfinite(value) and np.isfinite(information).all()):
             return None
         return Evaluation(value, gradient, information, information, 0.0)
 
-    def predictions(self, theta: Array, mesh: Mesh) -> tuple[Array, Array, Array] | None:
-        """Conditional means (intervals, N), derivatives, and transition matrices."""
-        model, n = self.model, self.model.n_states
-        size, pi = model.n_parameters, model.kernel.stationary
+    def predictions(self, theta: Array, mesh: Mesh) -> _Increments | None:
+        """Conditional means of the counts after the first, derivatives, transition matrices."""
+        n, size = self.model.n_states, self.model.n_parameters
         count = self.counts.shape[0] - 1
         mean, matrices = np.empty((count, n)), np.empty((count, n, n))
         slopes = np.empty((count, n, size))
+        path = None if self.empirical else self._path(theta, mesh)
+        if path is None and not self.empirical:
+            return None
+        log_pi = np.log(self.model.kernel.stationary)
         still = np.zeros((n, size))
         for k in range(count):
-            x = self.counts[k]
-            total = x.sum()
-            with np.errstate(divide="ignore"):
-                u = np.maximum(np.log(x / (total * pi)), EMPTY)
-            p, d, matrix = frozen_interval(model, theta, k, u, still, int(mesh.substeps[k]))
-            if not np.isfinite(p).all():
-                return None
-            scale = self.counts[k + 1].sum()
-            matrices[k] = matrix.T
+            x, total = self.counts[k], self.counts[k + 1].sum()
+            share = x / x.sum()
+            steps = int(mesh.substeps[k])
+            if path is not None:
+                log_p, d, log_q, e = path[0][k], path[1][k], path[0][k + 1], path[1][k + 1]
+            else:
+                dressed = (x + PSEUDO_COUNT) / (x.sum() + n * PSEUDO_COUNT)
+                log_p, d = np.log(dressed), still
+                if not self.frozen:
+                    flow = _one_interval(self.model, theta, k, dressed, mesh)
+                    if flow is None:
+                        return None
+                    log_q, e = flow
             if self.frozen:
-                mean[k], slopes[k] = scale * p, scale * d
-                continue
-            q = x + _ABSENT
-            start = np.log(q / (q.sum() * pi))
-            flow = _one_interval(model, theta, k, start, mesh)
-            if flow is None:
-                return None
-            mean[k], slopes[k] = scale * flow[0], scale * flow[1]
-        return mean, slopes, matrices
+                moved, d_moved, matrix = frozen_interval(
+                    self.model, theta, k, log_p - log_pi, d, steps, mass=(share, still)
+                )
+                mean[k], slopes[k] = total * moved, total * d_moved
+            else:
+                # The rest of the population moves by the rates in the middle of the interval.
+                p, q = np.exp(log_p), np.exp(log_q)
+                rest = (share - p, -p[:, None] * d)
+                moved, d_moved, matrix = frozen_interval(
+                    self.model, theta, k, 0.5 * (log_p + log_q) - log_pi, 0.5 * (d + e), steps,
+                    mass=rest,
+                )  # fmt: skip
+                mean[k] = total * (q + moved)
+                slopes[k] = total * (q[:, None] * e + d_moved)
+            matrices[k] = matrix.T
+        if not np.isfinite(mean).all():
+            return None
+        if path is None:
+            return _Increments(mean, slopes, matrices, self.counts[0], still)
+        return _Increments(mean, slopes, matrices, np.exp(path[0][0]), path[1][0])
 
     def reweighted(self, theta: Array, mesh: Mesh) -> TrackedObjective | None:
         """The same increments, weighted by the covariances at `theta`."""
@@ -90,28 +131,28 @@ class TrackedObjective:
             return None
         n = self.model.n_states
         weights = np.empty((self.counts.shape[0] - 1, n, n))
-        for k, matrix in enumerate(predicted[2]):
+        for k, matrix in enumerate(predicted.matrices):
             p = np.clip(matrix, 0.0, 1.0)
             x = self.counts[k]
             covariance = np.diag(x @ p) - p.T @ (x[:, None] * p)
             weights[k] = np.linalg.inv(covariance + _FLOOR * np.eye(n))
         return replace(self, weights=weights)
 
+    def _path(self, theta: Array, mesh: Mesh) -> tuple[Array, Array] | None:
+        """`log p` of the infinite population at the times, and its derivatives."""
+        if not self.frozen:
+            return self.model.sensitivities(theta, mesh)
+        chain = FrozenObjective(self.model, self.counts, self.pieces).trajectory(theta, mesh)
+        if chain is None:
+            return None
+        p, slopes = chain
+        return np.log(p), slopes / p[:, :, None]
+
 
 def _one_interval(
     model: FlowModel, theta: Array, k: int, start: Array, mesh: Mesh
 ) -> tuple[Array, Array] | None:
-    """The flow over interval `k` from a known log density: probabilities and derivatives."""
-    piece = replace(
-        model,
-        times=model.times[k : k + 2],
-        fixed_initial=model.kernel.stationary * np.exp(start),
-    )
+    """The flow over interval `k` from a known distribution: `log p` at its end, derivatives."""
+    piece = replace(model, times=model.times[k : k + 2], fixed_initial=start)
     result = piece.sensitivities(theta, Mesh(mesh.substeps[k : k + 1], mesh.n_levels))
-    if result is None:
-        return None
-    log_p, slopes = result
-    p = np.exp(log_p[1])
-    return p, p[:, None] * slopes[1]
-
-
+    return None if result is None else (result[0][1], result[1][1])
