@@ -19,6 +19,7 @@ __all__ = ["ImplicitRun", "extrapolated_euler"]
 Array = NDArray[np.float64]
 
 _MAX_ORDER = 7
+_LEAST = 1e-20
 # Work, in Euler steps, of all rows up to the k-th.
 _WORK = np.cumsum(np.arange(_MAX_ORDER + 1)).astype(np.float64)
 
@@ -139,6 +140,9 @@ def _basic_step(
             continue
         new = _positive(table[-1], finest, table_log[-1] + euler.log_pi)
         scale = atol + rtol * np.maximum(p0, new)
+        if euler.vanishing:
+            # What grows from next to nothing must be right relative to itself.
+            scale = np.where((new > p0) & (new < atol), 10 * rtol * np.maximum(new, _LEAST), scale)
         errors[row] = float(np.max(abs(new - table[-2]) / scale))
         if errors[row] <= 1.0 and row >= max(target - 1, 3):
             return _Attempt(row, _state(new, finest, u, euler, atol), errors, True, solves)

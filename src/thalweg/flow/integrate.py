@@ -69,7 +69,7 @@ def gradient_flow(
     >>> flow = gradient_flow(kernel, FreeEnergy([0.0, 1.0], beta=0.5), [0.5, 0.5], [0, 1, 20])
     >>> flow.probabilities.round(4)
     array([[0.5   , 0.5   ],
-           [0.7943, 0.2057],
+           [0.7949, 0.2051],
            [0.8808, 0.1192]])
     """
     energy._check(kernel)
