@@ -1,0 +1,201 @@
+"""Speed: the weak form and the likelihood against the paper's network, and against one solve.
+
+Small: `N = 6`, horizon 5, 50 intervals, 10^4 individuals a snapshot, `V` uniform in [-1, 1]. The
+network is trained in the same process, once, as the paper says; the others are timed as the median
+of repeated fits. All run on one thread, and processor time is what is counted. The error is the
+Hellinger distance between the forecast from the true start and the truth, averaged over the times.
+
+Large: the weak form on the graph of 15 nearest neighbours of 10^6 points (10^5 in the quick run),
+20 snapshots, against one solve with the same Laplacian (analysis, factorisation and solve) and
+against one pass over the data (the assembly of the normal equations).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from thalweg._threads import single_threaded
+from thalweg.energy import Entropy, FreeEnergy, centred
+from thalweg.errors import MissingDependencyError
+from thalweg.experiments import BenchResult, BenchSettings
+from thalweg.flow import gradient_flow
+from thalweg.graphs import GRAPH_FAMILIES, make_graph
+from thalweg.kernel import MarkovKernel
+from thalweg.laplacian import LaplacianSolver
+from thalweg.learn.regressor import FreeEnergyRegressor
+from thalweg.learn.weak import fit_weak
+from thalweg.learn.weak_terms import assemble, nodes_of
+from thalweg.mobility import LogMean
+from thalweg.snapshots import Snapshots, hellinger
+
+__all__ = ["run"]
+
+Array = NDArray[np.float64]
+
+N_STATES, HORIZON, N_INTERVALS, N_SAMPLES = 6, 5.0, 50, 10_000
+BETAS = (0.01, 0.1, 0.2)
+N_SNAPSHOTS, N_NEIGHBORS = 20, 15
+
+
+def run(settings: BenchSettings) -> BenchResult:
+    """The table of both comparisons, and the ratios in sentences."""
+    families = list(GRAPH_FAMILIES)[: 1 if settings.quick else 3]
+    betas = (0.1,) if settings.quick else BETAS
+    rows: list[dict[str, Any]] = []
+    for i, family in enumerate(families):
+        for j, beta in enumerate(betas):
+            settings.progress("small fits", i * len(betas) + j, len(families) * len(betas))
+            rng = np.random.default_rng([settings.seed, i, j])
+            rows += _small(family, beta, rng)
+    n_states = 100_000 if settings.quick else 1_000_000
+    settings.progress("large fit", 0, 1)
+    large = _large(n_states, np.random.default_rng(settings.seed))
+    table = pd.concat([pd.DataFrame(rows), pd.DataFrame([large])], ignore_index=True)
+    return BenchResult(table, notes=(*_small_notes(pd.DataFrame(rows)), _large_note(large)))
+
+
+# ------------------------------------------------------------------------ small
+
+
+@single_threaded
+def _small(
+    family: str,
+    beta: float,
+    rng: np.random.Generator,
+    *,
+    n_samples: int = N_SAMPLES,
+    repeats: int = 100,
+) -> list[dict[str, Any]]:
+    """One problem, all three methods: a row each."""
+    kernel = make_graph(family, N_STATES, rng=rng)
+    energy = FreeEnergy(centred(rng.uniform(-1, 1, N_STATES), kernel), beta)
+    p0 = rng.dirichlet(np.ones(N_STATES))
+    times = np.linspace(0, HORIZON, N_INTERVALS + 1)
+    truth = gradient_flow(kernel, energy, p0, times).probabilities
+    truth = truth / truth.sum(axis=1, keepdims=True)
+    seen = Snapshots.from_counts(times, [rng.multinomial(n_samples, p) for p in truth])
+    rows = []
+    for method, count in (("weak", repeats), ("likelihood", 5), ("neural", 1)):
+        model = FreeEnergyRegressor(method=method)  # type: ignore[arg-type]
+        try:
+            if count > 1:
+                model.fit(kernel, seen)  # compiles, if this is the first
+            seconds = _median(partial(model.fit, kernel, seen), count)
+        except MissingDependencyError:
+            continue
+        forecast = model.predict(p0, times)
+        rows.append(
+            {
+                "case": f"{family}, beta = {beta:g}",
+                "method": method,
+                "seconds": seconds,
+                "hellinger": float(hellinger(forecast.probabilities, truth).mean()),
+                "status": model.status_.name,
+            }
+        )
+    return rows
+
+
+def _median(action: Callable[[], object], count: int) -> float:
+    seconds = []
+    for _ in range(count):
+        start = time.process_time()
+        action()
+        seconds.append(time.process_time() - start)
+    return float(np.median(seconds))
+
+
+def _small_notes(table: pd.DataFrame) -> list[str]:
+    if "neural" not in set(table["method"]):
+        return ["torch is missing, so no network was trained; pip install 'thalweg[neural]'."]
+    seconds = table.pivot(index="case", columns="method", values="seconds")
+    errors = table.pivot(index="case", columns="method", values="hellinger")
+    notes = []
+    for method in ("weak", "likelihood"):
+        ratio = seconds["neural"] / seconds[method]
+        better = int((errors[method] < errors["neural"]).sum())
+        notes.append(
+            f"N = {N_STATES}: {method} is {ratio.median():.0f} times faster than the paper's "
+            f"network (least {ratio.min():.0f}); Hellinger {errors[method].mean():.4f} against "
+            f"{errors['neural'].mean():.4f}, lower in {better} of {len(errors)} cases."
+        )
+    return notes
+
+
+# ------------------------------------------------------------------------ large
+
+
+@single_threaded
+def _large(n_states: int, rng: np.random.Generator) -> dict[str, Any]:
+    """One weak fit, one solve and one pass, on the same graph."""
+    _compile(rng)
+    points = rng.random((n_states, 2))
+    kernel = MarkovKernel.from_points(points, n_neighbors=N_NEIGHBORS)
+    x, y = points.T
+    v = centred(1.5 * np.sin(3 * np.pi * x) * np.cos(2 * np.pi * y), kernel)
+    p0 = kernel.stationary * np.exp(-4 * ((x - 0.5) ** 2 + (y - 0.5) ** 2))
+    times = np.linspace(0, 10, N_SNAPSHOTS)
+    path = gradient_flow(kernel, FreeEnergy(v, 0.1), p0 / p0.sum(), times, rtol=1e-6)
+    p = path.probabilities / path.probabilities.sum(axis=1, keepdims=True)
+    # Few jumps fit into the horizon of a graph this fine: only huge samples show them.
+    sizes = np.full(N_SNAPSHOTS, 1e9 * n_states)
+    nodes = nodes_of(times, "trapezoid")
+
+    def pass_over_data() -> Any:
+        return assemble(
+            kernel,
+            nodes,
+            p,
+            weighting="metric",
+            mobility=LogMean(),
+            internal=Entropy(),
+            with_beta=True,
+            interactions=(),
+            time_basis=None,
+            deviations=(),
+        )
+
+    system = pass_over_data()
+    one_pass = _median(pass_over_data, 1)
+    start = time.process_time()
+    solver = LaplacianSolver.for_kernel(kernel)
+    solver.factor(system.weights[0, 0]).solve(system.load[0])
+    one_solve = time.process_time() - start
+    start = time.process_time()
+    fit = fit_weak(kernel, times, p, sizes=sizes)
+    whole = time.process_time() - start
+    return {
+        "case": f"{n_states} states, {kernel.n_edges} edges",
+        "method": "weak",
+        "seconds": whole,
+        "status": fit.status.name,
+        "one solve": one_solve,
+        "one pass": one_pass,
+        "ratio": (whole - 2 * one_pass) / one_solve,
+        "correlation": float(np.corrcoef(fit.potential, v)[0, 1]),
+    }
+
+
+def _compile(rng: np.random.Generator) -> None:
+    """Have everything compiled before the clock runs."""
+    kernel = MarkovKernel.from_points(rng.random((2000, 2)), n_neighbors=N_NEIGHBORS)
+    p = rng.dirichlet(np.full(2000, 50.0), 2)
+    fit_weak(kernel, [0, 1], p, sizes=[1000, 1000])
+    for method in ("approxchol", "auto"):
+        solver = LaplacianSolver.for_kernel(kernel, method=method)
+        solver.factor(kernel.edges.conductance).solve(p[0] - p[1])
+
+
+def _large_note(row: dict[str, Any]) -> str:
+    return (
+        f"{row['case']}, {N_SNAPSHOTS} snapshots: the weak form, ridge and all, takes two passes "
+        f"over the data and {row['ratio']:.1f} times one Laplacian solve; correlation with the "
+        f"true potential {row['correlation']:.4f}."
+    )

@@ -1,0 +1,28 @@
+"""The speed benchmark runs, and its rows are complete."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from thalweg.experiments import speed
+
+
+def test_small_rows_and_their_sentences() -> None:
+    pytest.importorskip("torch")
+    rows = speed._small("complete", 0.2, np.random.default_rng(0), n_samples=200, repeats=3)
+    assert [row["method"] for row in rows] == ["weak", "likelihood", "neural"]
+    assert all(row["seconds"] > 0 for row in rows)
+    error = {row["method"]: row["hellinger"] for row in rows}
+    assert error["likelihood"] < error["neural"]
+    notes = speed._small_notes(pd.DataFrame(rows))
+    assert len(notes) == 2
+    assert "times faster" in notes[0]
+
+
+def test_large_row() -> None:
+    row = speed._large(1500, np.random.default_rng(0))
+    assert row["status"] == "CONVERGED"
+    assert row["correlation"] > 0.99
+    assert "Laplacian solve" in speed._large_note(row)
