@@ -1,0 +1,210 @@
+"""Gaussian priors of a field on the states, as sums of components with one scale each.
+
+    field = sum_c  s_c B_c w_c,      w ~ N(0, 1)
+
+The components are bands of smooth functions, from long waves to short ones, and what diffusion over
+`q` steps of the kernel makes of white noise (`q = 0`: white noise itself). The data choose the
+scales: a smooth field keeps the long waves only, a rough one the noise, and no order of smoothness
+is set beforehand. Where coordinates are given the smooth functions are cosines in a box around
+them, which know nothing of the graph's edge; without coordinates they are the slow modes of the
+kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from thalweg.kernel import MarkovKernel
+
+__all__ = ["FieldPrior", "cosines", "field_prior", "slow_modes"]
+
+Array = NDArray[np.float64]
+
+_PAD = 0.1
+"""The box of the cosines is wider than the points by this share of its side, at every end."""
+_FIRST_BAND = 8
+_AXES = 3
+
+
+@dataclass(frozen=True, eq=False)
+class FieldPrior:
+    """The map from white coefficients `w` to a field, and its transpose.
+
+    Coefficients are ordered: those of `basis`, then `n_states` for each entry of `spreads`.
+    """
+
+    kernel: MarkovKernel
+    basis: Array
+    """Smooth functions in columns, shape (states, functions)."""
+    group: NDArray[np.int64]
+    """The band of each column of `basis`."""
+    spreads: tuple[int, ...]
+    gains: tuple[float, ...]
+    """What brings each diffused noise to unit variance."""
+    scales: Array
+    """One per band, then one per spread."""
+
+    @property
+    def size(self) -> int:
+        return self.basis.shape[1] + len(self.spreads) * self.kernel.n_states
+
+    @property
+    def n_smooth(self) -> int:
+        return int(self.basis.shape[1])
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """The scale that each coefficient belongs to."""
+        n_bands = self.scales.size - len(self.spreads)
+        rough = np.repeat(np.arange(len(self.spreads)) + n_bands, self.kernel.n_states)
+        return np.concatenate([self.group, rough])
+
+    @property
+    def rough_scales(self) -> Array:
+        return self.scales[self.scales.size - len(self.spreads) :]
+
+    @cached_property
+    def _transposed(self) -> sparse.csr_array:
+        return self.kernel.matrix.T.tocsr()
+
+    def with_scales(self, scales: Array) -> FieldPrior:
+        return replace(self, scales=scales)
+
+    def field(self, w: Array) -> Array:
+        """`B w`, one field a column."""
+        m, n = self.n_smooth, self.kernel.n_states
+        out = self.basis @ (self.scales[self.group][:, None] * w[:m])
+        for i, q in enumerate(self.spreads):
+            part = w[m + i * n : m + (i + 1) * n]
+            scale = self.rough_scales[i] * self.gains[i]
+            out += scale * _diffuse(self.kernel.matrix, part, q)
+        return np.asarray(out)
+
+    def noise(self, g: Array, i: int) -> Array:
+        """The transpose of the `i`-th diffused noise at unit scale, times the columns of `g`."""
+        return self.gains[i] * _diffuse(self._transposed, g, self.spreads[i])
+
+    def transpose(self, g: Array) -> Array:
+        """`B^T g`, one field a column."""
+        parts = [self.scales[self.group][:, None] * (self.basis.T @ g)]
+        parts += [self.rough_scales[i] * self.noise(g, i) for i in range(len(self.spreads))]
+        return np.concatenate(parts)
+
+    def coefficients(self, field: Array, noise: float) -> Array:
+        """The smooth coefficients whose field is near `field`: a ridge with this noise."""
+        smooth = self.basis * self.scales[self.group]
+        gram = smooth.T @ smooth + noise**2 * np.eye(self.n_smooth)
+        w = np.zeros(self.size)
+        w[: self.n_smooth] = linalg.solve(gram, smooth.T @ field, assume_a="pos")
+        return w
+
+
+def field_prior(
+    kernel: MarkovKernel,
+    n_functions: int,
+    *,
+    coordinates: Array | None,
+    spreads: tuple[int, ...],
+    rng: np.random.Generator,
+) -> FieldPrior:
+    """The prior with this many smooth functions and these diffused noises, all scales one."""
+    if coordinates is not None:
+        basis = cosines(coordinates, n_functions)
+    else:
+        basis = slow_modes(kernel, n_functions, rng=rng)
+    group = _bands(basis.shape[1])
+    # Within a band the variances of the functions add up to one, on average over the states.
+    power = (basis**2).mean(axis=0)
+    basis = basis / np.sqrt(power * np.bincount(group)[group])
+    probes = rng.choice([-1.0, 1.0], size=(kernel.n_states, 8))
+    gains = []
+    for q in spreads:
+        gains.append(1.0 / np.sqrt((_diffuse(kernel.matrix, probes, q) ** 2).mean()))
+    count = int(group[-1]) + 1 + len(spreads)
+    return FieldPrior(kernel, basis, group, spreads, tuple(gains), np.ones(count))
+
+
+def _bands(n: int) -> NDArray[np.int64]:
+    """Bands of 8, 8, 16, 32, ... functions."""
+    edges = [0, _FIRST_BAND]
+    while edges[-1] < n:
+        edges.append(2 * edges[-1])
+    # A last band that is cut short joins the one before it.
+    if len(edges) > 2 and n - edges[-2] < (edges[-1] - edges[-2]) // 4:
+        edges.pop()
+    return np.searchsorted(edges[1:-1], np.arange(n), side="right").astype(np.int64)
+
+
+def cosines(coordinates: Array, n_functions: int) -> Array:
+    """Products of cosines in a box around the points, the longest waves first, constant left out.
+
+    More than three coordinates are first reduced to the three principal ones.
+    """
+    x = coordinates - coordinates.mean(axis=0)
+    if x.shape[1] > _AXES:
+        _, _, axes = np.linalg.svd(x, full_matrices=False)
+        x = x @ axes[:_AXES].T
+    spread = np.ptp(x, axis=0)
+    x, spread = x[:, spread > 1e-9 * spread.max()], spread[spread > 1e-9 * spread.max()]
+    side = spread + 2 * _PAD * spread.max()
+    reach = np.ceil(side / side.max() * (4 * n_functions + 8) ** (1 / x.shape[1]) * 2).astype(int)
+    waves = np.stack(np.meshgrid(*[np.arange(r + 1) for r in reach], indexing="ij"), axis=-1)
+    waves = waves.reshape(-1, x.shape[1])
+    order = np.argsort(((waves / side) ** 2).sum(axis=1), kind="stable")
+    waves = waves[order][1 : n_functions + 1]
+    phase = (x - x.min(axis=0) + _PAD * spread.max()) / side
+    out = np.ones((x.shape[0], waves.shape[0]))
+    for axis in range(x.shape[1]):
+        out *= np.cos(np.pi * np.outer(phase[:, axis], waves[:, axis]))
+    return out
+
+
+def slow_modes(kernel: MarkovKernel, n_functions: int, *, rng: np.random.Generator) -> Array:
+    """The slowest modes of `K`, constant left out: its eigenvectors with the largest eigenvalues.
+
+    Found by filtering random functions with a Chebyshev polynomial of `K` that is large on the
+    wanted eigenvalues, and diagonalising what remains, a few times over.
+    """
+    n = kernel.n_states
+    root = np.sqrt(kernel.stationary)
+    symmetric = sparse.csr_array(
+        sparse.diags_array(1 / root) @ kernel.flow_matrix @ sparse.diags_array(1 / root)
+    ) + sparse.diags_array(kernel.matrix.diagonal())
+    count = min(n_functions + 1, n)
+    width = min(n, count + max(10, count // 5))
+    block = rng.standard_normal((n, width))
+    block[:, 0] = root
+    cut, values, vectors = 0.0, np.zeros(width), block
+    for _ in range(6):
+        block, _ = linalg.qr(_chebyshev(symmetric, block, cut, 24), mode="economic")
+        values, turn = linalg.eigh(block.T @ (symmetric @ block))
+        block = block @ turn
+        vectors, new_cut = block[:, ::-1], float(values[0])
+        if abs(new_cut - cut) < 0.02 * (1 - new_cut):
+            break
+        cut = min(new_cut, 0.999)
+    return np.asarray(vectors[:, 1:count] / root[:, None])
+
+
+def _chebyshev(matrix: sparse.csr_array, block: Array, cut: float, degree: int) -> Array:
+    """`T_degree` of the matrix with `[-1, cut]` mapped onto `[-1, 1]`, times the block."""
+    centre, half = (cut - 1) / 2, (cut + 1) / 2
+    before, now = block, (matrix @ block - centre * block) / half
+    for _ in range(degree - 1):
+        before, now = now, 2 * (matrix @ now - centre * now) / half - before
+        size = np.abs(now).max(axis=0)
+        now, before = now / size, before / size
+    return now
+
+
+def _diffuse(matrix: sparse.csr_array, block: Array, q: int) -> Array:
+    """`((I + K) / 2)^q` times the block."""
+    out = block
+    for _ in range(q):
+        out = 0.5 * (out + matrix @ out)
+    return out
