@@ -356,21 +356,18 @@ class MarginalFlowTokens(TokenProcess):
         return np.einsum("ia,biay->biy", self.marginals, self.transitions(time))
 
     def _between(self, start: float, stop: float) -> Array:
-        """`P_(start, stop)`, by Runge-Kutta steps on the linear equation."""
+        """`P_(start, stop)`, from the linear equation with the rates between."""
         if start == 0:
             return np.asarray(self.transitions(np.array([stop]))[0])
-        n_steps = max(4, int(np.ceil(8 * (stop - start) * (1 + np.ptp(self.potential)))))
-        h = (stop - start) / n_steps
-        moments = start + h * np.arange(0, n_steps + 0.25, 0.5)
-        q = np.stack([self._generators(law) for law in self.law(np.minimum(moments, self.total))])
-        p = np.array(np.broadcast_to(np.eye(self.n_tokens), q.shape[1:]))
-        for k in range(n_steps):
-            first, middle, last = q[2 * k], q[2 * k + 1], q[2 * k + 2]
-            k1 = p @ first
-            k2 = (p + h / 2 * k1) @ middle
-            k3 = (p + h / 2 * k2) @ middle
-            p = p + h / 6 * (k1 + 2 * k2 + 2 * k3 + (p + h * k3) @ last)
-        p = np.maximum(p, 0.0)
+        shape = (*self.marginals.shape, self.n_tokens)
+
+        def slope(moment: float, flat: Array) -> Array:
+            law = self.law(np.array([moment]))[0]
+            return np.asarray((flat.reshape(shape) @ self._generators(law)).ravel())
+
+        identity = np.broadcast_to(np.eye(self.n_tokens), shape).ravel()
+        run = solve_ivp(slope, (start, stop), identity, method="DOP853", rtol=1e-8, atol=1e-12)
+        p = np.maximum(run.y[:, -1].reshape(shape), 0.0)
         return np.asarray(p / p.sum(axis=-1, keepdims=True))
 
     def rows(self, tokens: Tokens, time: Array) -> Array:
