@@ -1,0 +1,278 @@
+"""What a fit cannot say, and whether its form is right.
+
+- `undetermined`: states never seen, and contrasts of the potential on which the likelihood is flat.
+- `goodness_of_fit`: is this a gradient flow of this form? The deviance against what it would be if
+  the fit were true, with small counts and the fitted parameters accounted for.
+- `compare_rivals`: held-out likelihood against no movement, pure heat and a free Markov chain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thalweg import _checks
+from thalweg._threads import single_threaded
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.likelihood.fit import check_counts, fit_likelihood
+from thalweg.learn.likelihood.objective import saturated
+from thalweg.learn.likelihood.options import LikelihoodOptions
+from thalweg.learn.likelihood.tracked import TrackedObjective
+from thalweg.learn.results import LikelihoodFit
+from thalweg.learn.rivals import RIVALS
+from thalweg.learn.uncertainty import _draw, forecast_band
+
+__all__ = [
+    "Contrast",
+    "GoodnessOfFit",
+    "RivalComparison",
+    "Undetermined",
+    "compare_rivals",
+    "goodness_of_fit",
+    "undetermined",
+]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Contrast:
+    """A direction of the potential that the data leave open."""
+
+    weights: Array
+    """Unit vector over the states."""
+    stderr: float
+    """From the data alone: infinite where the likelihood is flat."""
+    raised: tuple[int, ...]
+    """States that go up along it."""
+    lowered: tuple[int, ...]
+
+    def __str__(self) -> str:
+        up = ", ".join(map(str, self.raised)) or "-"
+        down = ", ".join(map(str, self.lowered)) or "-"
+        return f"states {up} against {down}: standard error {self.stderr:.3g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Undetermined:
+    """What the data do not say."""
+
+    never_seen: tuple[int, ...]
+    contrasts: tuple[Contrast, ...]
+    beta: bool
+    """True where the data give no scale to `beta` (a standard error of its logarithm above one)."""
+
+    def __bool__(self) -> bool:
+        return bool(self.never_seen or self.contrasts or self.beta)
+
+    def __str__(self) -> str:
+        lines = []
+        if self.never_seen:
+            lines.append(f"states never seen: {', '.join(map(str, self.never_seen))}")
+        lines += [f"not determined: {contrast}" for contrast in self.contrasts]
+        if self.beta:
+            lines.append("not determined: the size of beta; give it, or add snapshots")
+        return "\n".join(lines) or "the data determine every contrast"
+
+
+def undetermined(fit: LikelihoodFit, *, tolerance: float = 1.0) -> Undetermined:
+    """States never seen, and contrasts whose standard error exceeds the potential's own size.
+
+    `tolerance`: in units of the standard deviation of an ordinary potential here. The information
+    about the potential is what is left after the other parameters were adjusted.
+    """
+    model = fit.model
+    k, n = model.n_potential, model.n_states
+    never = tuple(int(x) for x in np.flatnonzero(fit.counts.sum(axis=0) == 0))
+    vague = model.learns_beta and _vague(fit)
+    if k == 0:
+        return Undetermined(never, (), vague)
+    information = fit.information + 1e-12 * np.trace(fit.information) * np.eye(model.n_parameters)
+    rest = np.arange(k, model.n_parameters)
+    own = information[:k, :k]
+    if rest.size:
+        cross = information[:k, rest]
+        base = fit.prior.precision[np.ix_(rest, rest)]
+        own = (
+            own
+            - cross
+            @ np.linalg.pinv(information[np.ix_(rest, rest)] + base, hermitian=True)
+            @ cross.T
+        )
+    values, vectors = np.linalg.eigh(0.5 * (own + own.T))
+    scale = float(np.sqrt(fit.kernel.stationary @ fit.potential**2)) + fit.beta
+    # The gauge: constants change nothing and are not reported.
+    linear = fit._centring
+    contrasts = []
+    floor = 1e-10 * max(float(values.max()), 1e-300)
+    for value, vector in zip(values, vectors.T, strict=True):
+        shape = linear @ vector
+        size = float(np.linalg.norm(shape))
+        if size < 1e-6:
+            continue
+        stderr = size / np.sqrt(value) if value > floor else np.inf
+        if stderr < tolerance * scale * np.sqrt(n):
+            continue
+        unit = shape / size
+        unit = unit - np.median(unit)
+        large = np.abs(unit) > 0.3 * np.abs(unit).max()
+        sign = 1.0 if unit[np.argmax(np.abs(unit))] > 0 else -1.0
+        contrasts.append(
+            Contrast(
+                sign * shape / size,
+                float(stderr),
+                tuple(int(x) for x in np.flatnonzero(large & (sign * unit > 0))),
+                tuple(int(x) for x in np.flatnonzero(large & (sign * unit < 0))),
+            )
+        )
+    return Undetermined(never, tuple(contrasts), vague)
+
+
+def _vague(fit: LikelihoodFit) -> bool:
+    precision = fit.prior.precision.copy()
+    i = fit.model.beta_index
+    precision[i, i] = 0.0
+    covariance = np.linalg.pinv(fit.information + precision, hermitian=True)
+    return bool(covariance[i, i] > 1.0 or fit.information[i, i] < 1.0)
+
+
+@dataclass(frozen=True)
+class GoodnessOfFit:
+    """The verdict on the form of the model."""
+
+    deviance: float
+    expected: float
+    """Its mean if the fitted flow were the true one."""
+    deviation: float
+    """Its standard deviation then."""
+    p_value: float
+
+    @property
+    def statistic(self) -> float:
+        """Standard deviations above the mean."""
+        return (self.deviance - self.expected) / self.deviation
+
+    def __str__(self) -> str:
+        verdict = "fits" if self.p_value >= 0.05 else "does not fit"
+        return (
+            f"the gradient flow {verdict} (deviance {self.deviance:.1f}, expected "
+            f"{self.expected:.1f} +- {self.deviation:.1f}, p = {self.p_value:.3g})"
+        )
+
+
+@single_threaded
+def goodness_of_fit(
+    fit: LikelihoodFit, *, rng: np.random.Generator, n_draws: int = 400
+) -> GoodnessOfFit:
+    """Whether counts like these are likely under the fitted flow.
+
+    Counts are drawn from the fit, and their deviance from it gives the null distribution, correct
+    also where states are nearly empty. Fitting has lowered the observed deviance by about the
+    number of parameters that the data determine, and its variance by twice that; the null is
+    shifted and narrowed accordingly, which spares the refits.
+    """
+    draws = _null_deviances(fit, rng, n_draws)
+    used = _parameters_used(fit)
+    mean, variance = float(draws.mean()), float(draws.var(ddof=1))
+    expected = mean - used
+    deviation = float(np.sqrt(max(variance - 2.0 * used, 0.25 * variance)))
+    null = (draws - mean) / np.sqrt(variance)
+    observed = (fit.deviance - expected) / deviation
+    above = float(np.sum(null >= observed))
+    p_value = (above + 1.0) / (n_draws + 1.0)
+    if above < 10:
+        # Beyond the draws: a gamma distribution with their mean, variance and skewness.
+        p_value = min(p_value, _gamma_tail(draws, observed))
+    return GoodnessOfFit(fit.deviance, expected, deviation, p_value)
+
+
+def _null_deviances(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) -> Array:
+    out = np.empty(n_draws)
+    tracked = fit.settings.observation == "tracked"
+    for i in range(n_draws):
+        counts = _draw(fit, rng)
+        if not tracked:
+            with np.errstate(divide="ignore"):
+                log_p = np.log(np.maximum(fit.probabilities, 1e-300))
+            out[i] = 2.0 * (saturated(counts) - float(np.sum(counts * log_p)))
+            continue
+        objective = TrackedObjective(
+            fit.model,
+            counts,
+            fit.settings.discretization == "frozen",
+            fit.settings.environment == "empirical",
+        ).reweighted(fit.theta, fit.mesh)
+        found = None if objective is None else objective.evaluate(fit.theta, fit.mesh)
+        out[i] = np.nan if found is None else 2.0 * found.value
+    return out[np.isfinite(out)]
+
+
+def _parameters_used(fit: LikelihoodFit) -> float:
+    """The trace of the hat matrix: parameters that the data rather than the prior decide."""
+    return float(np.sum(fit.covariance * fit.information))
+
+
+def _gamma_tail(draws: Array, observed: float) -> float:
+    from scipy.stats import gamma
+
+    centred = (draws - draws.mean()) / draws.std(ddof=1)
+    skewness = max(float(np.mean(centred**3)), 0.05)
+    shape = 4.0 / skewness**2
+    return float(gamma.sf(observed * np.sqrt(shape) + shape, shape))
+
+
+@dataclass(frozen=True)
+class RivalComparison:
+    """Mean log likelihood of an individual at the held-out times, per model; higher is better."""
+
+    scores: dict[str, float]
+
+    @property
+    def best(self) -> str:
+        return max(self.scores, key=lambda name: self.scores[name])
+
+    def __str__(self) -> str:
+        rows = sorted(self.scores.items(), key=lambda item: -item[1])
+        return "\n".join(f"{name:>16}  {score:.5f}" for name, score in rows)
+
+
+def compare_rivals(
+    kernel: MarkovKernel,
+    times: ArrayLike,
+    counts: ArrayLike,
+    *,
+    options: LikelihoodOptions | None = None,
+    held_out: ArrayLike | None = None,
+) -> RivalComparison:
+    """The gradient flow against models that know no landscape, on snapshots none of them saw.
+
+    `held_out`: indices of the snapshots to predict; every other interior one unless told.
+    """
+    grid = _checks.as_times(times, minimum=2)
+    table = check_counts(counts, grid, kernel)
+    if held_out is None:
+        out = np.arange(1, grid.size - 1, 2)
+    else:
+        out = np.unique(np.asarray(held_out, dtype=np.int64))
+    if out.size == 0 or out.min() < 1 or out.max() >= grid.size:
+        raise InputError(
+            f"held-out snapshots are {out.tolist()} of {grid.size}; hold out at least one, and "
+            "never the first: give three snapshots or more."
+        )
+    kept = np.setdiff1d(np.arange(grid.size), out)
+    if kept.size < 2:
+        raise InputError("fewer than two snapshots are left to fit; hold out fewer.")
+    fit = fit_likelihood(kernel, grid[kept], table[kept], options=options)
+    flow = forecast_band(fit, grid[out]).probabilities
+    scores = {"gradient flow": _score(table[out], flow)}
+    for name, rival in RIVALS.items():
+        predicted = rival(kernel, grid[kept], table[kept], at=grid[out])
+        scores[name.replace("_", " ")] = _score(table[out], predicted)
+    return RivalComparison(scores)
+
+
+def _score(counts: Array, p: Array) -> float:
+    return float(np.sum(counts * np.log(np.maximum(p, 1e-300))) / counts.sum())

@@ -1,0 +1,316 @@
+"""How sure a likelihood fit is: intervals, bands, and the parametric bootstrap.
+
+Standard errors come from the inverse of information plus prior. Potentials and their differences
+are close to normal, so their intervals are symmetric. `beta` is not: at small `beta` its likelihood
+is skewed and bounded by zero, so its interval is that of the profile likelihood,
+`{beta : 2 (max log L - max_{rest} log L(beta)) <= quantile}`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import chi2, norm
+
+from thalweg import _checks
+from thalweg._threads import single_threaded
+from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.flow.particles import simulate
+from thalweg.learn.likelihood.fit import first_mesh, fit_likelihood
+from thalweg.learn.likelihood.frozen import FrozenObjective
+from thalweg.learn.likelihood.model import FlowModel, Mesh
+from thalweg.learn.likelihood.objective import IndependentObjective, Objective
+from thalweg.learn.likelihood.optimize import minimise
+from thalweg.learn.likelihood.priors import Prior
+from thalweg.learn.likelihood.tracked import TrackedObjective
+from thalweg.learn.results import LikelihoodFit
+from thalweg.status import Status
+
+__all__ = [
+    "Band",
+    "Bootstrap",
+    "Interval",
+    "beta_interval",
+    "contrast_interval",
+    "forecast_band",
+    "parametric_bootstrap",
+    "potential_intervals",
+]
+
+Array = NDArray[np.float64]
+
+_FLAT = 6.0  # a factor of 400 in beta without loss of likelihood: no bound on that side
+
+
+class Interval(NamedTuple):
+    """Lower and upper end (numbers, or one per state)."""
+
+    lower: Array | float
+    upper: Array | float
+
+
+class Band(NamedTuple):
+    """Probabilities at times, with pointwise bounds."""
+
+    times: Array
+    probabilities: Array
+    lower: Array
+    upper: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Bootstrap:
+    """Refits of data drawn from the fit."""
+
+    potentials: Array
+    """Centred, one row per refit."""
+    betas: Array
+    statuses: tuple[Status, ...]
+
+    @property
+    def potential_stderr(self) -> Array:
+        return np.asarray(self.potentials.std(axis=0, ddof=1))
+
+    @property
+    def beta_stderr(self) -> float:
+        return float(self.betas.std(ddof=1))
+
+
+def potential_intervals(fit: LikelihoodFit, *, level: float = 0.95) -> Interval:
+    """Intervals of the centred potential, one per state."""
+    half = _quantile(level) * fit.potential_stderr
+    return Interval(fit.potential - half, fit.potential + half)
+
+
+def contrast_interval(
+    fit: LikelihoodFit, state: int, other: int, *, level: float = 0.95
+) -> Interval:
+    """Interval of `V(state) - V(other)`."""
+    covariance = fit.potential_covariance
+    for index in (state, other):
+        if not 0 <= index < fit.kernel.n_states:
+            raise InputError(
+                f"state {index} does not exist; states are 0 .. {fit.kernel.n_states - 1}."
+            )
+    variance = covariance[state, state] + covariance[other, other] - 2 * covariance[state, other]
+    half = _quantile(level) * float(np.sqrt(max(variance, 0.0)))
+    middle = float(fit.potential[state] - fit.potential[other])
+    return Interval(middle - half, middle + half)
+
+
+@single_threaded
+def beta_interval(fit: LikelihoodFit, *, level: float = 0.95, method: str = "profile") -> Interval:
+    """Interval of `beta`: from its profile likelihood, or (`"log"`) normal on the log scale.
+
+    The lower end is 0 where the data do not exclude it.
+    """
+    if method not in ("profile", "log"):
+        raise InputError(f"method is {method!r}; choose 'profile' or 'log'.")
+    if not fit.model.learns_beta:
+        return Interval(fit.beta, fit.beta)
+    width = _quantile(level) * fit.log_beta_stderr
+    if method == "log":
+        return Interval(fit.beta * float(np.exp(-width)), fit.beta * float(np.exp(width)))
+    profile = _Profile(fit)
+    target = float(chi2.ppf(level, 1))
+    return Interval(profile.end(-1, width, target), profile.end(+1, width, target))
+
+
+class _Profile:
+    """Twice the drop of the log likelihood as `beta` moves away and the rest follows.
+
+    The prior on `beta` is left out, so that the interval is the data's.
+    """
+
+    def __init__(self, fit: LikelihoodFit) -> None:
+        self.fit = fit
+        self.index = fit.model.beta_index
+        keep = np.arange(fit.model.n_parameters) != self.index
+        self.keep = keep
+        prior = fit.prior
+        self.prior = Prior(
+            prior.strength,
+            prior.shape,
+            prior.base[np.ix_(keep, keep)],
+            prior.mean[keep],
+            prior.scale,
+        )
+        self.center = float(fit.theta[self.index])
+        # How the rest follows beta, to first order.
+        column = fit.covariance[keep, self.index]
+        self.direction = column / max(fit.covariance[self.index, self.index], 1e-300)
+        # The maximum itself, with the prior on beta out of the way.
+        self.best = self._value(self.center, fit.theta[keep])[0]
+
+    def _objective(self, log_beta: float) -> Objective | None:
+        fit = self.fit
+        model = replace(fit.model, fixed_beta=float(np.exp(log_beta)))
+        options = fit.settings
+        if options.observation == "tracked":
+            tracked = TrackedObjective(
+                fit.model,
+                fit.counts,
+                options.discretization == "frozen",
+                options.environment == "empirical",
+            ).reweighted(fit.theta, fit.mesh)
+            return None if tracked is None else replace(tracked, model=model)
+        if options.discretization == "frozen":
+            return FrozenObjective(model, fit.counts)
+        return IndependentObjective(model, fit.counts)
+
+    def _value(self, log_beta: float, start: Array) -> tuple[float, Array]:
+        objective = self._objective(log_beta)
+        result = None
+        if objective is not None:
+            result = minimise(
+                objective, self.prior, start, self.fit.mesh, max_iterations=40, tolerance=1e-3
+            )
+        if result is None:
+            return np.inf, start
+        return result.value, result.theta
+
+    def end(self, side: int, width: float, target: float) -> float:
+        """Where the drop reaches `target`: bracketed, then by the secant of its root."""
+        goal = float(np.sqrt(target))
+        rest = self.fit.theta[self.keep]
+        near, near_root = 0.0, 0.0
+        far, far_root = np.inf, np.inf
+        step = min(max(width, 1e-3), 2.0)
+        for _ in range(14):
+            value, _ = self._value(self.center + side * step, rest + side * step * self.direction)
+            self.best = min(self.best, value)
+            root = float(np.sqrt(max(2.0 * (value - self.best), 0.0)))
+            if abs(root - goal) < 0.02 * goal:
+                break
+            if root < goal:
+                near, near_root = step, root
+                if step >= _FLAT:
+                    return 0.0 if side < 0 else np.inf
+            else:
+                far, far_root = step, root
+            if not np.isfinite(far):
+                step = min(_FLAT, step * min(2.5, max(1.2, 1.1 * goal / max(root, 1e-3))))
+            elif not np.isfinite(far_root):
+                step = 0.5 * (near + far)
+            else:
+                share = (goal - near_root) / max(far_root - near_root, 1e-12)
+                step = near + min(max(share, 0.05), 0.95) * (far - near)
+        return float(np.exp(self.center + side * step))
+
+
+@single_threaded
+def forecast_band(
+    fit: LikelihoodFit, times: ArrayLike, *, p0: ArrayLike | None = None, level: float = 0.95
+) -> Band:
+    """The flow of the fitted energy with pointwise bands, by the delta method on the logits.
+
+    From the fitted initial distribution at the first observed time, or from `p0`, which is then
+    taken as known and at `times[0]`. Earlier times than the first observed one are refused.
+    """
+    grid = _checks.as_times(times)
+    model = fit.model
+    theta, covariance = fit.theta, fit.covariance
+    if p0 is not None:
+        known = _checks.as_probability(p0, model.n_states, "p0")
+        known = np.maximum(known, 1e-12)
+        keep = np.arange(model.n_energy)
+        theta, covariance = theta[keep], covariance[np.ix_(keep, keep)]
+        model = replace(model, fixed_initial=known / known.sum())
+        first = grid[0]
+    else:
+        first = fit.times[0]
+        if grid[0] < first:
+            raise InputError(
+                f"time {grid[0]:g} lies before the first snapshot ({first:g}); the flow has no "
+                "past: ask for later times, or give p0."
+            )
+    shifted = np.concatenate([[first], grid[grid > first]])
+    model = replace(model, times=shifted)
+    mesh = _mesh_for(model, fit)
+    if shifted.size == 1:
+        path = next(
+            iter(replace(model, times=np.array([first, first + 1.0])).trajectory(theta, mesh))
+        )
+        assert path is not None
+        log_p, slopes = path.log_p, path.sensitivities
+    else:
+        result = model.sensitivities(theta, mesh)
+        if result is None:
+            raise InputError("the flow could not be computed at these times; ask for closer ones.")
+        log_p, slopes = result
+    if grid[0] > first:
+        log_p, slopes = log_p[1:], slopes[1:]
+    p = np.exp(log_p)
+    deviation = np.sqrt(np.maximum(np.einsum("kxi,ij,kxj->kx", slopes, covariance, slopes), 0.0))
+    with np.errstate(over="ignore", divide="ignore"):
+        spread = _quantile(level) * deviation / np.maximum(1.0 - p, 1e-12)
+        odds = p / np.maximum(1.0 - p, 1e-300)
+        down, up = odds * np.exp(-spread), odds * np.exp(np.minimum(spread, 700.0))
+        upper = np.where(np.isfinite(up), up / (1.0 + up), 1.0)
+    return Band(grid, p, down / (1.0 + down), upper)
+
+
+def _mesh_for(model: FlowModel, fit: LikelihoodFit) -> Mesh:
+    """At least as fine as the fit's."""
+    mesh = first_mesh(model, fit.prior.scale)
+    finest = float(np.median(np.diff(fit.times) / fit.mesh.substeps))
+    needed = np.ceil(np.diff(model.times) / max(finest, 1e-12))
+    substeps = np.clip(np.maximum(mesh.substeps, needed), 1, 4000)
+    return Mesh(substeps.astype(np.int64), 3)
+
+
+def parametric_bootstrap(
+    fit: LikelihoodFit, n_refits: int, *, rng: np.random.Generator, jobs: int = 1
+) -> Bootstrap:
+    """Refit data drawn from the fit: errors without any normal approximation."""
+    generators = rng.spawn(n_refits)
+    draws = [_draw(fit, generator) for generator in generators]
+    results = Parallel(n_jobs=jobs)(delayed(_refit)(fit, counts) for counts in draws)
+    return Bootstrap(
+        np.array([r[0] for r in results]),
+        np.array([r[1] for r in results]),
+        tuple(r[2] for r in results),
+    )
+
+
+def _draw(fit: LikelihoodFit, rng: np.random.Generator) -> Array:
+    sizes = fit.counts.sum(axis=1)
+    whole = np.rint(sizes).astype(np.int64)
+    options = fit.settings
+    if options.observation == "independent":
+        return np.array(
+            [
+                rng.multinomial(n, p / p.sum())
+                for n, p in zip(whole, fit.probabilities, strict=True)
+            ],
+            dtype=np.float64,
+        )
+    seen = simulate(
+        fit.kernel,
+        FreeEnergy(fit.potential, fit.beta, fit.energy.interaction, fit.energy.internal),
+        fit.initial / fit.initial.sum(),
+        fit.times,
+        int(whole[0]),
+        rng=rng,
+        method="frozen" if options.discretization == "frozen" else "tau-leap",
+        rates=options.environment,
+        mobility=options.mobility,
+    )
+    return np.asarray(seen.counts, dtype=np.float64)
+
+
+def _refit(fit: LikelihoodFit, counts: Array) -> tuple[Array, float, Status]:
+    options = replace(fit.settings, prior_strength=fit.prior.strength)
+    again = fit_likelihood(fit.kernel, fit.times, counts, options=options)
+    return again.potential, again.beta, again.status
+
+
+def _quantile(level: float) -> float:
+    if not 0.0 < level < 1.0:
+        raise InputError(f"level is {level:g}; it must lie between 0 and 1, for instance 0.95.")
+    return float(norm.ppf(0.5 + 0.5 * level))
