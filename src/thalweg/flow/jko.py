@@ -34,7 +34,7 @@ __all__ = ["JkoResult", "jko_flow", "jko_step"]
 Array = NDArray[np.float64]
 
 _FORCING = 0.03
-_TO_BOUNDARY = 0.95
+_TO_BOUNDARY = 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,17 +99,25 @@ def jko_step(
     grounded = LaplacianSolver.for_kernel(kernel, grounded=True) if solver is None else solver
     mesh = TimeMesh.uniform(1, 3)
     step = _Step(kernel, mobility, energy, p, tau, mesh, grounded)
-    # A first, rough solution tells how long the step is, and so how fine its mesh must be.
-    found = step.solve(np.zeros((mesh.size, kernel.n_edges)), 1.0, max_steps)
-    factorisations, iterations = found.factorisations, found.iterations
-    for order in (3, 5, 6):
-        pieces = max(1, int(np.ceil(1.2 * found.distance)) * (1 if order == 3 else 2))
-        flux, psi, last = step.carry(found, mesh := TimeMesh.uniform(min(pieces, 40), order))
+    # The first, linear, step tells how far it goes, and so how fine the mesh must be.
+    still = np.zeros((mesh.size, kernel.n_edges))
+    found = step.solve(still, tolerance, 1)
+    reach = float(np.sqrt(found.step_size))
+    factorisations, iterations, ok = 1, found.iterations, False
+    for order, more in ((3, 1), (3, 2), (5, 2), (6, 4)):
+        if ok and order == 3:
+            continue
+        mesh = TimeMesh.uniform(min(40, more * max(1, int(np.ceil(reach)))), order)
+        flux, psi, last = step.carry(found, mesh) if ok else (None, None, None)
         step = _Step(kernel, mobility, energy, p, tau, mesh, grounded)
+        if flux is None:
+            flux = np.zeros((mesh.size, kernel.n_edges))
         found = step.solve(flux, tolerance, max_steps, psi, last)
         factorisations += found.factorisations
         iterations += found.iterations
-        if not found.status or step.path_error(found) <= path_tolerance:
+        ok = bool(found.status)
+        reach = min(reach, 1.2 * found.distance) if ok else reach
+        if ok and step.path_error(found) <= path_tolerance:
             break
     return step.package(found._replace(factorisations=factorisations, iterations=iterations))
 
@@ -153,6 +161,7 @@ class _Found(NamedTuple):
     distance: float
     factorisations: int
     iterations: int
+    step_size: float
 
 
 class _Linear(NamedTuple):
@@ -226,8 +235,8 @@ class _Step:
         value, rho, gain, end = self.value(flux)
         psi = np.zeros_like(rho) if psi is None else psi
         last = np.zeros(pi.size) if last is None else last
-        iterations = 0
-        distance = 0.0
+        iterations, stuck = 0, 0
+        distance, size = 0.0, np.inf
         for count in range(1, max_steps + 1):
             table, force, action = stages.linearise(*edges, rho, flux, self.mobility.spec)
             log_rho = np.log(end / pi)
@@ -238,7 +247,7 @@ class _Step:
             iterations += used
             distance = float(np.sqrt(weights @ action))
             if not np.isfinite(goal).all():
-                return _Found(flux, psi, last, end, Status.NOT_FINITE, distance, count, iterations)
+                return _Found(flux, psi, last, end, Status.NOT_FINITE, distance, count, iterations, size)
             move = goal - flux
             change = stages.flux_gain(edges.source, edges.target, move, pi.size)
             ratio = min(
@@ -253,12 +262,15 @@ class _Step:
             flux = flux + length * move
             value, rho, gain, end = trial
             if not np.isfinite(value):
-                return _Found(flux, psi, last, end, Status.STALLED, distance, count, iterations)
+                return _Found(flux, psi, last, end, Status.STALLED, distance, count, iterations, size)
             size = float(weights @ (move**2 / table[:, :, 0]).sum(axis=1))
             whole = float(weights @ (goal**2 / table[:, :, 0]).sum(axis=1))
+            stuck = stuck + 1 if length < 1e-4 else 0
+            if stuck == 3:
+                return _Found(flux, psi, last, end, Status.STALLED, distance, count, iterations, size)
             if length == 1.0 and (size <= (0.03 * tolerance) ** 2 * whole or whole == 0.0):
-                return _Found(flux, psi, last, end, Status.CONVERGED, distance, count, iterations)
-        return _Found(flux, psi, last, end, Status.MAX_ITERATIONS, distance, max_steps, iterations)
+                return _Found(flux, psi, last, end, Status.CONVERGED, distance, count, iterations, size)
+        return _Found(flux, psi, last, end, Status.MAX_ITERATIONS, distance, max_steps, iterations, size)
 
     def _direction(
         self, lin: _Linear, psi: Array, last: Array
