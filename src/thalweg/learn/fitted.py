@@ -39,6 +39,7 @@ class Settings:
     method: Method = "likelihood"
     observation: Literal["independent", "tracked"] = "independent"
     discretization: Literal["continuous", "frozen"] = "continuous"
+    environment: Literal["mean-field", "empirical"] = "mean-field"
     mobility: Mobility = field(default_factory=LogMean)
     internal: InternalEnergy = field(default_factory=Entropy)
     beta: float | None = None
@@ -47,6 +48,7 @@ class Settings:
     interactions: Sequence[Any] = ()
     time_basis: TimeBasis | None = None
     prior: float | Literal["evidence"] = "evidence"
+    use_coordinates: bool = True
     smoother: Smoother | None = None
     quadrature: Quadrature = "trapezoid"
     weighting: Weighting = "metric"
@@ -74,6 +76,8 @@ class Fitted:
     """`(blocks, N)`: one row per function of the time basis."""
     joint_covariance: Array | None = None
     """Of (centred potential, beta, log initial distribution), where it is known and small."""
+    draws: Array | None = None
+    """Where it is not: draws of (centred potential, beta) from the posterior, one row each."""
     coefficients: Array | None = None
     """Weights of the features, where the potential is linear in them."""
     network: FeatureNetwork | None = None
@@ -81,6 +85,8 @@ class Fitted:
     """Plain numbers about the fit, by name."""
     source: Any = None
     """The method's own result; not saved."""
+    verdict: dict[str, Any] | None = None
+    """Diagnostics that came with a saved model."""
 
 
 def fit_snapshots(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings) -> Fitted:
@@ -219,6 +225,7 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
     options = LikelihoodOptions(
         observation=s.observation,
         discretization=s.discretization,
+        environment=s.environment,
         prior_strength=s.prior,
         beta=s.beta,
         potential=s.potential,
@@ -261,7 +268,81 @@ def _likelihood_basis(basis: TimeBasis | None) -> Any:
 
 
 def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
-    """The matrix-free likelihood of `thalweg.learn.large`."""
-    raise InputError(
-        f"the likelihood of {kernel.n_states} states is not available; use method='weak'."
+    """The matrix-free likelihood: independent snapshots of the plain model."""
+    from thalweg.learn.large import fit_likelihood_large
+
+    _two_times(snapshots)
+    plain = {
+        "potential": s.potential is None,
+        "features": s.features is None,
+        "interactions": not len(s.interactions),
+        "time_basis": s.time_basis is None,
+        "observation='tracked'": s.observation == "independent",
+        "discretization='frozen'": s.discretization == "continuous",
+        "mobility": isinstance(s.mobility, LogMean),
+        "internal": isinstance(s.internal, Entropy),
+    }
+    asked = [name for name, absent in plain.items() if not absent]
+    if asked:
+        raise InputError(
+            f"the likelihood of {kernel.n_states} states does not take {', '.join(asked)} (it does "
+            f"up to {SMALL_STATES} states); leave that out, or use method='weak'."
+        )
+    fit = fit_likelihood_large(
+        kernel,
+        snapshots.times,
+        dense_counts(snapshots),
+        coordinates=kernel.coordinates if s.use_coordinates else None,
+        beta=s.beta,
+        progress=s.progress,
+        rng=np.random.default_rng(s.seed),
     )
+    return Fitted(
+        energy=fit.energy,
+        initial=fit.initial,
+        times=snapshots.times,
+        status=fit.status,
+        potential_stderr=fit.potential_stderr,
+        beta_stderr=fit.beta_stderr,
+        visits=_visits(snapshots),
+        potentials=fit.potential[None],
+        draws=np.column_stack([fit.potential_samples, fit.beta_samples]),
+        summary={
+            "log_likelihood": fit.log_likelihood,
+            "deviance": fit.deviance,
+            "n_iterations": fit.n_iterations,
+            "determined": fit.determined,
+        },
+        source=fit,
+    )
+
+
+def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:
+    """How the fit ended, what it could not see, whether its form is right; plain values.
+
+    A likelihood of few states is tested against draws from itself, which takes a moment.
+    """
+    if fit.verdict is not None:
+        return fit.verdict
+    out: dict[str, Any] = {
+        "status": fit.status.name,
+        "advice": fit.status.value,
+        "n_states": kernel.n_states,
+        "n_times": int(fit.times.size),
+        "n_samples": float(fit.visits.sum()),
+        "never_visited": np.flatnonzero(fit.visits == 0).tolist(),
+        **fit.summary,
+    }
+    from thalweg.learn.results import LikelihoodFit
+
+    if isinstance(fit.source, LikelihoodFit):
+        from thalweg.learn.diagnostics import goodness_of_fit, undetermined
+
+        unknown = undetermined(fit.source)
+        verdict = goodness_of_fit(fit.source, rng=np.random.default_rng(seed))
+        out["undetermined"] = [str(contrast) for contrast in unknown.contrasts]
+        out["beta_undetermined"] = unknown.beta
+        out["expected_deviance"] = verdict.expected
+        out["p_value"] = verdict.p_value
+        out["goodness_of_fit"] = str(verdict)
+    return out

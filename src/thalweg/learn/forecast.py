@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import expm
 
 from thalweg import _checks
+from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory, gradient_flow, jump_rates
@@ -56,6 +58,7 @@ class Forecast:
         )
 
 
+@single_threaded
 def flow_of(
     kernel: MarkovKernel,
     energy: FreeEnergy,
@@ -103,11 +106,13 @@ def _pieces(
     return [(float(a), float(b)) for a, b in zip(marks[:-1], marks[1:], strict=True)]
 
 
+@single_threaded
 def bands(
     kernel: MarkovKernel,
     energy: FreeEnergy,
     initial: Array,
     covariance: Array | None,
+    draws: Array | None,
     times: ArrayLike,
     *,
     p0: ArrayLike | None,
@@ -119,9 +124,10 @@ def bands(
     """Quantiles of the flows of energies drawn from the fit's Gaussian approximation.
 
     `covariance` is that of (potential, beta, log initial distribution); beta is drawn on its
-    logarithm. With `p0` given the start is certain.
+    logarithm. With `p0` given the start is certain. `draws` of (potential, beta) take its place
+    where there is none, and then the start counts as certain too.
     """
-    if covariance is None:
+    if covariance is None and draws is None:
         raise InputError(
             "this fit has no covariance to draw a band from; fit with method='likelihood', or call "
             "predict for the forecast alone."
@@ -131,20 +137,10 @@ def bands(
     n = kernel.n_states
     start = initial if p0 is None else _checks.as_probability(p0, n, "p0")
     best = gradient_flow(kernel, energy, start, times, mobility=mobility)
-    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
     paths = []
-    for _ in range(n_draws):
-        z = root @ rng.standard_normal(values.size)
-        beta = energy.beta
-        if beta > 0:
-            beta = float(beta * np.exp(np.clip(z[n] / beta, -5.0, 5.0)))
-        drawn = FreeEnergy(energy.potential + z[:n], beta, energy.interaction, energy.internal)
-        begin = start
-        if p0 is None:
-            logs = np.log(np.maximum(initial, 1e-300)) + z[n + 1 :]
-            begin = np.exp(logs - logs.max())
-            begin = begin / begin.sum()
+    for v, beta, begin in _draws(energy, initial, covariance, draws, n_draws, rng):
+        drawn = FreeEnergy(v, beta, energy.interaction, energy.internal)
+        begin = start if p0 is not None else begin
         path = gradient_flow(kernel, drawn, begin, times, mobility=mobility, rtol=1e-5)
         if path.status:
             paths.append(path.probabilities)
@@ -163,3 +159,30 @@ def bands(
         level,
         best.status,
     )
+
+
+def _draws(
+    energy: FreeEnergy,
+    initial: Array,
+    covariance: Array | None,
+    draws: Array | None,
+    n_draws: int,
+    rng: np.random.Generator,
+) -> Iterator[tuple[Array, float, Array]]:
+    """Potential, beta and start, again and again."""
+    n = initial.size
+    if covariance is None:
+        assert draws is not None
+        for row in draws[:n_draws]:
+            yield row[:n], float(row[n]), initial
+        return
+    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    for _ in range(n_draws):
+        z = root @ rng.standard_normal(values.size)
+        beta = energy.beta
+        if beta > 0:
+            beta = float(beta * np.exp(np.clip(z[n] / beta, -5.0, 5.0)))
+        logs = np.log(np.maximum(initial, 1e-300)) + z[n + 1 :]
+        begin = np.exp(logs - logs.max())
+        yield energy.potential + z[:n], beta, begin / begin.sum()

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,6 +43,8 @@ __all__ = [
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
+P = ParamSpec("P")
+R = TypeVar("R")
 Objective = Callable[[Array, float], tuple[float, Array, float]]
 """`(potential, beta) -> (value, its gradient in the potential, its derivative in beta)`."""
 
@@ -55,6 +58,22 @@ def _torch() -> Any:
             "pip install 'thalweg[neural]'."
         ) from None
     return torch
+
+
+def _one_thread(train: Callable[P, R]) -> Callable[P, R]:
+    """Train on one thread: on networks this small several only wait for each other."""
+
+    @wraps(train)
+    def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+        torch = _torch()
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return train(*args, **kwargs)
+        finally:
+            torch.set_num_threads(before)
+
+    return limited
 
 
 # ------------------------------------------------------------------------ the paper's method
@@ -101,6 +120,7 @@ class NeuralFit:
     status: Status
 
 
+@_one_thread
 def fit_neural(
     kernel: MarkovKernel,
     times: ArrayLike,
@@ -263,6 +283,7 @@ class FeatureFit:
         return self.network.predict_potential(features)
 
 
+@_one_thread
 def fit_feature_network(
     kernel: MarkovKernel,
     times: ArrayLike,

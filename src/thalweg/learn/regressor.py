@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,7 +17,15 @@ from thalweg.errors import InputError
 from thalweg.flow import Trajectory
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import stored
-from thalweg.learn.fitted import Fitted, Method, Progress, Settings, check_match, fit_snapshots
+from thalweg.learn.fitted import (
+    Fitted,
+    Method,
+    Progress,
+    Settings,
+    check_match,
+    diagnose,
+    fit_snapshots,
+)
 from thalweg.learn.forecast import Forecast, bands, flow_of
 from thalweg.learn.weak import Ridge, TimeBasis
 from thalweg.learn.weak_terms import Quadrature, Weighting
@@ -42,12 +51,16 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         `features`, a network of them).
     observation : `"independent"` snapshots of fresh individuals, or one `"tracked"` population.
     discretization : `"continuous"` flow, or rates `"frozen"` over each interval, as in the paper.
+    environment : of a tracked population: rates set by the density of the infinite population
+        (`"mean-field"`), or by its own (`"empirical"`).
     mobility, internal : the mean and the internal energy; logarithmic mean and entropy by default.
     beta, potential : what is known of them.
     features : `(N, d)`; the potential is linear in them (a network of them for `"neural"`).
     interactions : symmetric matrices whose strengths are learned.
     time_basis : a `TimeBasis`, for a potential that varies in time.
     prior : strength of the smoothness prior of the likelihood, or `"evidence"`.
+    use_coordinates : on a graph of many states, let the prior be smooth in the kernel's coordinates
+        where it has some, rather than along the graph.
     smoother : from counts to probabilities, for the weak form and the networks.
     quadrature, weighting, ridge : of the weak form; see `fit_weak`.
     epochs, device : of the networks.
@@ -75,6 +88,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         method: Method = "likelihood",
         observation: Literal["independent", "tracked"] = "independent",
         discretization: Literal["continuous", "frozen"] = "continuous",
+        environment: Literal["mean-field", "empirical"] = "mean-field",
         mobility: Mobility | None = None,
         internal: InternalEnergy | None = None,
         beta: float | None = None,
@@ -83,6 +97,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         interactions: Sequence[ArrayLike] = (),
         time_basis: TimeBasis | None = None,
         prior: float | Literal["evidence"] = "evidence",
+        use_coordinates: bool = True,
         smoother: Smoother | None = None,
         quadrature: Quadrature = "trapezoid",
         weighting: Weighting = "metric",
@@ -95,6 +110,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         self.method = method
         self.observation = observation
         self.discretization = discretization
+        self.environment = environment
         self.mobility = mobility
         self.internal = internal
         self.beta = beta
@@ -103,6 +119,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         self.interactions = interactions
         self.time_basis = time_basis
         self.prior = prior
+        self.use_coordinates = use_coordinates
         self.smoother = smoother
         self.quadrature = quadrature
         self.weighting = weighting
@@ -136,6 +153,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     def _adopt(self, kernel: MarkovKernel, fitted: Fitted) -> FreeEnergyRegressor:
         self.kernel_ = kernel
         self.fitted_ = fitted
+        self._diagnostics: dict[str, Any] | None = None
         return self
 
     @property
@@ -185,18 +203,14 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     @property
     def diagnostics_(self) -> dict[str, Any]:
-        """How the fit ended, what it could not see, and the method's own figures."""
+        """How the fit ended, what the data leave open, whether the model fits; plain values.
+
+        Worked out when first asked for.
+        """
         fit = self._fit
-        unseen = np.flatnonzero(fit.visits == 0)
-        return {
-            "status": fit.status.name,
-            "advice": fit.status.value,
-            "n_states": self.kernel_.n_states,
-            "n_times": int(fit.times.size),
-            "n_samples": float(fit.visits.sum()),
-            "never_visited": unseen.tolist(),
-            **fit.summary,
-        }
+        if self._diagnostics is None:
+            self._diagnostics = diagnose(self.kernel_, fit, seed=int(self.seed))
+        return self._diagnostics
 
     def predict_potential(self, features: ArrayLike) -> Array:
         """The potential of states with these features, on this or any other graph."""
@@ -275,6 +289,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             self.energy_,
             self.initial_,
             fit.joint_covariance,
+            fit.draws,
             when,
             p0=p0,
             mobility=self._mobility,
@@ -345,7 +360,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write kernel, energy, errors and settings to a plain file; read it with `load`."""
-        stored.save(path, self.kernel_, self._fit, self.get_params(deep=False))
+        fit = replace(self._fit, verdict=self.diagnostics_)
+        stored.save(path, self.kernel_, fit, self.get_params(deep=False))
 
 
 def load(path: str | os.PathLike[str]) -> FreeEnergyRegressor:

@@ -48,6 +48,9 @@ _PARTS: dict[str, type] = {
 _ARRAY_SETTINGS = ("potential", "features")
 _DROPPED_SETTINGS = ("progress", "device")
 
+LARGEST_DRAWS = 10_000_000
+"""Draws with more entries than this are not saved."""
+
 
 def save(
     path: str | os.PathLike[str], kernel: MarkovKernel, fit: Fitted, settings: dict[str, Any]
@@ -74,7 +77,8 @@ def save(
         "beta_stderr": None if np.isnan(fit.beta_stderr) else fit.beta_stderr,
         "internal": _part("internal", fit.energy.internal),
         "status": fit.status.name,
-        "summary": {k: _number(v) for k, v in fit.summary.items()},
+        "summary": _plain(fit.summary),
+        "verdict": _plain(fit.verdict),
     }
     if kernel.coordinates is not None:
         arrays["coordinates"] = kernel.coordinates
@@ -84,6 +88,8 @@ def save(
         arrays["coefficients"] = fit.coefficients
     if fit.joint_covariance is not None and kernel.n_states <= SMALL_COVARIANCE:
         arrays["joint_covariance"] = fit.joint_covariance
+    if fit.draws is not None and fit.draws.size <= LARGEST_DRAWS:
+        arrays["draws"] = fit.draws
     if fit.energy.interaction is not None:
         _put_matrix(arrays, "interaction", fit.energy.interaction)
     if fit.network is not None:
@@ -121,8 +127,15 @@ def _part(name: str, value: Any) -> dict[str, Any] | None:
     return {"type": type(value).__name__, **asdict(value)}
 
 
-def _number(value: Any) -> Any:
-    if isinstance(value, str | bool | int):
+def _plain(value: Any) -> Any:
+    """Numbers, texts, lists and tables of them, as JSON has them; NaN becomes null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | bool | int):
         return value
     return float(value) if np.isfinite(value) else None
 
@@ -245,6 +258,9 @@ def _fitted(header: dict[str, Any], arrays: Arrays, kernel: MarkovKernel) -> Fit
     covariance = arrays.get("joint_covariance")
     if covariance is not None and covariance.shape != (2 * n + 1, 2 * n + 1):
         raise InputError("the model file holds a covariance of the wrong shape.")
+    draws = arrays.get("draws")
+    if draws is not None and (draws.ndim != 2 or draws.shape[1] != n + 1):
+        raise InputError("the model file holds draws of the wrong shape.")
     for name in ("potential", "potential_stderr", "visits", "initial"):
         if arrays[name].shape != (n,):
             raise InputError(f"the model file holds {name} of shape {arrays[name].shape}.")
@@ -279,6 +295,8 @@ def _fitted(header: dict[str, Any], arrays: Arrays, kernel: MarkovKernel) -> Fit
         coefficients=arrays.get("coefficients"),
         network=network,
         summary=dict(header["summary"]),
+        draws=draws,
+        verdict=dict(header["verdict"]),
     )
 
 
