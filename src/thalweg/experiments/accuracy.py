@@ -1,0 +1,229 @@
+"""`thalweg bench accuracy`: fits of synthetic snapshots against the statistical limit.
+
+One row a figure: what was measured, the target, whether it is met. Seeds are fixed; `quick` runs a
+few of each kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+
+from thalweg.experiments import BenchResult, BenchSettings
+from thalweg.experiments import accuracy_cases as cases
+
+__all__ = ["run"]
+
+Array = NDArray[np.float64]
+
+BETAS = (0.01, 0.1, 0.2)
+GRIDS = ((2.0, 20), (5.0, 50))
+SAMPLES = 10_000
+
+
+def run(settings: BenchSettings) -> BenchResult:
+    """All figures of the accuracy benchmark."""
+    bench = _Bench(settings)
+    parts: list[Callable[[], Iterator[dict[str, Any]]]] = [
+        bench.independent,
+        bench.tracked,
+        bench.sizes,
+        bench.samples,
+        bench.grids,
+        bench.coverage,
+        bench.goodness,
+        bench.robustness,
+    ]
+    rows = [row for part in parts for row in part()]
+    table = pd.DataFrame(rows, columns=["case", "figure", "measured", "target", "met"])
+    met = int(table["met"].sum())
+    return BenchResult(table, notes=(f"{met} of {len(table)} figures met.", *bench.notes))
+
+
+def uniform(horizon: float, count: int) -> Array:
+    return np.linspace(0.0, horizon, count + 1)
+
+
+def _row(case: str, figure: str, measured: str, target: str, met: bool) -> dict[str, Any]:
+    return {"case": case, "figure": figure, "measured": measured, "target": target, "met": met}
+
+
+class _Bench:
+    def __init__(self, settings: BenchSettings) -> None:
+        self.settings = settings
+        self.notes: list[str] = []
+
+    def runs(self, quick: int, full: int) -> int:
+        return quick if self.settings.quick else full
+
+    def map(self, what: str, function: Callable[..., Any], count: int, *args: Any) -> list[Any]:
+        """`function(index, seed, *args)` for each index, over the workers."""
+        seed = self.settings.seed
+        pool = Parallel(n_jobs=self.settings.jobs, return_as="generator")
+        results = []
+        for result in pool(delayed(function)(i, seed, *args) for i in range(count)):
+            results.append(result)
+            self.settings.progress(what, len(results), count)
+        return results
+
+    # ------------------------------------------------------------------ figures
+
+    def independent(self) -> Iterator[dict[str, Any]]:
+        count = self.runs(12, 120)
+        worst, failed = 0.0, 0
+        for horizon, steps in GRIDS:
+            for beta in BETAS:
+                case = f"independent, N = 6, T = {horizon:g}, M = {steps}, beta = {beta:g}"
+                results = np.array(
+                    self.map(
+                        case, cases.independent_run, count, 6, beta,
+                        uniform(horizon, steps), SAMPLES,
+                    )
+                )  # fmt: skip
+                ratio = float(np.sqrt(results[:, 0].mean() / results[:, 1].mean()))
+                worst = max(worst, float(np.sqrt((results[:, 0] / results[:, 1]).max())))
+                failed += int(np.sum(results[:, 2] == 0))
+                yield _row(case, "rms Hellinger / limit", f"{ratio:.3f}", "<= 1.1", ratio <= 1.1)
+        yield _row(
+            f"independent, all {6 * count} runs",
+            "largest Hellinger / limit",
+            f"{worst:.2f}",
+            "<= 4",
+            worst <= 4,
+        )
+        self.notes.append(f"{failed} of {6 * count} independent fits did not converge.")
+
+    def tracked(self) -> Iterator[dict[str, Any]]:
+        count = self.runs(4, 60)
+        for frozen in (True, False):
+            for horizon, steps in GRIDS[:1] if self.settings.quick else GRIDS:
+                for beta in BETAS:
+                    kind = "frozen rates" if frozen else "continuous"
+                    case = f"tracked, {kind}, T = {horizon:g}, M = {steps}, beta = {beta:g}"
+                    results = np.array(
+                        self.map(
+                            case, cases.tracked_run, count, beta,
+                            uniform(horizon, steps), SAMPLES, frozen, "empirical",
+                        )
+                    )  # fmt: skip
+                    ratio = float(results[:, 0].mean() / results[:, 1].mean())
+                    yield _row(
+                        case,
+                        "sampled forecast / true energy's",
+                        f"{ratio:.3f}",
+                        "<= 1.15",
+                        ratio <= 1.15,
+                    )
+
+    def sizes(self) -> Iterator[dict[str, Any]]:
+        count = self.runs(6, 60)
+        for n_states in (10, 30) if self.settings.quick else (10, 20, 30, 40, 50):
+            case = f"independent, N = {n_states}, T = 2, M = 20"
+            results = []
+            for beta in BETAS:
+                results += self.map(
+                    f"{case}, beta = {beta:g}", cases.independent_run, count // 3, n_states, beta,
+                    uniform(2.0, 20), SAMPLES,
+                )  # fmt: skip
+            ratio = _ratio(results)
+            yield _row(case, "rms Hellinger / limit", f"{ratio:.3f}", "<= 1.15", ratio <= 1.15)
+
+    def samples(self) -> Iterator[dict[str, Any]]:
+        count = self.runs(6, 36)
+        numbers = np.array([500, 1000, 2000, 5000, 10_000])
+        error = []
+        for n in numbers:
+            results = self.map(
+                f"independent, N = 10, n = {n}", cases.independent_run, count, 10, 0.1,
+                uniform(2.0, 20), int(n),
+            )  # fmt: skip
+            error.append(np.sqrt(np.mean([r[0] for r in results])))
+        slope = float(np.polyfit(np.log(numbers), np.log(error), 1)[0])
+        yield _row(
+            "independent, N = 10, n = 500 .. 10^4",
+            "slope of log rms Hellinger in log n",
+            f"{slope:.3f}",
+            "-0.5 +- 0.05",
+            abs(slope + 0.5) <= 0.05,
+        )
+
+    def grids(self) -> Iterator[dict[str, Any]]:
+        count = self.runs(3, 36)
+        for steps in (20, 1000) if self.settings.quick else (20, 100, 1000, 10_000):
+            few = max(2, count // 6) if steps > 1000 else count
+            for kind in ("uniform", "random", "logarithmic"):
+                case = f"{kind} grid, {steps} steps, N = 6, T = 5"
+                results = []
+                for beta in BETAS:
+                    results += self.map(
+                        case, cases.independent_run, few // 3 or 1, 6, beta,
+                        _grid(kind, steps, self.settings.seed), SAMPLES,
+                    )  # fmt: skip
+                ratio = _ratio(results)
+                yield _row(case, "rms Hellinger / limit", f"{ratio:.3f}", "<= 1.2", ratio <= 1.2)
+
+    def coverage(self) -> Iterator[dict[str, Any]]:
+        count = self.runs(12, 1000)
+        for beta in BETAS:
+            case = f"95 % intervals, N = 6, T = 5, M = 50, beta = {beta:g}"
+            results = np.array(
+                self.map(case, cases.coverage_run, count, beta, uniform(5.0, 50), SAMPLES)
+            )
+            contrasts = float(np.nanmean(results[:, 0]))
+            known = results[:, 2] > 0
+            scale = float(results[known, 1].mean()) if known.any() else float("nan")
+            for name, share in (("V contrasts", contrasts), ("beta", scale)):
+                yield _row(
+                    case, f"coverage, {name}", f"{share:.3f}", "0.93 .. 0.97", 0.93 <= share <= 0.97
+                )
+
+    def goodness(self) -> Iterator[dict[str, Any]]:
+        count = self.runs(12, 500)
+        for beta in BETAS:
+            case = f"goodness of fit at 5 %, N = 6, T = 2, M = 20, beta = {beta:g}"
+            grid = uniform(2.0, 20)
+            true = np.array(self.map(case, cases.gof_run, count, beta, grid, SAMPLES, 0.0))
+            level = float(np.mean(true < 0.05))
+            yield _row(case, "rejects true flows", f"{level:.3f}", "0.03 .. 0.07",
+                       0.03 <= level <= 0.07)  # fmt: skip
+            drift = np.array(
+                self.map(f"{case}, drift", cases.gof_run, count // 2, beta, grid, SAMPLES, 1.0)
+            )
+            drift = drift[np.isfinite(drift)]
+            power = float(np.mean(drift < 0.05))
+            yield _row(case, "rejects a cyclic drift of the strength of V", f"{power:.3f}",
+                       ">= 0.9", power >= 0.9)  # fmt: skip
+
+    def robustness(self) -> Iterator[dict[str, Any]]:
+        count = self.runs(36, 10_000)
+        found = self.map("random problems", cases.robustness_run, count)
+        names, numbers = np.unique(found, return_counts=True)
+        tally = {str(name): int(number) for name, number in zip(names, numbers, strict=True)}
+        bad = count - tally.get("CONVERGED", 0)
+        yield _row(
+            f"{count} random problems, N = 3 .. 30, beta = 0.001 .. 10",
+            "not converged",
+            f"{bad} of {count}",
+            "< 0.1 %",
+            bad < 1e-3 * count,
+        )
+        self.notes.append("Random problems: " + ", ".join(f"{k} {v}" for k, v in tally.items()))
+
+
+def _ratio(results: list[tuple[float, float, bool]]) -> float:
+    table = np.array(results)
+    return float(np.sqrt(table[:, 0].mean() / table[:, 1].mean()))
+
+
+def _grid(kind: str, steps: int, seed: int, horizon: float = 5.0) -> Array:
+    if kind == "uniform":
+        return uniform(horizon, steps)
+    if kind == "random":
+        inner = np.sort(np.random.default_rng([seed, steps]).uniform(0, horizon, steps - 1))
+        return np.concatenate([[0.0], inner, [horizon]])
+    return np.concatenate([[0.0], np.geomspace(1e-2, horizon, steps)])

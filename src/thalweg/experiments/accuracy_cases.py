@@ -1,0 +1,265 @@
+"""The problems of the accuracy benchmark: one function draws, fits and measures one run.
+
+Every family of graphs in turn, `V` uniform in [-1, 1], `p0` from a flat Dirichlet. The limit is the
+Cramer-Rao bound of the same problem: with `S = d log p / d theta` and `C` the inverse of the Fisher
+information, the time average of `E H(p, p_hat)^2` is `1/8 sum_x p_x (S C S^T)_xx` averaged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.energy import FreeEnergy
+from thalweg.flow.particles import simulate
+from thalweg.geometry.edgewise import edge_divergence
+from thalweg.graphs import GRAPH_FAMILIES, make_graph
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.diagnostics import goodness_of_fit
+from thalweg.learn.likelihood.fit import fit_likelihood
+from thalweg.learn.likelihood.frozen import FrozenObjective
+from thalweg.learn.likelihood.model import FlowModel, Mesh
+from thalweg.learn.likelihood.objective import IndependentObjective
+from thalweg.learn.likelihood.options import LikelihoodOptions
+from thalweg.learn.uncertainty import beta_interval
+from thalweg.mobility import LogMean
+from thalweg.status import Status
+
+__all__ = [
+    "Problem",
+    "coverage_run",
+    "cyclic_counts",
+    "draw_problem",
+    "gof_run",
+    "independent_run",
+    "robustness_run",
+    "tracked_run",
+]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A flow whose energy is known, and the resolution at which it is computed."""
+
+    kernel: MarkovKernel
+    energy: FreeEnergy
+    model: FlowModel
+    theta: Array
+    mesh: Mesh
+    probabilities: Array
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """Independent snapshots."""
+        return np.array([rng.multinomial(n, p / p.sum()) for p in self.probabilities], dtype=float)
+
+    def limit(self, n: float) -> float:
+        """The Cramer-Rao bound of the time-averaged squared Hellinger distance."""
+        expected = n * self.probabilities
+        found = IndependentObjective(self.model, expected).evaluate(self.theta, self.mesh)
+        slopes = self.model.sensitivities(self.theta, self.mesh)
+        assert found is not None
+        assert slopes is not None
+        covariance = np.linalg.pinv(found.information, rcond=1e-12, hermitian=True)
+        flat = slopes[1].reshape(-1, self.theta.size)
+        variance = np.sum((flat @ covariance) * flat, axis=1).reshape(expected.shape)
+        return float(np.mean(np.sum(self.probabilities * variance, axis=1)) / 8.0)
+
+    def error(self, theta: Array) -> float:
+        """Time-averaged squared Hellinger distance of another energy's flow."""
+        p = self.model.probabilities(theta, self.mesh)
+        if p is None:
+            return 1.0
+        return float(np.mean(hellinger_squared(self.probabilities, p)))
+
+
+def hellinger_squared(p: Array, q: Array) -> Array:
+    return np.asarray(0.5 * np.sum((np.sqrt(p) - np.sqrt(np.maximum(q, 0.0))) ** 2, axis=-1))
+
+
+def draw_problem(
+    index: int, rng: np.random.Generator, *, n_states: int, beta: float, times: Array
+) -> Problem:
+    """The `index`-th problem: its family is the index modulo the number of families."""
+    families = list(GRAPH_FAMILIES)
+    kernel = make_graph(families[index % len(families)], n_states, rng=rng)
+    n = kernel.n_states
+    potential, p0 = rng.uniform(-1, 1, n), rng.dirichlet(np.ones(n))
+    p0 = np.maximum(p0, 1e-12)
+    model = FlowModel(kernel, times)
+    theta = np.concatenate([potential, [np.log(beta)], np.log(p0 / kernel.stationary)])
+    lengths = np.diff(times)
+    mesh = Mesh(np.clip(np.ceil(lengths / 0.015), 1, 500).astype(np.int64))
+    p = model.probabilities(theta, mesh)
+    while p is None:
+        mesh = mesh.refined()
+        p = model.probabilities(theta, mesh)
+    return Problem(kernel, FreeEnergy(potential, beta), model, theta, mesh, p)
+
+
+def independent_run(
+    index: int, seed: int, n_states: int, beta: float, times: Array, n: int
+) -> tuple[float, float, bool]:
+    """Squared Hellinger distance of the fit, its limit, and whether the fit converged."""
+    rng = np.random.default_rng([seed, index])
+    problem = draw_problem(index, rng, n_states=n_states, beta=beta, times=times)
+    fit = fit_likelihood(problem.kernel, times, problem.sample(n, rng))
+    return problem.error(fit.theta), problem.limit(n), bool(fit.status)
+
+
+def tracked_run(
+    index: int, seed: int, beta: float, times: Array, n: int, frozen: bool, rates: str
+) -> tuple[float, float]:
+    """Time-averaged Hellinger distance of the fit's sampled forecast, and of the true energy's."""
+    rng = np.random.default_rng([seed, index])
+    problem = draw_problem(index, rng, n_states=6, beta=beta, times=times)
+    p0 = problem.probabilities[0]
+
+    def sampled(energy: FreeEnergy) -> Array:
+        seen = simulate(
+            problem.kernel,
+            energy,
+            p0,
+            times,
+            n,
+            rng=rng,
+            method="frozen" if frozen else "tau-leap",
+            rates="empirical" if rates == "empirical" else "mean-field",
+        )
+        return np.asarray(seen.counts, dtype=float)
+
+    truth = problem.probabilities
+    if frozen:
+        chain = FrozenObjective(problem.model, truth).trajectory(
+            problem.theta, Mesh(np.full(times.size - 1, 4))
+        )
+        assert chain is not None
+        truth = chain[0]
+    options = LikelihoodOptions(
+        observation="tracked",
+        discretization="frozen" if frozen else "continuous",
+        environment="empirical" if rates == "empirical" else "mean-field",
+    )
+    fit = fit_likelihood(problem.kernel, times, sampled(problem.energy), options=options)
+    ours, oracle = (
+        float(np.mean([_distance(truth, sampled(energy) / n) for _ in range(2)]))
+        for energy in (fit.energy, problem.energy)
+    )
+    return ours, oracle
+
+
+def _distance(p: Array, q: Array) -> float:
+    return float(np.mean(np.sqrt(hellinger_squared(p, q))))
+
+
+def coverage_run(
+    index: int, seed: int, beta: float, times: Array, n: int
+) -> tuple[float, float, bool]:
+    """Share of the contrasts inside their intervals; 1 or 0 for beta; whether it is identifiable.
+
+    A contrast counts where the information of the true problem pins it to less than the size of V.
+    """
+    rng = np.random.default_rng([seed, index])
+    problem = draw_problem(index, rng, n_states=6, beta=beta, times=times)
+    fit = fit_likelihood(problem.kernel, times, problem.sample(n, rng))
+    true = IndependentObjective(problem.model, n * problem.probabilities).evaluate(
+        problem.theta, problem.mesh
+    )
+    assert true is not None
+    bound = np.linalg.pinv(true.information, rcond=1e-12, hermitian=True)
+    states = problem.kernel.n_states
+    covariance = fit.potential_covariance
+    v, estimate = problem.energy.potential, fit.potential
+    inside, counted = 0, 0
+    for x in range(states):
+        for y in range(x):
+            spread = bound[x, x] + bound[y, y] - 2 * bound[x, y]
+            if spread > 0.25:
+                continue
+            half = 1.96 * np.sqrt(covariance[x, x] + covariance[y, y] - 2 * covariance[x, y])
+            inside += abs(estimate[x] - estimate[y] - v[x] + v[y]) <= half
+            counted += 1
+    lower, upper = beta_interval(fit)
+    identifiable = bound[states, states] < 0.5**2
+    share = inside / counted if counted else np.nan
+    return share, float(lower <= beta <= upper), bool(identifiable)
+
+
+def cyclic_counts(
+    problem: Problem, n: int, rng: np.random.Generator, strength: float
+) -> Array | None:
+    """Snapshots of the flow with a force around the graph's cycles added; `None` on a tree.
+
+    The force is random on the edges, its gradient part removed, and scaled so that its root mean
+    square over the edges (weighted by conductance) is `strength` times that of the differences of V.
+    """
+    kernel = problem.kernel
+    source, target, conductance = kernel.edges
+    states = kernel.n_states
+    if kernel.n_edges < states:
+        return None
+    force = rng.normal(size=kernel.n_edges)
+    incidence = np.zeros((kernel.n_edges, states))
+    incidence[np.arange(kernel.n_edges), source] = 1.0
+    incidence[np.arange(kernel.n_edges), target] = -1.0
+    weight = np.sqrt(conductance)
+    fit = np.linalg.lstsq(weight[:, None] * incidence, weight * force, rcond=None)[0]
+    force = force - incidence @ fit
+    gaps = incidence @ problem.energy.potential
+    force *= strength * np.sqrt(conductance @ gaps**2 / (conductance @ force**2))
+    mobility, beta, pi = LogMean(), problem.energy.beta, kernel.stationary
+    p = problem.probabilities[0]
+    rows = [p]
+    for length in np.diff(problem.model.times):
+        steps = max(1, int(np.ceil(length / 0.005)))
+        for _ in range(steps):
+            rho = p / pi
+            drive = mobility(rho[source], rho[target]) * (gaps + force)
+            flux = conductance * (beta * (rho[source] - rho[target]) + drive) * (length / steps)
+            # No state gives more than it has.
+            out = np.bincount(source, np.maximum(flux, 0), states)
+            out += np.bincount(target, np.maximum(-flux, 0), states)
+            share = np.minimum(1.0, 0.9 * p / np.maximum(out, 1e-300))
+            flux = flux * np.where(flux > 0, share[source], share[target])
+            p = p - edge_divergence(source, target, flux, states)
+        rows.append(p)
+    return np.array([rng.multinomial(n, np.maximum(q, 0) / np.maximum(q, 0).sum()) for q in rows])
+
+
+def gof_run(
+    index: int, seed: int, beta: float, times: Array, n: int, strength: float
+) -> float:
+    """The p-value for a true flow (`strength = 0`) or one with a cyclic drift; NaN on a tree."""
+    rng = np.random.default_rng([seed, index])
+    problem = draw_problem(index, rng, n_states=6, beta=beta, times=times)
+    counts: Array | None = problem.sample(n, rng)
+    if strength > 0:
+        counts = cyclic_counts(problem, n, rng, strength)
+        if counts is None:
+            return float("nan")
+    assert counts is not None
+    fit = fit_likelihood(problem.kernel, times, counts)
+    return goodness_of_fit(fit, rng=rng, n_draws=200).p_value
+
+
+def robustness_run(index: int, seed: int) -> str:
+    """The status of a fit to a random problem; "exception" and "not finite" are failures too."""
+    rng = np.random.default_rng([seed, index])
+    n_states = int(rng.integers(3, 31))
+    beta, n = float(10 ** rng.uniform(-3, 1)), int(10 ** rng.uniform(np.log10(50), 5))
+    horizon, count = float(rng.choice([1.0, 2.0, 5.0, 10.0])), int(rng.choice([5, 10, 20, 50]))
+    times = np.linspace(0, horizon, count + 1)
+    problem = draw_problem(index, rng, n_states=n_states, beta=beta, times=times)
+    try:
+        fit = fit_likelihood(problem.kernel, times, problem.sample(n, rng))
+    except Exception as error:
+        return f"exception {type(error).__name__}"
+    finite = np.isfinite(fit.potential).all() and np.isfinite(fit.probabilities).all()
+    if not (finite and np.isfinite(fit.beta) and np.isfinite(fit.covariance).all()):
+        return "not finite"
+    if fit.status is Status.CONVERGED and problem.error(fit.theta) > 0.25:
+        return "far from the truth"
+    return fit.status.name
