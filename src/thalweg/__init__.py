@@ -118,6 +118,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("graphs", "pl", "plots", "tl"):
+        return import_module(f"thalweg.{name}")
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'thalweg' has no attribute {name!r}")

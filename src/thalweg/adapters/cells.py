@@ -1,0 +1,224 @@
+"""AnnData in the scverse way: reads `obs` and `obsp`, writes `obs`, `obsm` and `uns`.
+
+Everything that is written has its name in `Keys`, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from thalweg.errors import InputError, MissingDependencyError
+from thalweg.kernel import MarkovKernel
+from thalweg.learn import FreeEnergyRegressor
+from thalweg.snapshots import Snapshots
+
+__all__ = ["CellProblem", "Keys", "cell_problem", "read_h5ad", "write_results"]
+
+Array = NDArray[np.float64]
+
+MOST_CELLS_AS_STATES = 300
+"""Up to this many cells, each is a state of its own; beyond, cells are grouped."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Where results are written, for a prefix such as `thalweg`.
+
+    >>> Keys("thalweg").potential
+    'thalweg_potential'
+    """
+
+    prefix: str = "thalweg"
+
+    @property
+    def state(self) -> str:
+        """`obs`: the state that a cell belongs to."""
+        return f"{self.prefix}_state"
+
+    @property
+    def potential(self) -> str:
+        """`obs`: the potential at the cell."""
+        return f"{self.prefix}_potential"
+
+    @property
+    def potential_stderr(self) -> str:
+        """`obs`: standard error of the potential of the cell's state."""
+        return f"{self.prefix}_potential_stderr"
+
+    @property
+    def equilibrium(self) -> str:
+        """`obs`: the cell's share of the population at rest."""
+        return f"{self.prefix}_equilibrium"
+
+    @property
+    def probabilities(self) -> str:
+        """`obsm`: the cell's share of the fitted population, one column a time."""
+        return f"{self.prefix}_probabilities"
+
+    @property
+    def summary(self) -> str:
+        """`uns`: beta, times, status, settings."""
+        return self.prefix
+
+
+@dataclass(frozen=True, eq=False)
+class CellProblem:
+    """States, their kernel and counts, and which cell is in which state."""
+
+    kernel: MarkovKernel
+    snapshots: Snapshots
+    label: NDArray[np.intp]
+    connectivities: sparse.csr_array
+
+
+def read_h5ad(path: Any) -> Any:
+    """The AnnData object in a file."""
+    try:
+        import anndata
+    except ImportError:
+        raise MissingDependencyError(
+            "reading .h5ad needs anndata: pip install 'thalweg[anndata]'."
+        ) from None
+    try:
+        return anndata.read_h5ad(path)
+    except Exception as error:  # h5py raises many types for a damaged file
+        detail = str(error).strip().splitlines()[0][:160] if str(error).strip() else "damaged"
+        raise InputError(f"{path} is not a readable .h5ad file: {detail}.") from None
+
+
+def cell_problem(
+    adata: Any,
+    *,
+    time_key: str,
+    state_key: str | None = None,
+    neighbors_key: str | None = None,
+    n_states: int | None = None,
+    seed: int = 0,
+) -> CellProblem:
+    """States and counts from annotated cells.
+
+    States are the groups in `obs[state_key]`; without it, the cells themselves up to 300, and
+    beyond that groups of neighbouring cells found by k-means on the graph's slow modes. Two states
+    are joined by the total connectivity between their cells.
+    """
+    times = _times(adata, time_key)
+    weights = _connectivities(adata, neighbors_key)
+    if state_key is not None:
+        if state_key not in adata.obs:
+            raise InputError(_missing("state_key", state_key, adata.obs.columns))
+        names, label = np.unique(adata.obs[state_key].astype(str).to_numpy(), return_inverse=True)
+        shown = [str(name) for name in names]
+    elif adata.n_obs <= MOST_CELLS_AS_STATES and n_states is None:
+        label = np.arange(adata.n_obs)
+        shown = [str(name) for name in adata.obs_names]
+    else:
+        label = _groups(weights, n_states or int(np.clip(adata.n_obs // 30, 20, 200)), seed)
+        shown = [f"group {k}" for k in range(int(label.max()) + 1)]
+    count = len(shown)
+    gather = sparse.csr_array(
+        (np.ones(adata.n_obs), (label, np.arange(adata.n_obs))), shape=(count, adata.n_obs)
+    )
+    kernel = MarkovKernel.from_weights(gather @ weights @ gather.T, names=shown)
+    moments, row = np.unique(times, return_inverse=True)
+    counts = np.zeros((moments.size, count))
+    np.add.at(counts, (row, label), 1.0)
+    return CellProblem(kernel, Snapshots.from_counts(moments, counts, names=shown), label, weights)
+
+
+def write_results(adata: Any, problem: CellProblem, model: FreeEnergyRegressor, keys: Keys) -> None:
+    """Write potential, errors, equilibrium and fitted populations back to the cells."""
+    label = problem.label
+    size = np.bincount(label, minlength=problem.kernel.n_states)
+    names = problem.kernel.names or ()
+    adata.obs[keys.state] = [str(names[x]) for x in label]
+    adata.obs[keys.state] = adata.obs[keys.state].astype("category")
+    adata.obs[keys.potential] = _smoothed(problem, model.potential_)
+    adata.obs[keys.potential_stderr] = model.potential_stderr_[label]
+    rest = model.energy_.equilibrium(problem.kernel)
+    adata.obs[keys.equilibrium] = (rest / size)[label]
+    fitted = model.predict(None, problem.snapshots.times).probabilities
+    adata.obsm[keys.probabilities] = (fitted / size)[:, label].T
+    adata.uns[keys.summary] = {
+        "beta": float(model.beta_),
+        "beta_stderr": float(model.beta_stderr_),
+        "times": np.asarray(problem.snapshots.times),
+        "status": model.status_.name,
+        "method": str(model.method),
+        "states": np.array([str(name) for name in names]),
+        "potential": np.asarray(model.potential_),
+        "potential_stderr": np.asarray(model.potential_stderr_),
+    }
+
+
+def _times(adata: Any, key: str) -> Array:
+    """Times as numbers; labels such as `day 2` or `E8.5` count as the number in them."""
+    if key not in adata.obs:
+        raise InputError(_missing("time_key", key, adata.obs.columns))
+    column = adata.obs[key]
+    values = np.empty(len(column))
+    parsed: dict[str, float] = {}
+    for i, value in enumerate(column.astype(str)):
+        if value not in parsed:
+            found = re.findall(r"[-+]?\d+(?:\.\d+)?", value)
+            if len(found) != 1:
+                raise InputError(
+                    f"obs[{key!r}] is {value[:40]!r} for cell {str(adata.obs_names[i])[:40]!r}; "
+                    "a time must hold one number."
+                )
+            parsed[value] = float(found[0])
+        values[i] = parsed[value]
+    return values
+
+
+def _connectivities(adata: Any, neighbors_key: str | None) -> sparse.csr_array:
+    key = "connectivities"
+    if neighbors_key is not None:
+        if neighbors_key not in adata.uns:
+            raise InputError(_missing("neighbors_key", neighbors_key, list(adata.uns)))
+        key = adata.uns[neighbors_key].get("connectivities_key", key)
+    if key not in adata.obsp:
+        raise InputError(
+            f"adata.obsp has no {key!r}; compute the neighbours first, with "
+            "scanpy.pp.neighbors(adata)."
+        )
+    weights = sparse.csr_array(adata.obsp[key], dtype=np.float64)
+    weights = (weights + weights.T) / 2
+    weights.eliminate_zeros()
+    return sparse.csr_array(weights)
+
+
+def _groups(weights: sparse.csr_array, count: int, seed: int) -> NDArray[np.intp]:
+    """Connected-looking groups of cells: k-means on the slow modes of the walk between them."""
+    from scipy.sparse.linalg import eigsh
+    from sklearn.cluster import KMeans
+
+    degree = np.asarray(weights.sum(axis=1)).ravel()
+    root = np.sqrt(np.maximum(degree, 1e-300))
+    symmetric = sparse.diags_array(1 / root) @ weights @ sparse.diags_array(1 / root)
+    start = np.random.default_rng(seed).standard_normal(weights.shape[0])
+    values, vectors = eigsh(symmetric, k=min(15, weights.shape[0] - 2), which="LA", v0=start)
+    modes = vectors / root[:, None] * np.maximum(values, 0) ** 4
+    modes = modes / np.maximum(modes.std(axis=0), 1e-12) * np.maximum(values, 0) ** 4
+    found = KMeans(count, n_init=2, random_state=seed).fit_predict(modes)
+    return np.unique(found, return_inverse=True)[1]
+
+
+def _smoothed(problem: CellProblem, potential: Array) -> Array:
+    """A cell's potential: the mean over its own state (half) and its neighbours' states (half)."""
+    own = potential[problem.label]
+    if problem.label.size == problem.kernel.n_states:
+        return own
+    weights = problem.connectivities
+    degree = np.maximum(np.asarray(weights.sum(axis=1)).ravel(), 1e-300)
+    return np.asarray(0.5 * own + 0.5 * (weights @ own) / degree)
+
+
+def _missing(option: str, key: str, there: Any) -> str:
+    names = [str(name) for name in there][:12]
+    return f"{option} is {key!r}, which the data do not have; there are {', '.join(names)}."

@@ -1,0 +1,87 @@
+"""AnnData: real anndata and scanpy neighbours on a small generated data set."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from thalweg.errors import InputError
+
+anndata = pytest.importorskip("anndata", reason="the anndata extra is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def cells():
+    """Cells that slide along a curve: later days lie further on."""
+    scanpy = pytest.importorskip("scanpy", reason="scanpy is not installed")
+    rng = np.random.default_rng(0)
+    progress = [rng.beta(2 + day, 6 - day, 150) for day in (0, 1, 2, 3)]
+    along = np.concatenate(progress)
+    points = np.column_stack([along, np.sin(3 * along)]) + 0.02 * rng.standard_normal((600, 2))
+    adata = anndata.AnnData(points.astype(np.float32))
+    adata.obs["day"] = pd.Categorical(np.repeat([f"day {d}" for d in (0, 1, 2, 3)], 150))
+    adata.obs["truth"] = along
+    adata.obs["bin"] = pd.Categorical((along * 6).astype(int).astype(str))
+    adata.obsm["X_umap"] = points
+    scanpy.pp.neighbors(adata, n_neighbors=12, use_rep="X")
+    return adata
+
+
+@pytest.mark.parametrize("state_key", [None, "bin"])
+def test_the_landscape_falls_along_the_curve(cells, state_key):
+    import thalweg
+
+    annotated = thalweg.tl.free_energy(cells, time_key="day", state_key=state_key, copy=True)
+    potential = annotated.obs["thalweg_potential"].to_numpy()
+    assert np.corrcoef(potential, annotated.obs["truth"])[0, 1] < -0.5
+    assert annotated.obs["thalweg_equilibrium"].sum() == pytest.approx(1)
+    np.testing.assert_allclose(annotated.obsm["thalweg_probabilities"].sum(axis=0), 1)
+    assert list(annotated.uns["thalweg"]["times"]) == [0, 1, 2, 3]
+    assert "thalweg_potential" not in cells.obs
+    figure = thalweg.pl.landscape(annotated)
+    assert len(figure.data[0].x) == 600
+
+
+def test_results_survive_a_file(cells, tmp_path):
+    import thalweg
+    from thalweg.adapters.cells import read_h5ad
+
+    annotated = thalweg.tl.free_energy(cells, time_key="day", state_key="bin", copy=True)
+    annotated.write_h5ad(tmp_path / "cells.h5ad")
+    again = read_h5ad(tmp_path / "cells.h5ad")
+    assert again.uns["thalweg"]["beta"] == annotated.uns["thalweg"]["beta"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"time_key": "week"}, "time_key is 'week'.*day"),
+        ({"time_key": "day", "state_key": "kind"}, "state_key is 'kind'"),
+        ({"time_key": "day", "neighbors_key": "other"}, "neighbors_key is 'other'"),
+    ],
+)
+def test_missing_keys_are_named(cells, options, sentence):
+    import thalweg
+
+    with pytest.raises(InputError, match=sentence):
+        thalweg.tl.free_energy(cells, **options)
+
+
+def test_missing_neighbours_and_times(cells, tmp_path):
+    import thalweg
+    from thalweg.adapters.cells import read_h5ad
+
+    bare = anndata.AnnData(np.zeros((4, 2), dtype=np.float32))
+    bare.obs["day"] = [0, 0, 1, 1]
+    with pytest.raises(InputError, match=r"scanpy\.pp\.neighbors"):
+        thalweg.tl.free_energy(bare, time_key="day")
+    bare.obs["when"] = ["early", "early", "late", "late"]
+    with pytest.raises(InputError, match="must hold one number"):
+        thalweg.tl.free_energy(bare, time_key="when")
+    with pytest.raises(InputError, match=r"thalweg\.tl\.free_energy"):
+        thalweg.pl.landscape(bare)
+    (tmp_path / "x.h5ad").write_bytes(b"nothing")
+    with pytest.raises(InputError, match="not a readable"):
+        read_h5ad(tmp_path / "x.h5ad")
