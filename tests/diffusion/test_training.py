@@ -35,6 +35,7 @@ from thalweg.diffusion.losses import (  # noqa: E402
 
 PROCESS = HammingProcess(uniform_tokens(3), 2)
 SCHEDULE = ConstantSchedule(6.0)
+LOGLINEAR = LogLinearSchedule(6.0, unit=2.0)
 P = np.random.default_rng(0).dirichlet(np.full(9, 0.5))
 
 
@@ -86,16 +87,16 @@ def test_the_truth_is_where_the_losses_are_least(loss: str) -> None:
 )
 def test_training_learns_the_data(loss: str, head: str) -> None:
     torch.manual_seed(0)
-    network = MLPDenoiser(3, 2, width=64)
+    network = MLPDenoiser(3, 2, width=64, depth=1)
     result = train(
-        PROCESS, SCHEDULE, network, draw, loss=loss, head=head, n_steps=300, batch_size=256,
+        PROCESS, LOGLINEAR, network, draw, loss=loss, head=head, n_steps=250, batch_size=256,
         learning_rate=5e-3,
     )  # fmt: skip
     assert result.status
-    assert result.losses.shape == (300,)
+    assert result.losses.shape == (250,)
     rng = np.random.default_rng(2)
     x = sample(
-        result.model, SCHEDULE, 20_000, rng=rng, n_steps=60,
+        result.model, LOGLINEAR, 20_000, rng=rng, n_steps=60,
         method="posterior" if head == "context" else "tau-leap",
     )  # fmt: skip
     frequency = np.bincount(x @ np.array([3, 1]), minlength=9) / x.shape[0]
@@ -136,7 +137,8 @@ class Table(torch.nn.Module):
         self.model = model
 
     def forward(self, tokens, time):
-        clock = time.numpy().astype(float) * self.model.process.length
+        # What the visible tokens say about a masked one does not depend on the time.
+        clock = np.ones(time.shape[0])
         return torch.log(torch.as_tensor(self.model.context(tokens.numpy(), clock)) + 1e-12).float()
 
 

@@ -54,6 +54,8 @@ class NoisyBatch:
     """`log r_y`: the conditional ratios `P_t(x_0, y) / P_t(x_0, x_t)`."""
     inflow: Any
     """`Q(y, x_t)`, per unit of token time."""
+    lost: Any
+    """The probability that a clean token has changed, averaged over each sequence."""
 
 
 def noisy_batch(
@@ -76,14 +78,16 @@ def noisy_batch(
         return torch.as_tensor(array, dtype=kind, device=device)
 
     columns = np.log(np.maximum(tokens.columns(noisy, zero, time), _TINY))
+    rows = tokens.rows(clean, time)
+    lost = 1 - np.take_along_axis(rows, clean[..., None], -1)[..., 0].mean(axis=1)
     log_ratios = inflow = np.zeros((0,))
     if ratios:
-        rows = np.log(np.maximum(tokens.rows(clean, time), _TINY))
+        rows = np.log(np.maximum(rows, _TINY))
         log_ratios = rows - np.take_along_axis(rows, noisy[..., None], -1)
         inflow = tokens.inflow(noisy, time)
     return NoisyBatch(
         tensor(clean), tensor(noisy), tensor(time), tensor(columns), tensor(log_ratios),
-        tensor(inflow),
+        tensor(inflow), tensor(lost),
     )  # fmt: skip
 
 

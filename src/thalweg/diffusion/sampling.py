@@ -272,7 +272,7 @@ def _langevin(
     stay = np.maximum(1 - moves.sum(axis=-1), 0.0)
     np.put_along_axis(moves, x[here, position][:, None], stay[:, None], -1)
     x = x.copy()
-    x[here, position] = draw_from_rows(moves, rng.random(x.shape[0]))
+    x[here, position] = draw_from_rows(moves, rng.random(here.shape))
     return x
 
 

@@ -47,6 +47,7 @@ Loss = Literal["cross-entropy", "score-entropy"]
 Head = Literal["context", "score"]
 
 _FORMAT = 1
+_LEAST_LOST = 0.05
 
 
 class NetworkModel(ContextModel):
@@ -115,7 +116,8 @@ def train(
     """Train `network` to denoise `data` under the noise of `process` and `schedule`.
 
     `data`: clean sequences, one per row, or a function `(rng, n) -> n sequences`. `loss`:
-    conditional cross-entropy, or score entropy weighted so that it is the likelihood bound. `head`:
+    conditional cross-entropy per token that the noise has changed, or score entropy weighted so
+    that it is the likelihood bound. `head`:
     what the outputs of the network mean, `"context"` (the clean token as the others see it, both
     losses) or `"score"` (the ratios themselves, score entropy only). `averaging`: decay of the
     running average of the weights, which is what is returned. `first_time`: times are drawn between
@@ -155,7 +157,9 @@ def train(
         )  # fmt: skip
         outputs = network(batch.noisy, batch.time)
         if loss == "cross-entropy":
-            value = cross_entropy(outputs, batch).mean()
+            # Per token that the noise has changed, so that little noise counts as much as a lot.
+            share = batch.lost.clamp_min(_LEAST_LOST)[:, None]
+            value = (cross_entropy(outputs, batch) / share).mean()
         else:
             scores = _log_scores(process, head, outputs, batch)
             # Per unit of schedule time: the integral over t is the likelihood bound.

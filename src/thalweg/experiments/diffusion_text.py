@@ -19,6 +19,7 @@ import thalweg
 from thalweg.diffusion import (
     HammingProcess,
     LogLinearSchedule,
+    NetworkModel,
     TransformerDenoiser,
     absorbing_tokens,
     infill,
@@ -156,6 +157,7 @@ def _text(settings: BenchSettings) -> TextResult:
         seed=settings.seed,
         progress=lambda what, done, total: settings.progress("text", done, total),
     )
+    assert isinstance(result.model, NetworkModel)
     rng = np.random.default_rng(settings.seed + 1)
     held = text.windows()[: 40 if settings.quick else None]
     bound = likelihood_bound(result.model, schedule, held, rng=rng, n_times=16)
