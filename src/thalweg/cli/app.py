@@ -211,7 +211,11 @@ def bench(
     seed: Annotated[int, typer.Option(help="Same seed, same problems.")] = 0,
     jobs: Annotated[int, typer.Option(help="Worker processes; -1 takes all cores.")] = 1,
     out: Annotated[
-        Path | None, typer.Option(help="Also write the table, figures and settings here.")
+        Path | None,
+        typer.Option(help="Write table, figures and settings here; a killed sweep goes on here."),
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="The address of a Dask scheduler to send the work to.")
     ] = None,
 ) -> None:
     """Run one of the library's benchmarks: every figure in the documentation comes from these."""
@@ -220,4 +224,4 @@ def bench(
     if name is None:
         list_benchmarks()
     else:
-        run(name, quick=quick, seed=seed, jobs=jobs, out=out)
+        run(name, quick=quick, seed=seed, jobs=jobs, out=out, cluster=cluster)

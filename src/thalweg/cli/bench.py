@@ -7,7 +7,10 @@ import json
 import platform
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -17,7 +20,7 @@ from rich.table import Table
 from thalweg import __version__
 from thalweg._files import atomic_write
 from thalweg.cli.progress import progress_bars
-from thalweg.errors import InputError
+from thalweg.errors import InputError, MissingDependencyError
 from thalweg.experiments import BENCHMARKS, BenchResult, BenchSettings, load_benchmark
 
 __all__ = ["list_benchmarks", "run"]
@@ -26,12 +29,14 @@ __all__ = ["list_benchmarks", "run"]
 def list_benchmarks() -> None:
     """Print the benchmarks and what each shows."""
     table = Table("name", "what it shows", box=None, header_style="bold")
-    for name, what in BENCHMARKS.items():
+    for name, (_, _, what) in BENCHMARKS.items():
         table.add_row(name, what)
     Console().print(table)
 
 
-def run(name: str, *, quick: bool, seed: int, jobs: int, out: Path | None) -> None:
+def run(
+    name: str, *, quick: bool, seed: int, jobs: int, out: Path | None, cluster: str | None = None
+) -> None:
     """Run one benchmark."""
     if name not in BENCHMARKS:
         close = difflib.get_close_matches(name, BENCHMARKS, n=1)
@@ -40,8 +45,14 @@ def run(name: str, *, quick: bool, seed: int, jobs: int, out: Path | None) -> No
             f"there is no benchmark {name!r}; {hint}the names are {', '.join(BENCHMARKS)}."
         )
     started = time.perf_counter()
-    with progress_bars() as progress:
-        settings = BenchSettings(quick=quick, seed=seed, jobs=jobs, progress=progress)
+    with progress_bars() as progress, _workers(cluster):
+        settings = BenchSettings(
+            quick=quick,
+            seed=seed,
+            jobs=jobs if cluster is None else None,
+            folder=out,
+            progress=progress,
+        )
         result = load_benchmark(name)(settings)
     seconds = time.perf_counter() - started
     _print(result.table)
@@ -51,6 +62,31 @@ def run(name: str, *, quick: bool, seed: int, jobs: int, out: Path | None) -> No
     if out is not None:
         _write(out, name, result, quick=quick, seed=seed, seconds=seconds)
         console.print(f"written to {out}", highlight=False)
+
+
+@contextmanager
+def _workers(cluster: str | None) -> Iterator[None]:
+    """Send the work to a running Dask scheduler, where one is named."""
+    if cluster is None:
+        yield
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise MissingDependencyError(
+            "a cluster needs dask.distributed: pip install 'thalweg[cluster]'."
+        ) from None
+    import joblib
+
+    try:
+        client = Client(cluster, timeout="10s")
+    except (OSError, ValueError, TimeoutError):
+        raise InputError(
+            f"no Dask scheduler answers at {cluster}; start one with dask scheduler, or check the "
+            "address."
+        ) from None
+    with client, joblib.parallel_config(backend="dask"):
+        yield
 
 
 def _print(frame: pd.DataFrame) -> None:
@@ -76,6 +112,9 @@ def _write(
 ) -> None:
     with atomic_write(out / f"{name}.csv") as file:
         result.table.to_csv(file, index=False)
+    if find_spec("pyarrow") is not None:
+        with atomic_write(out / f"{name}.parquet", "wb") as file:
+            result.table.to_parquet(file, index=False)
     for title, figure in result.figures.items():
         with atomic_write(out / f"{name}-{title}.html") as file:
             file.write(figure.to_html(include_plotlyjs=True, full_html=True))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -22,7 +23,10 @@ class BenchSettings:
 
     quick: bool = False
     seed: int = 0
-    jobs: int = 1
+    jobs: int | None = 1
+    """None leaves the choice to joblib's configuration, such as a cluster's."""
+    folder: Path | None = None
+    """Where sweeps keep their journal; without it an interrupted sweep starts again."""
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
     """Called as `progress(what, done, total)` while the work goes on."""
 
@@ -36,16 +40,29 @@ class BenchResult:
     notes: tuple[str, ...] = ()
 
 
-BENCHMARKS: dict[str, str] = {
-    "gallery": "the graph families, drawn",
-    "laplacian": "Laplacian solves: time against scipy and CHOLMOD, iterations, energy error",
-    "flow": "gradient flows: evaluations, error, mass, positivity",
-    "accuracy": "fits against the Cramer-Rao limit: Hellinger, coverage, tests, robustness",
-    "geodesic": "W_K distances, geodesics and JKO steps: cost in Laplacian solves, error",
+BENCHMARKS: dict[str, tuple[str, str, str]] = {
+    "table1": ("paper_sweeps", "run_table1", "the paper's Table 1: Hellinger distance per beta"),
+    "size": ("paper_sweeps", "run_size", "errors against the number of states"),
+    "samples": ("paper_sweeps", "run_samples", "errors against the number of samples"),
+    "timegrid": ("paper_sweeps", "run_timegrid", "errors against the time grid"),
+    "energy": ("paper_sweeps", "run_energy", "errors and collapses against amplitude and beta"),
+    "delaunay": ("delaunay", "run", "a landscape of 1000 states: truth, recovered, error bar"),
+    "gallery": ("gallery", "run", "the graph families, drawn"),
+    "w2": ("w2", "run", "the two-state lemma: the W2 speed diverges, the W_K speed converges"),
+    "accuracy": ("accuracy", "run", "fits against the Cramer-Rao limit, coverage, robustness"),
+    "laplacian": ("laplacian", "run", "Laplacian solves against scipy and CHOLMOD"),
+    "flow": ("flow", "run", "gradient flows: evaluations, error, mass, positivity"),
+    "geodesic": ("geodesic", "run", "W_K distances, geodesics, JKO steps: cost and error"),
+    "diffusion": ("diffusion", "run", "exact reversal, learned denoisers, tilted noise"),
+    "speed": ("speed", "run", "the whole fit against the paper's network; a million states"),
 }
+"""By name: module, function, and what it shows."""
 
 
 def load_benchmark(name: str) -> Callable[[BenchSettings], BenchResult]:
-    """The `run` function of a benchmark."""
-    run: Callable[[BenchSettings], BenchResult] = import_module(f"thalweg.experiments.{name}").run
+    """The function of a benchmark."""
+    module, function, _ = BENCHMARKS[name]
+    run: Callable[[BenchSettings], BenchResult] = getattr(
+        import_module(f"thalweg.experiments.{module}"), function
+    )
     return run
