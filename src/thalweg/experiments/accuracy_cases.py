@@ -194,7 +194,7 @@ def cyclic_counts(
     """Snapshots of the flow with a force around the graph's cycles added; `None` on a tree.
 
     The force is random on the edges, its gradient part removed, and scaled so that its root mean
-    square over the edges (weighted by conductance) is `strength` times that of the differences of V.
+    square over the edges, weighted by conductance, is `strength` times that of the slopes of V.
     """
     kernel = problem.kernel
     source, target, conductance = kernel.edges
@@ -229,9 +229,7 @@ def cyclic_counts(
     return np.array([rng.multinomial(n, np.maximum(q, 0) / np.maximum(q, 0).sum()) for q in rows])
 
 
-def gof_run(
-    index: int, seed: int, beta: float, times: Array, n: int, strength: float
-) -> float:
+def gof_run(index: int, seed: int, beta: float, times: Array, n: int, strength: float) -> float:
     """The p-value for a true flow (`strength = 0`) or one with a cyclic drift; NaN on a tree."""
     rng = np.random.default_rng([seed, index])
     problem = draw_problem(index, rng, n_states=6, beta=beta, times=times)

@@ -90,9 +90,10 @@ def check_counts(counts: ArrayLike, times: Array, kernel: MarkovKernel) -> Array
         raise InputError(f"counts[{k}, {x}] is {table[k, x]:g}; a count cannot be negative.")
     empty = np.flatnonzero(table.sum(axis=1) == 0)
     if empty.size:
-        k = int(empty[0])
+        first = int(empty[0])
         raise InputError(
-            f"snapshot {k} (time {times[k]:g}) has no samples; drop it: times need not be regular."
+            f"snapshot {first} (time {times[first]:g}) has no samples; drop it: times need not be "
+            "regular."
         )
     return table
 
@@ -144,9 +145,7 @@ class _Search:
             if weighted is None or self.interrupted:
                 break
             if round_ and self.options.prior_strength == "evidence":
-                prior = prior.with_strength(
-                    prior.updated(best.theta, best.evaluation.information)
-                )
+                prior = prior.with_strength(prior.updated(best.theta, best.evaluation.information))
             result = self._minimise(weighted, prior, best.theta, mesh)
             if result is None:
                 break
@@ -162,9 +161,7 @@ class _Search:
         """The best minimum under a weak prior; other starts only where the first looks wrong."""
         points, beta, scale = start.starting_points(self.model, self.counts)
         strength = self.options.prior_strength
-        prior = make_prior(
-            self.model, beta, scale, WEAK if isinstance(strength, str) else strength
-        )
+        prior = make_prior(self.model, beta, scale, WEAK if isinstance(strength, str) else strength)
         mesh = first_mesh(self.model, scale)
         best, mesh = self._climb(objective, prior, points[0], mesh)
         tried = 1
@@ -262,14 +259,14 @@ class _Search:
             best = result
         return best, prior, mesh
 
-    def _finish(
-        self, best: Minimum, prior: Prior, mesh: Mesh, p: Array | None
-    ) -> LikelihoodFit:
+    def _finish(self, best: Minimum, prior: Prior, mesh: Mesh, p: Array | None) -> LikelihoodFit:
         model = self.model
         if p is None:  # the optimiser accepts no parameters without a flow
             raise ConvergenceError(Status.NOT_FINITE.value)
         information = best.evaluation.information
-        covariance = np.linalg.pinv(information + prior.precision, hermitian=True)
+        covariance = np.asarray(
+            np.linalg.pinv(information + prior.precision, hermitian=True), dtype=np.float64
+        )
         status = best.status
         if status is Status.CONVERGED and p[-1].max() > 1 - 1e-9 and p[0].max() < 0.99:
             seen = self.counts[-1] / self.counts[-1].sum()

@@ -106,7 +106,7 @@ def transition(
         if chain == 2:
             for x in range(n):
                 # Extrapolation may cross zero where hardly anything is left.
-                if p[x] >= 0.0 and 0.0 <= now[x, 0] and out[x] < 0.1 * now[x, 0]:
+                if p[x] >= 0.0 and now[x, 0] >= 0.0 and out[x] < 0.1 * now[x, 0]:
                     out[x] = now[x, 0]
                     out_slopes[x] = slopes[x]
     return out, out_slopes, out_matrix
@@ -136,7 +136,7 @@ def frozen_interval(
     columns = np.eye(n) if model.features is None else model.features
     if model.time_basis is not None:
         parts = model.time_basis.averages(np.array([t0, t1]))
-        columns = np.kron(parts, columns)
+        columns = np.asarray(np.kron(parts, columns), dtype=np.float64)
     beta = model.beta(theta)
     slope = model.internal.derivative(u)
     f = columns @ theta[model.potential_slice] + beta * slope

@@ -184,7 +184,7 @@ class FlowModel:
             span = np.linspace(self.times[0], self.times[-1], 257)
             parts = self.time_basis.averages(span).mean(axis=0)
         features = np.eye(self.n_states) if self.features is None else self.features
-        return np.kron(parts[None, :], features)
+        return np.asarray(np.kron(parts[None, :], features), dtype=np.float64)
 
     def energy(self, theta: Array) -> FreeEnergy:
         """The free energy, its potential centred."""
@@ -304,9 +304,7 @@ class FlowModel:
         return np.concatenate(values), np.concatenate(slopes)
 
 
-def _normalised(
-    u: Array, u_coarse: Array, slopes: Array, pi: Array
-) -> tuple[Array, Array, Array]:
+def _normalised(u: Array, u_coarse: Array, slopes: Array, pi: Array) -> tuple[Array, Array, Array]:
     log_p = u + np.log(pi)
     top = log_p.max(axis=1, keepdims=True)
     log_p = log_p - top - np.log(np.exp(log_p - top).sum(axis=1, keepdims=True))

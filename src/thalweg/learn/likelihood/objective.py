@@ -41,7 +41,9 @@ class Evaluation:
 class Objective(Protocol):
     """What the optimiser needs."""
 
-    model: FlowModel
+    @property
+    def model(self) -> FlowModel:
+        """What the parameters mean."""
 
     def evaluate(self, theta: Array, mesh: Mesh) -> Evaluation | None:
         """`None` where the flow could not be computed."""

@@ -56,7 +56,8 @@ def minimise(
     units = prior.units
     iteration = 0
     try:
-        for iteration in range(1, max_iterations + 1):
+        while iteration < max_iterations:
+            iteration += 1
             diagonal = np.maximum(np.diag(curvature), 1e-12 * np.diag(curvature).max())
             full = _newton_step(curvature, 1e-10 * diagonal, gradient)
             if full is not None and -0.5 * float(gradient @ full) < tolerance:

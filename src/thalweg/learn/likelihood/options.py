@@ -26,15 +26,16 @@ class LikelihoodOptions:
     """Everything about a fit but the data.
 
     `observation`: `"independent"`, each snapshot a fresh sample; `"tracked"`, the same individuals
-    seen again at every time, with rates set by the density of the infinite population, or of their own
-    (`environment`). `discretization`: `"continuous"`, the flow; `"frozen"`, rates held
-    over each interval, as in the paper's simulations. `prior_strength`: `"evidence"`, or a number
-    (0.01 is weak, 0 is off). Known parts: `beta`, `potential`, `initial`, `interaction`.
+    seen again at every time. `environment`: whether the rates of tracked individuals are set by
+    their own density, as in the paper's simulations (`"empirical"`), or by that of an infinite
+    population (`"mean-field"`). `discretization`: `"continuous"`, the flow; `"frozen"`, rates held
+    over each interval, as in the paper. `prior_strength`: `"evidence"`, or a number (0.01 is weak,
+    0 is off). Known parts: `beta`, `potential`, `initial`, `interaction`.
     """
 
     observation: Literal["independent", "tracked"] = "independent"
     discretization: Literal["continuous", "frozen"] = "continuous"
-    environment: Literal["mean-field", "empirical"] = "mean-field"
+    environment: Literal["empirical", "mean-field"] = "empirical"
     prior_strength: float | Literal["evidence"] = "evidence"
     beta: float | None = None
     potential: ArrayLike | None = None
@@ -118,7 +119,5 @@ class LikelihoodOptions:
             raise InputError(f"{name} has shape {w.shape}; it must be ({n}, {n}).")
         gap = float(abs(w - w.T).max())
         if gap > 1e-10 * (1 + float(abs(w).max())):
-            raise InputError(
-                f"{name} differs from its transpose by {gap:.3g}; use (W + W.T) / 2."
-            )
+            raise InputError(f"{name} differs from its transpose by {gap:.3g}; use (W + W.T) / 2.")
         return w

@@ -102,4 +102,5 @@ def make_prior(model: FlowModel, beta_guess: float, scale: float, strength: floa
         mean[model.beta_index] = np.log(beta_guess)
     if model.n_initial:
         base[model.initial_slice, model.initial_slice] = WEAK * along
-    return Prior(strength, np.kron(np.eye(model.n_basis), one), base, mean, scale)
+    shape = np.asarray(np.kron(np.eye(model.n_basis), one), dtype=np.float64)
+    return Prior(strength, shape, base, mean, scale)

@@ -83,9 +83,7 @@ def weak_start(model: FlowModel, counts: Array) -> tuple[Array, float, float]:
 def _solve(normal: Array, right: Array) -> Array:
     """Minimum-norm solution, a little ridge: a start only has to be sensible."""
     ridge = 1e-6 * float(np.trace(normal)) / max(1, right.size)
-    return np.asarray(
-        np.linalg.lstsq(normal + ridge * np.eye(right.size), right, rcond=1e-12)[0]
-    )
+    return np.asarray(np.linalg.lstsq(normal + ridge * np.eye(right.size), right, rcond=1e-12)[0])
 
 
 def starting_points(model: FlowModel, counts: Array) -> tuple[list[Array], float, float]:
