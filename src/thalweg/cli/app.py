@@ -202,6 +202,60 @@ def report(
     run_report(model, out)
 
 
+Population = Annotated[Path, typer.Argument(help="A table with a state and a share a row.")]
+MeanName = Annotated[
+    str, typer.Option(help="logarithmic, geometric, arithmetic or harmonic mobility.")
+]
+
+
+@app.command()
+def distance(
+    first: Population,
+    second: Population,
+    graph: GraphFile,
+    mean: MeanName = "logarithmic",
+    json: Json = False,
+) -> None:
+    """The transport distance W_K between two populations on a graph."""
+    from thalweg.cli.transport import run_distance
+
+    run_distance(first, second, graph, mean, json)
+
+
+@app.command()
+def geodesic(
+    first: Population,
+    second: Population,
+    graph: GraphFile,
+    mean: MeanName = "logarithmic",
+    steps: Annotated[int, typer.Option(min=2, max=10_000, help="How many points.")] = 21,
+    out: Annotated[
+        Path | None, typer.Option(help="A .csv, or an .html page with a slider; else printed.")
+    ] = None,
+) -> None:
+    """The shortest path in W_K from one population to another."""
+    from thalweg.cli.transport import run_geodesic
+
+    run_geodesic(first, second, graph, mean, steps, out)
+
+
+@app.command()
+def simulate(
+    model: ModelFile,
+    times: Annotated[str, typer.Option(help="As 1,2,5 or as from:to:how-many, like 0:10:21.")],
+    individuals: Annotated[int, typer.Option(min=1, help="How many individuals.")] = 1000,
+    tracked: Annotated[
+        bool, typer.Option(help="Follow one population, or draw afresh at each time.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Same seed, same counts.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="A CSV file; else it is printed.")] = None,
+) -> None:
+    """Draw snapshots from a fitted model, as a table that [bold]thalweg fit[/] reads."""
+    from thalweg.cli.transport import run_simulate
+
+    run_simulate(model, times, individuals, tracked, seed, out)
+
+
 @app.command()
 def bench(
     name: Annotated[

@@ -1,0 +1,161 @@
+"""`thalweg distance`, `geodesic`, `simulate`: the geometry and its flows, from files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from rich.console import Console
+
+from thalweg._files import atomic_write
+from thalweg.adapters.columns import COUNT_NAMES, STATE_NAMES, choose
+from thalweg.adapters.edges import read_graph
+from thalweg.adapters.tables import read_table, state_key
+from thalweg.cli.fit import parse_times
+from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.flow import simulate
+from thalweg.geometry import TransportGeometry
+from thalweg.kernel import MarkovKernel
+from thalweg.learn import load
+from thalweg.mobility import ArithmeticMean, GeometricMean, HarmonicMean, LogMean, Mobility
+
+__all__ = ["run_distance", "run_geodesic", "run_simulate"]
+
+Array = NDArray[np.float64]
+
+MEANS: dict[str, Mobility] = {
+    "logarithmic": LogMean(),
+    "geometric": GeometricMean(),
+    "arithmetic": ArithmeticMean(),
+    "harmonic": HarmonicMean(),
+}
+
+
+def run_distance(first: Path, second: Path, graph: Path, mean: str, as_json: bool) -> None:
+    """The distance between the populations in two files."""
+    kernel, _ = read_graph(graph)
+    geodesic = TransportGeometry(kernel, _mean(mean)).geodesic(
+        read_population(first, kernel), read_population(second, kernel)
+    )
+    if as_json:
+        answer = {
+            "distance": geodesic.distance,
+            "error_estimate": geodesic.error_estimate,
+            "status": geodesic.status.name,
+        }
+        print(json.dumps(answer))
+        return
+    print(f"{geodesic.distance:.12g}")
+    if not geodesic.status:
+        Console(stderr=True).print(
+            f"error estimate {geodesic.error_estimate:.2g}: {geodesic.status.value}",
+            highlight=False,
+            markup=False,
+        )
+
+
+def run_geodesic(
+    first: Path, second: Path, graph: Path, mean: str, steps: int, out: Path | None
+) -> None:
+    """The populations along the geodesic, as a table, or as a page with a slider."""
+    kernel, _ = read_graph(graph)
+    geodesic = TransportGeometry(kernel, _mean(mean)).geodesic(
+        read_population(first, kernel), read_population(second, kernel)
+    )
+    points = geodesic.at(np.linspace(0, 1, steps))
+    if out is not None and out.suffix == ".html":
+        from thalweg import plots
+        from thalweg.report import Section, page
+
+        figure = plots.flow(kernel, points.times, points.probabilities, title="density p / pi")
+        text = f"The distance is {geodesic.distance:.6g}; the path has constant speed."
+        with atomic_write(out) as file:
+            file.write(page("Geodesic", f"{first.name} to {second.name}", [
+                Section("The path", (text,), (figure,))
+            ]))  # fmt: skip
+        return
+    frame = _long(kernel, points.times, points.probabilities)
+    _give(frame, out)
+
+
+def run_simulate(
+    model_file: Path, times: str, individuals: int, tracked: bool, seed: int, out: Path | None
+) -> None:
+    """Snapshots such as a fitted model would give, as a table that `thalweg fit` reads."""
+    model = load(model_file)
+    energy: FreeEnergy = model.energy_
+    seen = simulate(
+        model.kernel_,
+        energy,
+        model.initial_,
+        parse_times(times),
+        individuals,
+        method="tau-leap",
+        tracked=tracked,
+        rng=np.random.default_rng(seed),
+    )
+    frame = _long(model.kernel_, seen.times, np.asarray(seen.counts))
+    frame = frame.rename(columns={"probability": "count"})
+    frame["count"] = frame["count"].astype(int)
+    _give(frame[frame["count"] > 0], out)
+
+
+def read_population(path: Path, kernel: MarkovKernel) -> Array:
+    """A distribution over the kernel's states: a table with a state and a number a row."""
+    frame = read_table(path)
+    columns = list(frame.columns)
+    state = choose(columns, None, (*STATE_NAMES,), "state", path.name)
+    state = columns[0] if state is None else state
+    rest = [column for column in columns if column != state]
+    names = ("probability", "p", "share", *COUNT_NAMES)
+    value = choose(rest, None, names, "probability", path.name)
+    value = rest[0] if value is None and len(rest) == 1 else value
+    if value is None:
+        raise InputError(
+            f"{path.name} needs a column of states and one of probabilities or counts; it has "
+            f"{', '.join(str(c)[:40] for c in columns[:12])}."
+        )
+    known = {state_key(name): k for k, name in enumerate(kernel.names or ())}
+    p = np.zeros(kernel.n_states)
+    numbers = pd.to_numeric(frame[value], errors="coerce").to_numpy(dtype=np.float64)
+    for row, (name, number) in enumerate(zip(frame[state], numbers, strict=True)):
+        key = state_key(name)
+        if key not in known:
+            raise InputError(f"{path.name}: the graph has no state {key[:40]!r} (row {row + 2}).")
+        if not np.isfinite(number) or number < 0:
+            raise InputError(f"{path.name}: the number of {key[:40]!r} is not one (row {row + 2}).")
+        p[known[key]] += number
+    if p.sum() <= 0:
+        raise InputError(f"{path.name} holds no mass.")
+    return np.asarray(p / p.sum())
+
+
+def _mean(name: str) -> Mobility:
+    if name not in MEANS:
+        raise InputError(f"--mean is {name!r}; choose {', '.join(MEANS)}.")
+    return MEANS[name]
+
+
+def _long(kernel: MarkovKernel, times: Array, values: Array) -> pd.DataFrame:
+    names = [str(x) for x in (kernel.names or range(kernel.n_states))]
+    return pd.DataFrame(
+        {
+            "time": np.repeat(times, len(names)),
+            "state": np.tile(names, len(times)),
+            "probability": np.asarray(values).ravel(),
+        }
+    )
+
+
+def _give(frame: Any, out: Path | None) -> None:
+    if out is None:
+        print(frame.to_csv(index=False), end="")
+        return
+    with atomic_write(out) as file:
+        frame.to_csv(file, index=False)
+    Console().print(f"written to {out}", highlight=False)
