@@ -61,7 +61,10 @@ def demo(
 SnapshotsFile = Annotated[
     Path,
     typer.Argument(
-        help="CSV, TSV or Parquet: long ([bold]time,state[,count][/]) or wide (one row a time)."
+        help=(
+            "CSV, TSV or Parquet: long ([bold]time,state[,count][/]) or wide (one row a time); "
+            "or an .h5ad of cells."
+        )
     ),
 ]
 GraphFile = Annotated[
@@ -79,18 +82,35 @@ Largest = Annotated[
     bool,
     typer.Option("--largest-component", help="Keep the largest piece of a graph that falls apart."),
 ]
+OptionalGraph = Annotated[
+    Path | None,
+    typer.Option(
+        "--graph",
+        help="Edges as CSV ([bold]source,target[,weight][/]), GraphML, or a scipy .npz matrix.",
+    ),
+]
+TimeKey = Annotated[str | None, typer.Option("--time-key", help="For .h5ad: the obs column.")]
+StateKey = Annotated[
+    str | None, typer.Option("--state-key", help="For .h5ad: clusters to take as states.")
+]
+NeighborsKey = Annotated[
+    str | None, typer.Option("--neighbors-key", help="For .h5ad: which neighbour graph.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 @app.command()
 def check(
     snapshots: SnapshotsFile,
-    graph: GraphFile,
+    graph: OptionalGraph = None,
     time: TimeColumn = None,
     state: StateColumn = None,
     count: CountColumn = None,
     weight: WeightColumn = None,
     largest_component: Largest = False,
+    time_key: TimeKey = None,
+    state_key: StateKey = None,
+    neighbors_key: NeighborsKey = None,
     json: Json = False,
 ) -> None:
     """Look at the data before fitting: what is there, what is odd, what a fit will cost."""
@@ -105,6 +125,9 @@ def check(
         count=count,
         weight=weight,
         largest_component=largest_component,
+        time_key=time_key,
+        state_key=state_key,
+        neighbors_key=neighbors_key,
     )
     print_check(problem, json, snapshots)
 
@@ -112,7 +135,7 @@ def check(
 @app.command()
 def fit(
     snapshots: SnapshotsFile,
-    graph: GraphFile,
+    graph: OptionalGraph = None,
     out: Annotated[Path, typer.Option(help="The folder for the results.")] = Path("thalweg-fit"),
     method: Annotated[
         str,
@@ -136,6 +159,9 @@ def fit(
         Path | None, typer.Option(help="A table with the states' coordinates.")
     ] = None,
     largest_component: Largest = False,
+    time_key: TimeKey = None,
+    state_key: StateKey = None,
+    neighbors_key: NeighborsKey = None,
     seed: Annotated[int, typer.Option(help="Same seed, same files.")] = 0,
     json: Json = False,
 ) -> None:
@@ -155,6 +181,9 @@ def fit(
         weight=weight,
         positions=positions,
         largest_component=largest_component,
+        time_key=time_key,
+        state_key=state_key,
+        neighbors_key=neighbors_key,
     )
     run_fit(
         problem,

@@ -31,7 +31,7 @@ class Problem:
 
 def load_problem(
     snapshots: Path,
-    graph: Path,
+    graph: Path | None,
     *,
     time: str | None = None,
     state: str | None = None,
@@ -39,8 +39,18 @@ def load_problem(
     weight: str | None = None,
     positions: Path | None = None,
     largest_component: bool = False,
+    time_key: str | None = None,
+    state_key: str | None = None,
+    neighbors_key: str | None = None,
 ) -> Problem:
-    """Read both files and match them; every guess is reported."""
+    """Read both files and match them; every guess is reported.
+
+    An `.h5ad` file brings its own graph, the neighbours of its cells.
+    """
+    if snapshots.suffix.lower() == ".h5ad":
+        return _cells(snapshots, time_key or time, state_key or state, neighbors_key)
+    if graph is None:
+        raise InputError("the graph is missing; give the file of its edges with --graph.")
     kernel, about_graph = read_graph(graph, weight=weight, largest_component=largest_component)
     assert kernel.names is not None
     if positions is not None:
@@ -49,6 +59,29 @@ def load_problem(
     messages = tuple(f"{graph.name}: {text}" for text in about_graph)
     messages += tuple(f"{snapshots.name}: {text}" for text in table.messages)
     return Problem(kernel, table.snapshots, table.time_labels, table.time_unit, messages)
+
+
+def _cells(
+    path: Path, time_key: str | None, state_key: str | None, neighbors_key: str | None
+) -> Problem:
+    from thalweg.adapters.cells import cell_problem, read_h5ad
+    from thalweg.adapters.columns import TIME_NAMES
+
+    adata = read_h5ad(path)
+    messages = []
+    if time_key is None:
+        found = choose(list(adata.obs.columns), None, TIME_NAMES, "time", path.name)
+        if found is None:
+            raise InputError(
+                f"{path.name} has no obs column that looks like a time; name it with --time-key."
+            )
+        time_key = str(found)
+        messages.append(f"{path.name}: time is obs[{time_key!r}]")
+    cells = cell_problem(adata, time_key=time_key, state_key=state_key, neighbors_key=neighbors_key)
+    if state_key is None:
+        messages.append(f"{path.name}: {cells.kernel.n_states} groups of neighbouring cells")
+    labels = tuple(f"{t:g}" for t in cells.snapshots.times)
+    return Problem(cells.kernel, cells.snapshots, labels, "", tuple(messages))
 
 
 def _positions(path: Path, kernel: MarkovKernel) -> NDArray[np.float64]:
