@@ -24,6 +24,8 @@ _HOMES = {
     "thalweg.energy": ["Entropy", "FreeEnergy", "PowerEnergy", "centred"],
     "thalweg.errors": ["ConvergenceError", "InputError", "MissingDependencyError", "ThalwegError"],
     "thalweg.flow": ["Trajectory", "gradient_flow", "jump_rates", "simulate"],
+    "thalweg.flow.jko": ["JkoResult", "jko_flow", "jko_step"],
+    "thalweg.geometry": ["Geodesic", "TransportGeometry"],
     "thalweg.graphs": ["GRAPH_FAMILIES", "hamming_kernel", "make_graph"],
     "thalweg.kernel": ["MarkovKernel"],
     "thalweg.laplacian": ["LaplacianSolver"],
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
         ThalwegError,
     )
     from thalweg.flow import Trajectory, gradient_flow, jump_rates, simulate
+    from thalweg.flow.jko import JkoResult, jko_flow, jko_step
+    from thalweg.geometry import Geodesic, TransportGeometry
     from thalweg.graphs import GRAPH_FAMILIES, hamming_kernel, make_graph
     from thalweg.kernel import MarkovKernel
     from thalweg.laplacian import LaplacianSolver
@@ -87,10 +91,12 @@ __all__ = [
     "Entropy",
     "FreeEnergy",
     "FreeEnergyRegressor",
+    "Geodesic",
     "GeometricMean",
     "HarmonicMean",
     "HeatKernel",
     "InputError",
+    "JkoResult",
     "LaplacianSolver",
     "LogMean",
     "MarkovKernel",
@@ -104,12 +110,15 @@ __all__ = [
     "ThalwegError",
     "TimeBasis",
     "Trajectory",
+    "TransportGeometry",
     "centred",
     "estimate_probabilities",
     "fit_weak",
     "gradient_flow",
     "hamming_kernel",
     "hellinger",
+    "jko_flow",
+    "jko_step",
     "jump_rates",
     "load",
     "make_graph",
