@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check format bench clean
+.PHONY: help demo test test-slow check docs format clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -19,6 +19,11 @@ $(VENV)/.core: pyproject.toml constraints.txt
 $(VENV)/.dev: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet -c constraints.txt -e '.[dev,neural]'
+	@touch $@ $(VENV)/.core
+
+$(VENV)/.docs: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet -c constraints.txt -e '.[docs,neural,points]'
 	@touch $@ $(VENV)/.core
 
 demo: $(VENV)/.core  ## Install, then run the built-in example and leave a page to open
@@ -35,6 +40,9 @@ check: $(VENV)/.dev  ## ruff, mypy and the layer contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.docs  ## Build the documentation site, running every example
+	$(BIN)/mkdocs build --strict
 
 format: $(VENV)/.dev  ## Format the code
 	$(BIN)/ruff check --fix .
