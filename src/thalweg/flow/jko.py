@@ -212,9 +212,7 @@ class _Step:
         """Fluxes and potentials on another mesh, shortened until they stay inside the simplex."""
         matrix = self.mesh.interpolate(*self.mesh.locate(mesh.times))
         flux, psi, last = matrix @ found.flux, matrix @ found.psi, found.last
-        other = _Step(
-            self.kernel, self.mobility, self.energy, self.p, self.tau, mesh, self.solver
-        )
+        other = _Step(self.kernel, self.mobility, self.energy, self.p, self.tau, mesh, self.solver)
         for _ in range(60):
             if np.isfinite(other.value(flux)[0]):
                 break
@@ -247,7 +245,9 @@ class _Step:
             iterations += used
             distance = float(np.sqrt(weights @ action))
             if not np.isfinite(goal).all():
-                return _Found(flux, psi, last, end, Status.NOT_FINITE, distance, count, iterations, size)
+                return _Found(
+                    flux, psi, last, end, Status.NOT_FINITE, distance, count, iterations, size
+                )
             move = goal - flux
             change = stages.flux_gain(edges.source, edges.target, move, pi.size)
             ratio = min(
@@ -262,19 +262,25 @@ class _Step:
             flux = flux + length * move
             value, rho, gain, end = trial
             if not np.isfinite(value):
-                return _Found(flux, psi, last, end, Status.STALLED, distance, count, iterations, size)
+                return _Found(
+                    flux, psi, last, end, Status.STALLED, distance, count, iterations, size
+                )
             size = float(weights @ (move**2 / table[:, :, 0]).sum(axis=1))
             whole = float(weights @ (goal**2 / table[:, :, 0]).sum(axis=1))
             stuck = stuck + 1 if length < 1e-4 else 0
             if stuck == 3:
-                return _Found(flux, psi, last, end, Status.STALLED, distance, count, iterations, size)
+                return _Found(
+                    flux, psi, last, end, Status.STALLED, distance, count, iterations, size
+                )
             if length == 1.0 and (size <= (0.03 * tolerance) ** 2 * whole or whole == 0.0):
-                return _Found(flux, psi, last, end, Status.CONVERGED, distance, count, iterations, size)
-        return _Found(flux, psi, last, end, Status.MAX_ITERATIONS, distance, max_steps, iterations, size)
+                return _Found(
+                    flux, psi, last, end, Status.CONVERGED, distance, count, iterations, size
+                )
+        return _Found(
+            flux, psi, last, end, Status.MAX_ITERATIONS, distance, max_steps, iterations, size
+        )
 
-    def _direction(
-        self, lin: _Linear, psi: Array, last: Array
-    ) -> tuple[Array, Array, Array, int]:
+    def _direction(self, lin: _Linear, psi: Array, last: Array) -> tuple[Array, Array, Array, int]:
         """Newton's fluxes and potentials; `last` is the potential at the end."""
         source, target, _ = self.kernel.edges
         pi, mesh, tau = self.kernel.stationary, self.mesh, self.tau
@@ -340,9 +346,7 @@ class _Step:
     def package(self, found: _Found) -> JkoResult:
         pi, mesh = self.kernel.stationary, self.mesh
         value, rho, _, end = self.value(found.flux)
-        _, force, action = stages.linearise(
-            *self.kernel.edges, rho, found.flux, self.mobility.spec
-        )
+        _, force, action = stages.linearise(*self.kernel.edges, rho, found.flux, self.mobility.spec)
         # The potential that the fluxes carry, not the one that the first-order condition wants.
         to_end = mesh.weights - mesh.forward
         weight = mesh.weights[:, None] * rho * pi

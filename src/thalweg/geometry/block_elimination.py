@@ -9,11 +9,12 @@ Cost: a few dense factorisations of `n_states` a piece.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.linalg import LinAlgError, lu_factor, lu_solve
 
 from thalweg.geometry import stages
@@ -54,9 +55,7 @@ def _dense(lin: Linearisation, i: int) -> tuple[Array, Array, Array]:
 
 
 @njit(cache=True)
-def _fill(
-    source: Index, target: Index, table: Array, damping: Array
-) -> tuple[Array, Array, Array]:
+def _fill(source: Index, target: Index, table: Array, damping: Array) -> tuple[Array, Array, Array]:
     """`M`, `A`, `K` of a stage."""
     n = damping.size
     m, adv, k = np.zeros((n, n)), np.zeros((n, n)), np.zeros((n, n))
@@ -80,6 +79,15 @@ def _fill(
     return m, adv, k
 
 
+def _add(dense: Array, matrix: Any, factor: float) -> None:
+    """`dense += factor * matrix` in place, for a dense or a sparse matrix."""
+    if isinstance(matrix, np.ndarray):
+        dense += factor * matrix
+    else:
+        rows, columns = matrix.nonzero()
+        dense[rows, columns] += factor * np.asarray(matrix[rows, columns]).ravel()
+
+
 def _last_potential(y_matrix: Array, y: Array) -> Array:
     """`lambda` with `Y lambda = -y`, up to its constant."""
     scale = 1.0 / np.sqrt(np.maximum(np.diag(y_matrix), 1e-300))
@@ -97,30 +105,43 @@ def _midpoint(lin: Linearisation) -> tuple[Array, Array]:
     pi = lin.kernel.stationary
     count, n = lin.rho.shape
     y_matrix, y = np.zeros((n, n)), np.zeros(n)
-    eye = np.eye(n)
     kept: list[tuple[Array, Array, tuple[Array, NDArray[np.int32]], Array]] = []
     for k in range(count):
         half = 0.5 * lin.mesh.widths[k]
-        m, adv, curve = _dense(lin, k)
+        m, adv, curve = (sparse.csr_array(a) if n > 60 else a for a in _dense(lin, k))
         rho = lin.rho[k]
-        push = half * (adv.T / pi[:, None])
-        pull = half * (curve / pi[:, None])
         shift = half * lin.constant[k] / pi
+
+        def over_pi(matrix: Any, half: float = half) -> Any:
+            if isinstance(matrix, np.ndarray):
+                return matrix * (half / pi)[:, None]
+            return sparse.csr_array(sparse.diags_array(half / pi) @ matrix)
+
+        push, pull = over_pi(adv.T), over_pi(curve)
         # lambda = (I + push) psi + pull v + shift, pi v = Y lambda + y + half (M psi + A v - D).
-        left = np.diag(pi) - half * adv - y_matrix @ pull
-        right = y_matrix + y_matrix @ push + half * m
+        # Y is symmetric, so Y P = (P^T Y)^T: sparse times dense.
+        left = -(pull.T @ y_matrix).T
+        _add(left, adv, -half)
+        left[np.arange(n), np.arange(n)] += pi
+        right = y_matrix + (push.T @ y_matrix).T
+        _add(right, m, half)
         known = y + y_matrix @ shift - half * lin.gain[k]
-        left = left * (rho / (pi * rho)[:, None])
-        factor = lu_factor(left, overwrite_a=True)
-        both = lu_solve(factor, np.column_stack([right, known]) / (pi * rho)[:, None])
+        left *= rho / (pi * rho)[:, None]
+        factor = lu_factor(left, overwrite_a=True, check_finite=False)
+        both = lu_solve(
+            factor, np.column_stack([right, known]) / (pi * rho)[:, None], check_finite=False
+        )
         both *= rho[:, None]
-        v_psi, v_known = both[:, :-1], both[:, -1]
-        ahead = eye - push - pull @ v_psi
+        v_psi, v_known = np.ascontiguousarray(both[:, :-1]), both[:, -1]
+        ahead = -(pull @ v_psi)
+        _add(ahead, push, -1.0)
+        ahead[np.arange(n), np.arange(n)] += 1.0
         ahead_known = -(pull @ v_known) - shift
-        gain = pi[:, None] * v_psi + half * (m + adv @ v_psi)
+        gain = pi[:, None] * v_psi + half * (adv @ v_psi)
+        _add(gain, m, half)
         gain_known = pi * v_known + half * (adv @ v_known - lin.gain[k])
-        ahead_factor = lu_factor(ahead)
-        y_matrix = lu_solve(ahead_factor, gain.T, trans=1).T
+        ahead_factor = lu_factor(ahead, overwrite_a=True, check_finite=False)
+        y_matrix = lu_solve(ahead_factor, gain.T, trans=1, check_finite=False).T
         y_matrix = 0.5 * (y_matrix + y_matrix.T)
         y = gain_known - y_matrix @ ahead_known
         kept.append((v_psi, v_known, ahead_factor, ahead_known))
@@ -192,4 +213,3 @@ def _collocation(lin: Linearisation) -> tuple[Array, Array]:
         v[here] = x[0] * lin.rho[here]
         psi[here] = x[1]
     return psi, v
-

@@ -37,9 +37,7 @@ def distance_gradient(geodesic: Geodesic) -> DistanceGradient:
     problem, flux = geodesic._problem, geodesic._flux
     source, target, conductance = geodesic.kernel.edges
     _, rho, _ = problem.value(flux, 0.0)
-    edge = stages.stage_weights(
-        source, target, conductance, np.maximum(rho, 1e-300), problem.spec
-    )
+    edge = stages.stage_weights(source, target, conductance, np.maximum(rho, 1e-300), problem.spec)
     energy = np.where(flux == 0, 0.0, flux**2 / np.maximum(edge, 1e-300))
     by_conductance = -(problem.mesh.weights @ energy) / conductance
     return DistanceGradient(

@@ -164,9 +164,10 @@ def _mix(inputs: list[Array], outputs: list[Array], scale: Array) -> Array:
     # Scaled normal equations with a cut-off: ten times cheaper than the long least squares.
     size = np.linalg.norm(differences, axis=1)
     differences = differences / size[:, None]
-    gamma = np.linalg.lstsq(
-        differences @ differences.T, differences @ residuals[-1], rcond=1e-13
-    )[0] / size
+    gamma = (
+        np.linalg.lstsq(differences @ differences.T, differences @ residuals[-1], rcond=1e-13)[0]
+        / size
+    )
     new = outputs[-1].copy()
     for k, g in enumerate(gamma):
         new -= g * (outputs[k + 1] - outputs[k])

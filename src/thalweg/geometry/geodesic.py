@@ -127,7 +127,9 @@ def solve_geodesic(
     not far apart; method B (interior point) otherwise, and where A does not converge.
     """
     if method not in get_args(GeodesicMethod):
-        raise InputError(f"method is {method!r}; choose one of {', '.join(get_args(GeodesicMethod))}.")
+        raise InputError(
+            f"method is {method!r}; choose one of {', '.join(get_args(GeodesicMethod))}."
+        )
     problem = PathProblem(kernel, mobility.spec, p0, p1, TimeMesh.uniform(1, 3), solver)
     times = np.linspace(0, 1, n_steps + 1)
     if np.abs(problem.gap).max() == 0.0:
@@ -159,9 +161,7 @@ def _directions(problem: PathProblem, max_iterations: int) -> DirectionSolver:
         return solve_blocks(lin)
 
     def by_krylov(lin: Linearisation, forcing: float) -> Direction:
-        return solve_krylov(
-            lin, problem.solver, tolerance=forcing, max_iterations=max_iterations
-        )
+        return solve_krylov(lin, problem.solver, tolerance=forcing, max_iterations=max_iterations)
 
     return by_blocks if problem.kernel.n_states <= _DENSE_STATES else by_krylov
 
@@ -174,39 +174,32 @@ def _method_a(
     weights = stages.stage_weights(*problem.kernel.edges, middle[None], problem.spec)[0]
     psi = problem.solver.factor(weights).solve(balanced(problem.gap), tolerance=1e-3).x
     reach = float(np.sqrt(problem.gap @ psi))
-    if reach > 12:
+    if reach > 0.6:
         return None
-    near = reach < 0.5
-    order = 3 if reach < 0.1 or tolerance > 1e-7 else 4
-    mesh = TimeMesh.uniform(1 if near else int(np.ceil(1.5 * reach)), order)
+    mesh = TimeMesh.uniform(1, 3 if reach < 0.1 or tolerance > 1e-7 else 4)
     problem = problem.on(mesh)
-    potentials = np.broadcast_to(psi, (mesh.size, psi.size)).copy()
     accuracy = float(np.clip(0.1 * tolerance, 1e-11, 1e-6))
-    sweeps = 0
-    flux: Array | None = None
-    if near:
-        start = solve_fixed_point(problem, tolerance=accuracy, psi=potentials)
-        sweeps = start.products
-        if start.status:
-            flux, potentials = start.flux, start.psi
-            length = problem.length(flux)
-            if _error(problem, start.rho, flux, length) <= tolerance * length.fine.sum():
-                return _from_fixed_point(problem, start)
-    if flux is None:
-        flux = problem.chord_flux()
+    start = solve_fixed_point(
+        problem, tolerance=accuracy, psi=np.broadcast_to(psi, (mesh.size, psi.size)).copy()
+    )
+    if not start.status:
+        return None
+    length = problem.length(start.flux)
+    if _error(problem, start.rho, start.flux, length) <= tolerance * length.fine.sum():
+        return _from_fixed_point(problem, start)
     found = solve_adaptive(
         problem,
         _directions(problem, 150),
         tolerance=tolerance,
-        order=order,
+        order=int(mesh.orders[0]),
         singular=(False, False),
         max_stages=200 if max_stages is None else max_stages,
-        start=flux,
-        psi=potentials,
+        start=start.flux,
+        psi=start.psi,
         barrier=False,
         max_steps=25,
     )
-    return found._replace(products=found.products + sweeps)
+    return found._replace(products=found.products + start.products)
 
 
 def _error(problem: PathProblem, rho: Array, flux: Array, length: object) -> float:
@@ -237,21 +230,31 @@ def _method_b(
     problem: PathProblem, tolerance: float, singular: tuple[bool, bool], max_stages: int | None
 ) -> AdaptivePath:
     n = problem.kernel.n_states
-    order = 4 if n <= 32 else 3 if n <= 100 else 1 if n > 150 else 2
+    pi = problem.kernel.stationary
+    order = 4 if n <= 32 else 3 if n <= 100 else 2 if n <= 150 else 1
     limit = max_stages or (1500 if n <= 32 else 600 if n <= 100 else 256)
+    pieces, start = 4 if n <= 150 else 8, None
+    if not any(singular):
+        middle = 0.5 * (problem.p0 + problem.p1) / pi
+        weights = stages.stage_weights(*problem.kernel.edges, middle[None], problem.spec)[0]
+        psi = problem.solver.factor(weights).solve(balanced(problem.gap), tolerance=1e-3).x
+        pieces = int(np.clip(np.ceil(np.sqrt(problem.gap @ psi)), 2, 16))
+        order = max(order, 3) if n > _DENSE_STATES else order
+        problem = problem.on(TimeMesh.uniform(pieces, order))
+        start = problem.chord_flux()
     return solve_adaptive(
         problem,
         _directions(problem, 300),
         tolerance=tolerance,
         order=order,
         singular=singular,
+        pieces=pieces,
         max_stages=limit,
+        start=start,
     )
 
 
-def _package(
-    found: AdaptivePath, mobility: Mobility, times: Array, method: str
-) -> Geodesic:
+def _package(found: AdaptivePath, mobility: Mobility, times: Array, method: str) -> Geodesic:
     problem = found.problem
     mesh, kernel, pi = problem.mesh, problem.kernel, problem.kernel.stationary
     flux = found.path.flux

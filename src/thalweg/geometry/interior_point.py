@@ -72,6 +72,7 @@ def solve_adaptive(
     accuracy = min(0.1 * tolerance, 1e-7)
     best: AdaptivePath | None = None
     steps = products = 0
+    previous: tuple[float, int] | None = None
     for _ in range(max_rounds):
         path = minimise(
             problem,
@@ -85,7 +86,8 @@ def solve_adaptive(
         )
         steps, products = steps + path.steps, products + path.products
         length = problem.length(path.flux)
-        found = _assess(problem, path, length, mu_end, steps, products)
+        found = _assess(problem, path, length, mu_end, steps, products, previous)
+        previous = (found.distance, problem.mesh.size)
         if best is None or found.error < best.error or not path.status:
             best = found if path.status or best is None else best
         if not path.status and not path.decrement < 0.1 * found.distance**2:
@@ -112,12 +114,23 @@ def solve_adaptive(
 
 
 def _assess(
-    problem: PathProblem, path: NewtonPath, length: Length, mu: float, steps: int, products: int
+    problem: PathProblem,
+    path: NewtonPath,
+    length: Length,
+    mu: float,
+    steps: int,
+    products: int,
+    previous: tuple[float, int] | None,
 ) -> AdaptivePath:
     action = float(problem.mesh.weights @ problem.actions(path.rho, path.flux))
     distance = float(np.sqrt(action))
     pace = distance - float(length.coarse.sum())
-    error = float(length.errors.sum()) + max(pace, 0.0) + max(path.decrement, 0.0) / distance
+    error = float(length.errors.sum()) + max(pace, 0.0)
+    if previous is not None and problem.mesh.size >= 1.4 * previous[1]:
+        # Midpoint pieces: the interpolated path is far cruder than the action, so what the last
+        # refinement changed is the better measure (three times the error if all were halved).
+        error = min(error, 0.7 * abs(distance - previous[0]))
+    error += path.decrement / distance
     if mu > 0:
         error += mu / distance
     return AdaptivePath(
@@ -136,7 +149,9 @@ def _refine(
     """The problem on a finer mesh and fluxes to start from."""
     mesh = problem.mesh
     errors = length.errors
-    marked = errors > max(0.3 * target / mesh.pieces, 0.05 * float(errors.max()))
+    # One piece must not hold up the rest: compare with the typical error, too.
+    large = min(float(errors.max()), 20 * float(np.median(errors)) + 1e-300)
+    marked = errors > max(0.3 * target / mesh.pieces, 0.05 * large)
     widths: list[Array] = []
     orders: list[NDArray[np.int64]] = []
     smooth: list[Array] = []

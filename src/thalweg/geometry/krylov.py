@@ -40,6 +40,9 @@ def gmres(
         update, used = _cycle(operator, remainder, tolerance * size, steps)
         x = x + update
         done += used
+        if used < steps and done <= restart:
+            # The first cycle ended by itself: its own estimate is good enough.
+            return KrylovSolution(x, done, tolerance)
         remainder = right - operator(x)
         previous, residual = residual, float(np.linalg.norm(remainder)) / size
         if residual <= 1.5 * tolerance or residual > 0.9 * previous or not np.isfinite(residual):

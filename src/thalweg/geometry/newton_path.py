@@ -57,7 +57,7 @@ def minimise(
     """
     kernel, pi = problem.kernel, problem.kernel.stationary
     weights = problem.mesh.weights
-    _, rho, gain = problem.value(flux, mu)
+    value, rho, gain = problem.value(flux, mu)
     z = mu / rho
     psi = np.zeros_like(rho) if psi is None else psi
     middle = (problem.mesh.interpolate(*problem.mesh.locate(np.array([0.5]))) @ psi)[0]
@@ -80,16 +80,20 @@ def minimise(
         products += new.iterations
         if not np.isfinite(new.flux).all():
             return NewtonPath(flux, rho, psi, Status.NOT_FINITE, step, products, decrement)
-        goal, extra = _to_end_point(problem, new.flux, table)
+        goal, extra = _to_end_point(problem, new, table)
         psi, middle = new.psi + extra, new.middle + extra
         move = goal - flux
         change = problem.mesh.from_ends @ (problem.gains(goal) - gain) / pi
         edge = flux / table[:, :, 0] * move
         slope = float(weights @ (edge.sum(axis=1) - ((force + pi * mu / rho) * change).sum(axis=1)))
-        decrement = -slope
+        decrement = abs(slope)
+        if new.residual > 0:
+            # An inexact direction may be level by accident; the length of the step may not.
+            decrement = max(
+                decrement, 0.5 * float(weights @ (move**2 / table[:, :, 0]).sum(axis=1))
+            )
         ratio = change / rho
         length = min(1.0, _TO_BOUNDARY / max(float(-ratio.min()), 1e-300))
-        value, _, _ = problem.value(flux, mu)
         trial = problem.value(flux + length * move, mu)
         while not trial[0] <= value + 1e-13 * abs(value) and length > 1e-7:
             length *= 0.5
@@ -101,28 +105,29 @@ def minimise(
             shrink = float(((z - target) / z).max())
             z = z + min(1.0, _TO_BOUNDARY / max(shrink, 1e-300)) * (target - z)
         flux = flux + length * move
-        _, rho, gain = trial
+        value, rho, gain = trial
         if mu > 0:
             # Far from mu / rho the multipliers lose their meaning; keep them within a factor.
             z = np.clip(z, 1e-4 * mu / rho, 1e4 * mu / rho)
         size = float(np.sqrt(weights @ (ratio**2 @ pi)))
         if mu <= mu_end:
-            step_size = 0.5 * float(weights @ (move**2 / table[:, :, 0]).sum(axis=1))
-            if min(abs(decrement), step_size) <= tolerance and length > 0.5:
+            if decrement <= tolerance and length > 0.5:
                 return NewtonPath(flux, rho, psi, Status.CONVERGED, step, products, decrement)
             stuck = stuck + 1 if length < 1e-5 else 0
             if stuck >= 3:
                 return NewtonPath(flux, rho, psi, Status.STALLED, step, products, decrement)
-        elif length > 0.5 and (size < 0.5 or abs(decrement) < mu):
+        elif length > 0.5 and (size < 0.5 or decrement < mu):
             mu = max(0.1 * mu, mu_end)
+            value, _, _ = problem.value(flux, mu)
     return NewtonPath(flux, rho, psi, Status.MAX_ITERATIONS, max_steps, products, decrement)
 
 
-def _to_end_point(problem: PathProblem, flux: Array, table: Array) -> tuple[Array, Array]:
+def _to_end_point(problem: PathProblem, new: Direction, table: Array) -> tuple[Array, Array]:
     """The flux that ends at `p1` exactly, and the potential by which it had to change."""
     source, target, _ = problem.kernel.edges
     weights = problem.mesh.weights
-    factor = problem.solver.factor(stages.newton_average(table, weights))
+    flux = new.flux
+    factor = new.factor or problem.solver.factor(stages.newton_average(table, weights))
     total = np.zeros(problem.gap.size)
     for _ in range(2):
         defect = problem.gap - weights @ problem.gains(flux)

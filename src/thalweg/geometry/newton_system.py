@@ -22,7 +22,7 @@ from thalweg.geometry import stages
 from thalweg.geometry.krylov import gmres
 from thalweg.geometry.mesh import TimeMesh
 from thalweg.kernel import MarkovKernel
-from thalweg.laplacian import LaplacianSolver
+from thalweg.laplacian import Factor, LaplacianSolver
 
 __all__ = ["Direction", "Linearisation", "balanced", "solve_krylov"]
 
@@ -38,6 +38,8 @@ class Direction(NamedTuple):
     """The potential at the middle of [0, 1]."""
     iterations: int
     residual: float
+    factor: Factor | None = None
+    """The averaged Laplacian, if it was factorised."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +118,7 @@ def solve_krylov(
     _, _, middle = image(v, q, True)
     psi = q + middle
     flux = stages.newton_flux(source, target, table, psi, v)
-    return Direction(psi, flux, middle, solution.iterations, solution.residual)
+    return Direction(psi, flux, middle, solution.iterations, solution.residual, factor)
 
 
 def balanced(b: Array) -> Array:

@@ -71,9 +71,7 @@ def _pairs(
     progress: Progress | None,
 ) -> Array:
     total = int(first.size)
-    batches = [
-        b for b in np.array_split(np.arange(total), max(1, min(total, 64))) if b.size
-    ]
+    batches = [b for b in np.array_split(np.arange(total), max(1, min(total, 64))) if b.size]
 
     def work(batch: NDArray[np.int64]) -> list[float]:
         return [

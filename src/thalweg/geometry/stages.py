@@ -141,9 +141,7 @@ def newton_product(
 
 
 @njit(cache=True)
-def newton_flux(
-    source: Index, target: Index, table: Array, psi: Array, change: Array
-) -> Array:
+def newton_flux(source: Index, target: Index, table: Array, psi: Array, change: Array) -> Array:
     """The flux `c m grad psi + c g dm` of the linearised system."""
     out = np.empty((psi.shape[0], source.size))
     for i in range(psi.shape[0]):
@@ -168,9 +166,7 @@ def newton_average(table: Array, quadrature: Array) -> Array:
 
 
 @njit(cache=True)
-def weighted_gain(
-    source: Index, target: Index, edge: Array, psi: Array
-) -> tuple[Array, Array]:
+def weighted_gain(source: Index, target: Index, edge: Array, psi: Array) -> tuple[Array, Array]:
     """`M psi` and `psi^T M psi` of every stage from its edge weights."""
     out, action = np.zeros(psi.shape), np.zeros(psi.shape[0])
     for i in range(psi.shape[0]):

@@ -175,7 +175,9 @@ class TransportGeometry:
         p, q = _checks.as_probability(p, n, "p"), _checks.as_probability(q, n, "q")
         middle = 0.5 * (p + q)
         phi = self.tangent(middle, q - p)
-        force = edgewise.kinetic_derivative(*self.kernel.edges, middle / pi, phi, self.mobility.spec)
+        force = edgewise.kinetic_derivative(
+            *self.kernel.edges, middle / pi, phi, self.mobility.spec
+        )
         return self._centred(phi + 0.25 * force / pi)
 
     @single_threaded
