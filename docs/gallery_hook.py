@@ -31,8 +31,12 @@ def on_files(files: Files, config: Any) -> Files:
         rows.append(f"- [{title}]({script.stem}.md): {lead}")
     for page in sorted((ROOT / "docs" / "gallery").glob("*.md")):
         first = page.read_text(encoding="utf-8").splitlines()
-        rows.append(f"- [{first[0].lstrip('# ')}]({page.name}): {first[2] if len(first) > 2 else ''}")
-    index = "\n".join(["# Gallery", "", "Every page here was run when this site was built.", "", *rows])
+        rows.append(
+            f"- [{first[0].lstrip('# ')}]({page.name}): {first[2] if len(first) > 2 else ''}"
+        )
+    index = "\n".join(
+        ["# Gallery", "", "Every page here was run when this site was built.", "", *rows]
+    )
     files.append(File.generated(config, "gallery/index.md", content=index))
     return files
 
@@ -46,8 +50,8 @@ def _page(script: Path) -> tuple[str, str, str]:
     shown: list[Any] = []
     scope: dict[str, Any] = {"__name__": "__main__", "show": shown.append, "__file__": str(script)}
     parts = [f"# {title}", "", rest.strip(), ""]
-    for passage in re.split(r"(?m)^# %% ?", body):
-        text, code = _split(passage) if passage is not body else ("", passage)
+    for number, passage in enumerate(re.split(r"(?m)^# %% ?", body)):
+        text, code = _split(passage) if number else ("", passage)
         shown.clear()
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
@@ -55,7 +59,8 @@ def _page(script: Path) -> tuple[str, str, str]:
         if text:
             parts += [text, ""]
         if code.strip():
-            parts += ["```python", code.strip(), "```", ""]
+            shown_code = re.sub(r"  # noqa.*", "", code.strip())
+            parts += ["```python", shown_code, "```", ""]
         if printed.getvalue().strip():
             parts += ["```text", printed.getvalue().rstrip(), "```", ""]
         for figure in shown:
