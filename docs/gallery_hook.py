@@ -49,7 +49,8 @@ def _page(script: Path) -> tuple[str, str, str]:
     body = source[source.index('"""', 3) + 3 :].lstrip("\n")
     shown: list[Any] = []
     scope: dict[str, Any] = {"__name__": "__main__", "show": shown.append, "__file__": str(script)}
-    parts = [f"# {title}", "", rest.strip(), ""]
+    code = '<script src="../assets/plotly.min.js"></script>'
+    parts = [f"# {title}", "", code, "", rest.strip(), ""]
     for number, passage in enumerate(re.split(r"(?m)^# %% ?", body)):
         text, code = _split(passage) if number else ("", passage)
         shown.clear()
