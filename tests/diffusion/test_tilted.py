@@ -16,6 +16,7 @@ from thalweg.diffusion import (
     LogLinearSchedule,
     MarginalFlowTokens,
     absorbing_tokens,
+    conditional_law,
     langevin_rates,
     ordinal_tokens,
     sample,
@@ -27,7 +28,6 @@ from thalweg.diffusion import (
     tokens_from_kernel,
     uniform_tokens,
 )
-from thalweg.diffusion.tilted import conditional_law
 from thalweg.flow import velocity
 
 

@@ -76,6 +76,8 @@ def test_rates_are_the_kernel(name: str) -> None:
         np.fill_diagonal(q, 0.0)
         np.testing.assert_allclose(out[:, i], q, atol=1e-14)
         np.testing.assert_allclose(into[:, i].T, q, atol=1e-14)
+        fastest = np.broadcast_to(process.fastest(0.0), d)[i]
+        assert fastest == pytest.approx(q.sum(axis=1).max(), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", PROCESSES)

@@ -32,16 +32,17 @@ from thalweg.diffusion.scores import (
 from thalweg.diffusion.sequences import HammingProcess
 from thalweg.diffusion.tilted import (
     MarginalFlowTokens,
+    conditional_law,
     tilted_kernel,
     tilted_path,
     tilted_rates,
     tilted_tokens,
 )
+from thalweg.diffusion.token_process import TokenProcess
 from thalweg.diffusion.tokens import (
     AbsorbingTokens,
     DenseTokens,
     RefreshTokens,
-    TokenProcess,
     absorbing_tokens,
     ordinal_tokens,
     tokens_from_kernel,
@@ -98,6 +99,7 @@ __all__ = [
     "TrainingResult",
     "TransformerDenoiser",
     "absorbing_tokens",
+    "conditional_law",
     "cross_entropy",
     "entropy_gradient",
     "hamming_path",

@@ -38,6 +38,7 @@ Method = Literal["posterior", "tau-leap", "exact"]
 Corrector = Literal["langevin", "birth-death"]
 Progress = Callable[[str, int, int], None]
 
+_MAX_TABLE = 2**27
 FREE = -1
 """The mark of a token to be filled in."""
 
@@ -267,20 +268,15 @@ def _langevin(
     # The reverse rate is K(x, y) rho_y / rho_x, so the acceptance is back / (forth + back).
     both = forth + back
     moves = forth * np.divide(back, both, out=np.zeros_like(both), where=both > 0)
-    moves /= _fastest(process, clock)[position][:, None]
+    # Divided by the fastest rate at its position, the rates become a kernel.
+    fastest = process.tokens.fastest(clock / process.length)
+    moves /= np.broadcast_to(fastest, process.length)[position][:, None]
     np.put_along_axis(moves, x[here, position][:, None], 0.0, -1)
     stay = np.maximum(1 - moves.sum(axis=-1), 0.0)
     np.put_along_axis(moves, x[here, position][:, None], stay[:, None], -1)
     x = x.copy()
     x[here, position] = draw_from_rows(moves, rng.random(here.shape))
     return x
-
-
-def _fastest(process: HammingProcess, clock: float) -> Array:
-    """The largest rate of leaving a token, at each position: it makes a kernel of the rates."""
-    every = np.repeat(np.arange(process.n_tokens)[:, None], process.length, axis=1)
-    rates = process.tokens.outflow(every, process.token_time(clock, every))
-    return np.asarray(rates.sum(axis=-1).max(axis=0))
 
 
 def _denoise(model: ScoreModel, x: Tokens, clock: float, _: float) -> Array:
@@ -305,6 +301,11 @@ def rate_bound(process: HammingProcess, clock: float) -> float:
     holds in it.
     """
     n = process.n_tokens
+    if n * n * process.length > _MAX_TABLE:
+        raise InputError(
+            f"exact jumps need a table of {n} x {n} tokens at {process.length} positions; use "
+            "method='posterior'."
+        )
     every = np.repeat(np.arange(n)[:, None], process.length, axis=1)
     time = np.full(n, clock / process.length)
     columns = process.tokens.columns(every, np.zeros(n), time)

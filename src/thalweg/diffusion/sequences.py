@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
-from thalweg.diffusion.tokens import TokenProcess, one_hot
+from thalweg.diffusion.token_process import TokenProcess, one_hot
 from thalweg.errors import InputError
 from thalweg.graphs import hamming_kernel
 from thalweg.kernel import MarkovKernel

@@ -37,14 +37,8 @@ from scipy.integrate import solve_ivp
 from thalweg import _checks
 from thalweg._threads import single_threaded
 from thalweg.diffusion.reversal import EdgeRates, NoisingPath
-from thalweg.diffusion.tokens import (
-    AbsorbingTokens,
-    DenseTokens,
-    RefreshTokens,
-    TokenProcess,
-    Tokens,
-    like,
-)
+from thalweg.diffusion.token_process import TokenProcess, like
+from thalweg.diffusion.tokens import AbsorbingTokens, DenseTokens, RefreshTokens
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -61,6 +55,7 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+Tokens = NDArray[np.int64]
 
 
 # -------------------------------------------------------------------- the flow in W_K
@@ -399,6 +394,10 @@ class MarginalFlowTokens(TokenProcess):
 
     def inflow(self, tokens: Tokens, time: Array) -> Array:
         return self._rates(tokens, time, -1)
+
+    def fastest(self, time: float) -> Array:
+        generators = self._generators(self.law(np.array([time]))[0])
+        return np.asarray(-np.diagonal(generators, axis1=-2, axis2=-1).min(axis=-1))
 
     def token_kernel(self, position: int = 0) -> MarkovKernel:
         """The kernel whose metric the flow descends in; the rates also depend on the marginal."""

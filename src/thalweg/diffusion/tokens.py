@@ -18,7 +18,6 @@ tilts the noise.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,7 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
-from thalweg.diffusion.draws import draw_from_base, draw_from_rows
+from thalweg.diffusion.draws import draw_from_base
+from thalweg.diffusion.token_process import TokenProcess, at_tokens, like, one_hot
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
@@ -35,7 +35,6 @@ __all__ = [
     "AbsorbingTokens",
     "DenseTokens",
     "RefreshTokens",
-    "TokenProcess",
     "absorbing_tokens",
     "ordinal_tokens",
     "tokens_from_kernel",
@@ -47,66 +46,6 @@ Tokens = NDArray[np.int64]
 
 _TAYLOR_TERMS = 18
 _TAYLOR_RADIUS = 0.5
-
-
-class TokenProcess(ABC):
-    """The noise on one token: a chain on `n_tokens` tokens, homogeneous in time unless it says."""
-
-    @property
-    @abstractmethod
-    def stationary(self) -> Array:
-        """What the token forgets towards: `(n_tokens,)`, or `(length, n_tokens)` per position."""
-
-    @property
-    def n_tokens(self) -> int:
-        return int(self.stationary.shape[-1])
-
-    @property
-    def n_positions(self) -> int | None:
-        """The number of positions where parameters are given per position, else `None`."""
-        return int(self.stationary.shape[0]) if self.stationary.ndim == 2 else None
-
-    @property
-    def mask(self) -> int | None:
-        """The token that is noise and never data, if there is one."""
-        return None
-
-    @property
-    def homogeneous(self) -> bool:
-        """True where the rates do not change with time."""
-        return True
-
-    @abstractmethod
-    def rows(self, tokens: Tokens, time: Array) -> Array:
-        """`P_t(x, .)`: where each token is at its time."""
-
-    @abstractmethod
-    def columns(self, tokens: Tokens, start: Array, stop: Array) -> Array:
-        """`P_(start, stop)(., x)`: how likely each earlier token leads to this one."""
-
-    @abstractmethod
-    def apply(self, weights: Any, time: Any) -> Any:
-        """`sum_a w_a P_t(a, .)`: weights over clean tokens, noised. Arrays or torch tensors."""
-
-    @abstractmethod
-    def outflow(self, tokens: Tokens, time: Array) -> Array:
-        """The forward rates `Q_t(x, y)` from each token, zero at `y = x`."""
-
-    @abstractmethod
-    def inflow(self, tokens: Tokens, time: Array) -> Array:
-        """The forward rates `Q_t(y, x)` into each token, zero at `y = x`."""
-
-    def sample(self, tokens: Tokens, time: Array, *, rng: np.random.Generator) -> Tokens:
-        """Each token after its time."""
-        return draw_from_rows(self.rows(tokens, time), rng.random(tokens.shape))
-
-    def sample_stationary(self, shape: tuple[int, int], *, rng: np.random.Generator) -> Tokens:
-        """Tokens drawn from the stationary distribution."""
-        return draw_from_base(self.stationary, shape, rng)
-
-    @abstractmethod
-    def token_kernel(self, position: int = 0) -> MarkovKernel:
-        """The chain at one position as an explicit kernel."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,6 +107,9 @@ class RefreshTokens(TokenProcess):
         out = np.repeat(into, self.n_tokens, axis=-1)
         np.put_along_axis(out, tokens[..., None], 0.0, -1)
         return out
+
+    def fastest(self, time: float) -> Array:
+        return np.asarray(self.rate * (1 - self.base.min(axis=-1)))
 
     def sample(self, tokens: Tokens, time: Array, *, rng: np.random.Generator) -> Tokens:
         forget = rng.random(tokens.shape) >= np.exp(-self.rate * np.asarray(time))[:, None]
@@ -273,6 +215,9 @@ class AbsorbingTokens(TokenProcess):
         out = np.repeat(np.where(hidden, 1.0, 0.0)[..., None], self.n_tokens, axis=-1)
         out[..., -1] = np.where(hidden, 0.0, self.backward * at_tokens(self._padded, tokens))
         return out
+
+    def fastest(self, time: float) -> Array:
+        return np.asarray(1.0)
 
     def sample(self, tokens: Tokens, time: Array, *, rng: np.random.Generator) -> Tokens:
         kept, masked, _ = self._scales(time)
@@ -391,6 +336,10 @@ class DenseTokens(TokenProcess):
     def inflow(self, tokens: Tokens, time: Array) -> Array:
         return self._rates(tokens, -1)
 
+    def fastest(self, time: float) -> Array:
+        stay = np.diagonal(self._matrices, axis1=-2, axis2=-1)
+        return np.asarray(self.scale * (1 - stay.min(axis=-1)))
+
     def token_kernel(self, position: int = 0) -> MarkovKernel:
         if self.scale != 1.0:
             raise InputError(
@@ -454,24 +403,6 @@ def tokens_from_kernel(kernel: MarkovKernel | ArrayLike) -> DenseTokens:
 
 
 # -------------------------------------------------------------------- parts
-
-
-def one_hot(tokens: Tokens, n_tokens: int) -> Array:
-    out = np.zeros((*tokens.shape, n_tokens))
-    np.put_along_axis(out, tokens[..., None], 1.0, -1)
-    return out
-
-
-def at_tokens(table: Array, tokens: Tokens) -> Array:
-    """`table[token]`, or `table[position, token]` where it is given per position."""
-    if table.ndim == 1:
-        return np.asarray(table[tokens])
-    return np.asarray(table[np.arange(tokens.shape[-1]), tokens])
-
-
-def like(weights: Any, array: Array) -> Any:
-    """`array` as whatever `weights` is: an array, or a tensor of its type on its device."""
-    return array if isinstance(weights, np.ndarray) else weights.new_tensor(array)
 
 
 def _as_bases(values: ArrayLike, name: str) -> Array:

@@ -1,0 +1,99 @@
+"""`TokenProcess`: what noise on one token must be able to say, and how tables are read by token."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.diffusion.draws import draw_from_base, draw_from_rows
+from thalweg.kernel import MarkovKernel
+
+__all__ = ["TokenProcess", "at_tokens", "like", "one_hot"]
+
+Array = NDArray[np.float64]
+Tokens = NDArray[np.int64]
+
+
+class TokenProcess(ABC):
+    """The noise on one token: a chain on `n_tokens` tokens, homogeneous in time unless it says."""
+
+    @property
+    @abstractmethod
+    def stationary(self) -> Array:
+        """What the token forgets towards: `(n_tokens,)`, or `(length, n_tokens)` per position."""
+
+    @property
+    def n_tokens(self) -> int:
+        return int(self.stationary.shape[-1])
+
+    @property
+    def n_positions(self) -> int | None:
+        """The number of positions where parameters are given per position, else `None`."""
+        return int(self.stationary.shape[0]) if self.stationary.ndim == 2 else None
+
+    @property
+    def mask(self) -> int | None:
+        """The token that is noise and never data, if there is one."""
+        return None
+
+    @property
+    def homogeneous(self) -> bool:
+        """True where the rates do not change with time."""
+        return True
+
+    @abstractmethod
+    def rows(self, tokens: Tokens, time: Array) -> Array:
+        """`P_t(x, .)`: where each token is at its time."""
+
+    @abstractmethod
+    def columns(self, tokens: Tokens, start: Array, stop: Array) -> Array:
+        """`P_(start, stop)(., x)`: how likely each earlier token leads to this one."""
+
+    @abstractmethod
+    def apply(self, weights: Any, time: Any) -> Any:
+        """`sum_a w_a P_t(a, .)`: weights over clean tokens, noised. Arrays or torch tensors."""
+
+    @abstractmethod
+    def outflow(self, tokens: Tokens, time: Array) -> Array:
+        """The forward rates `Q_t(x, y)` from each token, zero at `y = x`."""
+
+    @abstractmethod
+    def inflow(self, tokens: Tokens, time: Array) -> Array:
+        """The forward rates `Q_t(y, x)` into each token, zero at `y = x`."""
+
+    @abstractmethod
+    def fastest(self, time: float) -> Array:
+        """The largest rate of leaving any token: one number, or one per position."""
+
+    def sample(self, tokens: Tokens, time: Array, *, rng: np.random.Generator) -> Tokens:
+        """Each token after its time."""
+        return draw_from_rows(self.rows(tokens, time), rng.random(tokens.shape))
+
+    def sample_stationary(self, shape: tuple[int, int], *, rng: np.random.Generator) -> Tokens:
+        """Tokens drawn from the stationary distribution."""
+        return draw_from_base(self.stationary, shape, rng)
+
+    @abstractmethod
+    def token_kernel(self, position: int = 0) -> MarkovKernel:
+        """The chain at one position as an explicit kernel."""
+
+
+def one_hot(tokens: Tokens, n_tokens: int) -> Array:
+    out = np.zeros((*tokens.shape, n_tokens))
+    np.put_along_axis(out, tokens[..., None], 1.0, -1)
+    return out
+
+
+def at_tokens(table: Array, tokens: Tokens) -> Array:
+    """`table[token]`, or `table[position, token]` where it is given per position."""
+    if table.ndim == 1:
+        return np.asarray(table[tokens])
+    return np.asarray(table[np.arange(tokens.shape[-1]), tokens])
+
+
+def like(weights: Any, array: Array) -> Any:
+    """`array` as whatever `weights` is: an array, or a tensor of its type on its device."""
+    return array if isinstance(weights, np.ndarray) else weights.new_tensor(array)
