@@ -330,6 +330,29 @@ def test_automatic_ridge_is_near_the_best_one(dense_size, monkeypatch) -> None:
     assert np.median(gains) > 1.3, gains
 
 
+@pytest.mark.parametrize("dense_size", [400, 2])
+def test_noise_no_longer_shrinks_beta(dense_size, monkeypatch) -> None:
+    monkeypatch.setattr(weak_solve, "DENSE_SIZE", dense_size)
+    monkeypatch.setattr("thalweg.learn.weak.DENSE_SIZE", dense_size)
+    plain, mended, exact = [], [], []
+    times = np.linspace(0, 5, 51)
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        kernel = random_kernel(rng, 8)
+        p0 = rng.dirichlet(np.ones(8))
+        p = gradient_flow(kernel, rng.uniform(-1, 1, 8), 1.0, p0, times)
+        counts = np.array([rng.multinomial(500, row / row.sum()) for row in p]) + 0.5
+        noisy = counts / counts.sum(axis=1, keepdims=True)
+        sizes = np.full(51, 500)
+        exact.append(fit_weak(kernel, times, p / p.sum(axis=1, keepdims=True)).beta)
+        plain.append(fit_weak(kernel, times, noisy, sizes=sizes, ridge=0.0).beta)
+        fit = fit_weak(kernel, times, noisy, sizes=sizes, ridge=0.0, pseudo_count=0.5)
+        mended.append(fit.beta)
+    gap, left = np.mean(exact) - np.mean(plain), np.mean(exact) - np.mean(mended)
+    assert gap > 0.1
+    assert abs(left) < 0.5 * gap, (plain, mended, exact)
+
+
 def test_exact_probabilities_get_no_ridge(example) -> None:
     kernel, _, times, p = example
     assert fit_weak(kernel, times, p).ridge == 0

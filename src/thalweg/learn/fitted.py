@@ -140,6 +140,14 @@ def _probabilities(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> A
     return smoother.smooth(kernel, snapshots)[0]
 
 
+def _pseudo_count(s: Settings) -> float | None:
+    """What the smoother adds to each count, where the counts' noise is that of fresh samples."""
+    smoother = Dirichlet() if s.smoother is None else s.smoother
+    if s.observation != "independent" or not isinstance(smoother, Dirichlet):
+        return None
+    return smoother.alpha if smoother.base == "uniform" and smoother.alpha > 0 else None
+
+
 def _weak(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
     _two_times(snapshots)
     p = _probabilities(kernel, snapshots, s)
@@ -148,6 +156,7 @@ def _weak(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
         snapshots.times,
         p,
         sizes=snapshots.sizes,
+        pseudo_count=_pseudo_count(s),
         quadrature=s.quadrature,
         weighting=s.weighting,
         ridge=s.ridge,

@@ -24,6 +24,12 @@ from thalweg._threads import single_threaded
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.weak_noise import (
+    NoiseBias,
+    noise_bias,
+    sampling_deviations,
+    telescoped_noise,
+)
 from thalweg.learn.weak_passes import unexplained
 from thalweg.learn.weak_solve import (
     DENSE_SIZE,
@@ -43,8 +49,6 @@ from thalweg.learn.weak_terms import (
     assemble,
     is_simple,
     nodes_of,
-    sampling_deviations,
-    telescoped_noise,
 )
 from thalweg.mobility import LogMean, Mobility
 from thalweg.status import Status
@@ -100,6 +104,7 @@ def fit_weak(
     probabilities: ArrayLike,
     *,
     sizes: ArrayLike | None = None,
+    pseudo_count: float | None = None,
     quadrature: Quadrature = "trapezoid",
     weighting: Weighting = "metric",
     ridge: Ridge = "auto",
@@ -123,6 +128,11 @@ def fit_weak(
     `ridge`: the strength of the penalty `V^T L V` with the kernel's own Laplacian `L`. `"auto"`
     takes the one of least estimated risk given the sampling noise of snapshots of these `sizes`;
     without `sizes` the probabilities are taken as exact and there is no ridge.
+
+    `pseudo_count`: say so if the probabilities are independent counts smoothed by adding this to
+    each, `(counts + a) / (n + a N)`; the noise of the counts, which pulls beta towards zero where
+    they are few per state, is then subtracted (trapezoid, logarithmic mean, entropy, metric's
+    weights; not where it is nearly all there is).
 
     `beta`, `potential`: give what is known. `features` (`(N, d)`): the potential is linear in
     them. `interactions`: symmetric matrices `B_i`; their strengths are learned with the rest.
@@ -186,6 +196,16 @@ def fit_weak(
         assert counted is not None
         system = replace(system, noise=telescoped_noise(p, counted)[None])
     signed = with_beta and known_beta is None
+    bias = None
+    if pseudo_count is not None and counted is not None and signed and known_potential is None:
+        plain = is_simple(weighting, internal, basis, time_basis)
+        if plain and isinstance(mobility, LogMean) and quadrature == "trapezoid":
+            dense = kernel.n_states <= DENSE_SIZE
+            bias = noise_bias(
+                kernel, nodes, p, counted, _checks.positive(pseudo_count, "pseudo_count"),
+                n_probes=1 if kernel.n_states > 50_000 else 8,
+                rng=None if dense else (np.random.default_rng(1) if rng is None else rng),
+            )  # fmt: skip
     if with_beta and known_beta is not None:
         system = _without_beta(system, known_beta)
     if known_potential is not None:
@@ -198,7 +218,7 @@ def fit_weak(
         problem = problem_of(kernel, system, table, _time_gram(nodes, time_basis))
         # On tiny matrices the thread limit would cost more than the solve.
         minimise = _minimise if kernel.n_states <= _TINY else single_threaded(_minimise)
-        found = minimise(problem, ridge, signed, tolerance)
+        found = minimise(problem, ridge, signed, tolerance, bias)
     potentials = found.potentials - (found.potentials @ kernel.stationary)[:, None]
     average = _average(nodes, time_basis) @ potentials
     if not (np.isfinite(average).all() and np.isfinite(found.theta).all()):
@@ -230,11 +250,24 @@ class _Minimum(NamedTuple):
     status: Status
 
 
-def _minimise(problem: Problem, ridge: Ridge, signed: bool, tolerance: float) -> _Minimum:
+def _minimise(
+    problem: Problem, ridge: Ridge, signed: bool, tolerance: float, bias: NoiseBias | None
+) -> _Minimum:
     if ridge == "auto":
         strength = choose_ridge(problem, signed=signed)
     else:
         strength = _checks.positive(ridge, "ridge", zero=True)
+    if bias is not None:
+        columns, loads = problem.restrict(bias.column), problem.restrict(bias.load)
+        solved, _ = problem.solve(columns, strength, 1e-3)
+        mended = problem.adjusted(
+            problem.gram - bias.gram + float((columns * solved).sum()),
+            problem.moments - bias.moment + float((loads * solved).sum()),
+        )
+        x, theta, schur, status = bordered(mended, strength, signed=signed, tolerance=tolerance)
+        # What is left must stand well above the error of what was taken off.
+        if schur[0, 0] > 4 * bias.gram * np.sqrt(2 / bias.terms):
+            return _Minimum(problem.lift(x), theta, schur, strength, status)
     x, theta, schur, status = bordered(problem, strength, signed=signed, tolerance=tolerance)
     return _Minimum(problem.lift(x), theta, schur, strength, status)
 

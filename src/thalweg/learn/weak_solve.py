@@ -14,7 +14,7 @@ has the expectation `E |x_lambda - x|_A^2` up to a constant.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -76,6 +76,12 @@ class Problem(Protocol):
     def lift(self, x: Array) -> Array:
         """The potentials, `(blocks, N)`, that `x` stands for."""
 
+    def restrict(self, load: Array) -> Array:
+        """Columns of loads on the states, of a fixed potential, as loads on `x`."""
+
+    def adjusted(self, gram: Array, moments: Array) -> Problem:
+        """The same problem with other entries for the coefficients."""
+
 
 # ------------------------------------------------------------------------ the three problems
 
@@ -112,6 +118,12 @@ class DenseProblem:
 
     def lift(self, x: Array) -> Array:
         return np.asarray(self.basis @ x)
+
+    def restrict(self, load: Array) -> Array:
+        return np.asarray(self.basis[0].T @ load)
+
+    def adjusted(self, gram: Array, moments: Array) -> Problem:
+        return replace(self, gram=gram, moments=moments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +170,12 @@ class LaplacianProblem:
 
     def lift(self, x: Array) -> Array:
         return x[None, :]
+
+    def restrict(self, load: Array) -> Array:
+        return load
+
+    def adjusted(self, gram: Array, moments: Array) -> Problem:
+        return replace(self, gram=gram, moments=moments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,6 +235,12 @@ class BlockProblem:
 
     def lift(self, x: Array) -> Array:
         return x.reshape(self.time_gram.shape[0], -1)
+
+    def restrict(self, load: Array) -> Array:
+        return np.tile(load, (self.time_gram.shape[0], 1))
+
+    def adjusted(self, gram: Array, moments: Array) -> Problem:
+        return replace(self, gram=gram, moments=moments)
 
 
 def problem_of(

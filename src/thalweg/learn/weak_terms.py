@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg.energy import Entropy, InternalEnergy
@@ -333,25 +333,3 @@ def _assemble_simple(
         np.full(q, moment),
         noise,
     )
-
-
-def sampling_deviations(
-    p: Array, sizes: ArrayLike, n_probes: int, rng: np.random.Generator
-) -> list[Array]:
-    """Draws of the sampling error of all snapshots, scaled so that `noise noise^T` averages it."""
-    n = np.asarray(sizes, dtype=np.float64)[:, None]
-    draws = []
-    for _ in range(n_probes):
-        z = np.sqrt(p / n) * rng.standard_normal(p.shape)
-        draws.append((z - p * z.sum(axis=1, keepdims=True)) / np.sqrt(n_probes))
-    return draws
-
-
-def telescoped_noise(p: Array, sizes: ArrayLike) -> Array:
-    """The exact root of the covariance of `p_0 - p_T`: for small `N`, in place of draws."""
-    n = np.asarray(sizes, dtype=np.float64)
-    roots = []
-    for k in (0, -1):
-        root = np.sqrt(p[k])
-        roots.append((np.diag(root) - np.outer(p[k], root)) / np.sqrt(n[k]))
-    return np.concatenate(roots, axis=1)
