@@ -93,15 +93,12 @@ def jko_step(
             "beta is 0, so the end point of a JKO step lies on the boundary of the simplex; use a "
             "small positive beta, for instance 1e-3."
         )
-    if p.min() <= 0:
-        # The entropy fills empty states at once, at an infinite rate; start from just inside.
-        p = (1 - 1e-13) * p + 1e-13 * kernel.stationary
     grounded = LaplacianSolver.for_kernel(kernel, grounded=True) if solver is None else solver
     mesh = TimeMesh.uniform(1, 3)
     step = _Step(kernel, mobility, energy, p, tau, mesh, grounded)
     # The first, linear, step tells how far it goes, and so how fine the mesh must be.
-    still = np.zeros((mesh.size, kernel.n_edges))
-    found = step.solve(still, tolerance, 1)
+    empty = float((p / kernel.stationary).min()) < 1e-4
+    found = step.solve(step.first_flux(empty), tolerance, 1)
     reach = float(np.sqrt(found.step_size))
     factorisations, iterations, ok = 1, found.iterations, False
     for order, more in ((3, 1), (3, 2), (5, 2), (6, 4)):
@@ -111,7 +108,7 @@ def jko_step(
         flux, psi, last = step.carry(found, mesh) if ok else (None, None, None)
         step = _Step(kernel, mobility, energy, p, tau, mesh, grounded)
         if flux is None:
-            flux = np.zeros((mesh.size, kernel.n_edges))
+            flux = step.first_flux(empty)
         found = step.solve(flux, tolerance, max_steps, psi, last)
         factorisations += found.factorisations
         iterations += found.iterations
@@ -199,6 +196,16 @@ class _Step:
             inner += 0.5 * float(end @ (self.energy.interaction @ end))
         inner += self.energy.beta * float(pi @ self.energy.internal.value(end / pi))
         return 0.5 * float(self.mesh.weights @ action) + self.tau * inner, rho, gain, end
+
+    def first_flux(self, empty: bool) -> Array:
+        """At rest, or, from (nearly) empty states, on the chord towards the equilibrium."""
+        if not empty:
+            return np.zeros((self.mesh.size, self.kernel.n_edges))
+        goal = 0.5 * self.p + 0.5 * self.energy.equilibrium(self.kernel)
+        free = LaplacianSolver.for_kernel(self.kernel)
+        return PathProblem(
+            self.kernel, self.mobility.spec, self.p, goal, self.mesh, free
+        ).chord_flux()
 
     def path_error(self, found: _Found) -> float:
         """The estimated relative error of the length of the step."""

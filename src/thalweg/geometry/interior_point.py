@@ -24,6 +24,8 @@ __all__ = ["AdaptivePath", "solve_adaptive"]
 Array = NDArray[np.float64]
 
 _MAX_ORDER = 6
+_ROUNDING = 2e-13
+"""Below this relative error rounding rules, and refinement is of no use."""
 _RATIO = 0.2
 """How much smaller each piece is than the one before it, towards a singular end."""
 
@@ -93,9 +95,9 @@ def solve_adaptive(
         if not path.status and not path.decrement < 0.1 * found.distance**2:
             return best._replace(status=path.status, steps=steps, products=products)
         target = tolerance * found.distance
-        if found.error <= target:
+        if found.error <= target and (path.status or path.decrement <= 0.1 * target):
             return found._replace(status=Status.CONVERGED)
-        if found.error > 0.7 * target and problem.mesh.size >= max_stages:
+        if problem.mesh.size >= max_stages or found.error <= _ROUNDING * found.distance:
             break
         old_mu = mu_end
         if barrier:
@@ -126,7 +128,8 @@ def _assess(
     distance = float(np.sqrt(action))
     pace = distance - float(length.coarse.sum())
     error = float(length.errors.sum()) + max(pace, 0.0)
-    if previous is not None and problem.mesh.size >= 1.4 * previous[1]:
+    halved = previous is not None and problem.mesh.size >= 1.4 * previous[1]
+    if halved and previous is not None and problem.mesh.orders.max() == 1:
         # Midpoint pieces: the interpolated path is far cruder than the action, so what the last
         # refinement changed is the better measure (three times the error if all were halved).
         error = min(error, 0.7 * abs(distance - previous[0]))

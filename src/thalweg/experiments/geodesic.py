@@ -1,0 +1,282 @@
+"""W_K distances, geodesics and JKO steps: what they cost in Laplacian solves, and their errors.
+
+Every figure is measured in one process, as a ratio to one Laplacian factorisation and solve on the
+same graph. `quick` keeps to small graphs; the full run goes to 10^5 states.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from thalweg.energy import FreeEnergy
+from thalweg.experiments import BenchResult, BenchSettings
+from thalweg.experiments.conic import conic_distance
+from thalweg.flow.integrate import gradient_flow
+from thalweg.flow.jko import jko_step
+from thalweg.geometry import TransportGeometry
+from thalweg.graphs import GRAPH_FAMILIES, make_graph
+from thalweg.kernel import MarkovKernel
+from thalweg.laplacian import LaplacianSolver
+from thalweg.mobility import (
+    ArithmeticMean,
+    GeometricMean,
+    HarmonicMean,
+    LogMean,
+    Mobility,
+    PorousMediumMean,
+    PowerProduct,
+)
+
+__all__ = ["run"]
+
+Array = NDArray[np.float64]
+Row = dict[str, Any]
+MEANS: tuple[Mobility, ...] = (LogMean(), GeometricMean(), ArithmeticMean(), HarmonicMean())
+ORACLES = {
+    "two states": (1.015114665012, 1.023098200520, 1.0, 1.047197551197),
+    "point masses": (2.204345217618, 2.396280469471, 2.0, np.pi),
+}
+
+
+def run(settings: BenchSettings) -> BenchResult:
+    """One row a case: what was measured, the figure, the target, and whether it is met."""
+    rows: list[Row] = []
+    parts: list[tuple[str, Callable[[BenchSettings], list[Row]]]] = [
+        ("oracles", _oracles),
+        ("conic program", _conic),
+        ("near pairs", _near),
+        ("mid pairs", _mid),
+        ("far pairs", _far),
+        ("JKO", _jko),
+        ("random pairs", _random),
+    ]
+    for done, (name, part) in enumerate(parts):
+        settings.progress(name, done, len(parts))
+        rows += part(settings)
+    settings.progress("done", len(parts), len(parts))
+    table = pd.DataFrame(rows)
+    met = int(table["met"].fillna(False).astype(bool).sum())
+    notes = [f"{met} of {len(table)} rows meet their target."]
+    near = table[table["case"].str.startswith("near")]
+    exponent = _growth(near)
+    if exponent is not None:
+        notes.append(f"Near pairs: time grows with the edges to the power {exponent:.2f}.")
+    return BenchResult(table, notes=tuple(notes))
+
+
+def _row(case: str, measure: str, value: float, target: float, note: str = "", **more: Any) -> Row:
+    return {
+        "case": case,
+        "measure": measure,
+        "value": value,
+        "target": target,
+        "met": bool(value <= target),
+        "note": note,
+        **more,
+    }
+
+
+def _growth(near: pd.DataFrame) -> float | None:
+    if "edges" not in near or near["edges"].nunique() < 2:
+        return None
+    slopes = []
+    for _, group in near.groupby("family"):
+        if group["edges"].nunique() > 1:
+            x, y = np.log(group["edges"].to_numpy()), np.log(group["seconds"].to_numpy())
+            slopes.append(float(np.polyfit(x, y, 1)[0]))
+    return float(np.median(slopes)) if slopes else None
+
+
+def _laplacian_seconds(kernel: MarkovKernel, gap: Array) -> float:
+    """The least time of one factorisation and solve, of three."""
+    solver = LaplacianSolver.for_kernel(kernel)
+    seconds = []
+    for _ in range(4):
+        start = time.perf_counter()
+        solver.factor(kernel.edges.conductance).solve(gap - gap.mean(), tolerance=1e-10)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds[1:])
+
+
+def _timed(work: Callable[[], Any], repeat: int = 2) -> tuple[Any, float]:
+    best = np.inf
+    result = None
+    for _ in range(repeat):
+        start = time.perf_counter()
+        result = work()
+        best = min(best, time.perf_counter() - start)
+    return result, best
+
+
+def _log_normal(kernel: MarkovKernel, spread: float, rng: np.random.Generator) -> Array:
+    p = kernel.stationary * np.exp(spread * rng.normal(size=kernel.n_states))
+    return np.asarray(p / p.sum())
+
+
+def _oracles(settings: BenchSettings) -> list[Row]:
+    kernel = MarkovKernel.from_matrix([[0.5, 0.5], [0.5, 0.5]])
+    ends = {"two states": ([0.75, 0.25], [0.25, 0.75]), "point masses": ([1, 0], [0, 1])}
+    rows = []
+    for name, (p, q) in ends.items():
+        for mobility, exact in zip(MEANS, ORACLES[name], strict=True):
+            found = TransportGeometry(kernel, mobility).geodesic(p, q, tolerance=1e-10)
+            error = abs(found.distance / exact - 1)
+            rows.append(_row(f"oracle: {name}", "relative error", error, 1e-10, repr(mobility)))
+    for d, exact in ((3, 1.243256479848), (6, 1.758230175309)):
+        n = 2**d
+        weights = np.zeros((n, n))
+        for x in range(n):
+            weights[x, [x ^ (1 << bit) for bit in range(d)]] = 1.0
+        high = np.where(np.arange(n) & 1, 1.5, 0.5) / n
+        low = np.where(np.arange(n) & 1, 0.5, 1.5) / n
+        geometry = TransportGeometry(MarkovKernel.from_weights(weights))
+        error = abs(geometry.distance(high, low, tolerance=1e-10) / exact - 1)
+        rows.append(_row("oracle: lumped cube", "relative error", error, 1e-10, f"dimension {d}"))
+    return rows
+
+
+def _bumps(side: int) -> tuple[MarkovKernel, Array, Array]:
+    kernel = make_graph("grid", side * side, rng=np.random.default_rng(0), weights=None)
+    xy = np.array(np.unravel_index(np.arange(side * side), (side, side))).T / (side - 1)
+    p, q = (np.exp(-((xy - c) ** 2).sum(axis=1) / (2 * 0.12**2)) for c in (0.15, 0.85))
+    return kernel, p / p.sum(), q / q.sum()
+
+
+def _conic(settings: BenchSettings) -> list[Row]:
+    side = 6 if settings.quick else 16
+    kernel, p, q = _bumps(side)
+    case = f"bumps {side} x {side}, error 1e-4"
+    geometry = TransportGeometry(kernel)
+    found, seconds = _timed(lambda: geometry.geodesic(p, q, tolerance=1e-4), 1)
+    conic = conic_distance(kernel, p, q, n_steps=10)
+    if conic is None:
+        note = "cvxpy or Clarabel is missing: pip install 'thalweg[bench]'"
+        return [{"case": case, "measure": "times faster than conic", "value": np.nan, "note": note}]
+    speedup = conic.seconds / seconds
+    note = f"W = {found.distance:.6f} in {seconds:.2g} s; conic {conic.distance:.6f}"
+    row = _row(case, "times faster than conic", -speedup, -20.0, note)
+    row["value"], row["target"] = speedup, 20.0
+    row["met"] = bool(speedup >= 20 and found.status)
+    return [row]
+
+
+def _near(settings: BenchSettings) -> list[Row]:
+    rows = []
+    sizes = (1000, 10_000) if settings.quick else (1000, 10_000, 100_000)
+    families = ("grid", "delaunay", "regular", "watts_strogatz", "knn")
+    for family in families:
+        for n in sizes:
+            rng = np.random.default_rng(settings.seed)
+            kernel = _graph(family, n, rng)
+            start = _log_normal(kernel, 0.5, rng)
+            energy = FreeEnergy(0.3 * rng.normal(size=n), 1.0)
+            flow = gradient_flow(kernel, energy, start, [0.0, 0.5, 0.6])
+            p, q = flow.probabilities[1:]
+            one = _laplacian_seconds(kernel, q - p)
+            geometry = TransportGeometry(kernel)
+            found, seconds = _timed(lambda g=geometry, a=p, b=q: g.geodesic(a, b, tolerance=1e-8))
+            row = _row(
+                f"near pair, {family}, N = {n}",
+                "Laplacian solves",
+                seconds / one,
+                25.0,
+                f"{found.status.name}, error {found.error_estimate / found.distance:.1e}",
+                family=family,
+                edges=kernel.n_edges,
+                seconds=seconds,
+            )
+            row["met"] = row["met"] and bool(found.status)
+            rows.append(row)
+    return rows
+
+
+def _graph(family: str, n: int, rng: np.random.Generator) -> MarkovKernel:
+    if family == "knn":
+        return MarkovKernel.from_points(rng.normal(size=(n, 3)), n_neighbors=8)
+    return make_graph(family, n, rng=rng)
+
+
+def _mid(settings: BenchSettings) -> list[Row]:
+    rows = []
+    for family in ("grid", "delaunay", "regular"):
+        for n in (1000, 5000) if settings.quick else (1000, 10_000, 50_000):
+            rng = np.random.default_rng(settings.seed)
+            kernel = make_graph(family, n, rng=rng)
+            p, q = _log_normal(kernel, 0.5, rng), _log_normal(kernel, 0.5, rng)
+            one = _laplacian_seconds(kernel, q - p)
+            geometry = TransportGeometry(kernel)
+            found, seconds = _timed(lambda g=geometry, a=p, b=q: g.geodesic(a, b, tolerance=1e-4))
+            row = _row(
+                f"mid pair, {family}, N = {n}",
+                "Laplacian solves",
+                seconds / one,
+                90.0,
+                f"{found.status.name}, W = {found.distance:.4f}",
+            )
+            row["met"] = row["met"] and bool(found.status)
+            rows.append(row)
+    return rows
+
+
+def _far(settings: BenchSettings) -> list[Row]:
+    """Error estimates against a solution ten times finer."""
+    rows = []
+    sizes = (9, 25) if settings.quick else (9, 25, 100, 256)
+    for n in sizes:
+        kernel = make_graph("grid", n, rng=np.random.default_rng(settings.seed), weights=None)
+        p, q = np.zeros(n), np.zeros(n)
+        p[0], q[-1] = 1.0, 1.0
+        geometry = TransportGeometry(kernel)
+        tolerance = 1e-3 if n <= 100 else 1e-2
+        found = geometry.geodesic(p, q, tolerance=tolerance)
+        fine = geometry.geodesic(p, q, tolerance=0.1 * tolerance)
+        error = abs(found.distance - fine.distance)
+        ratio = found.error_estimate / max(error, 1e-300)
+        rows.append(
+            _row(
+                f"point masses, grid, N = {n}",
+                "estimate over error, or inverse",
+                max(ratio, 1 / max(ratio, 1e-300)),
+                3.0,
+                f"{found.status.name}, W = {found.distance:.5f}, estimate / error = {ratio:.2g}",
+            )
+        )
+    return rows
+
+
+def _jko(settings: BenchSettings) -> list[Row]:
+    rows = []
+    for n in (1000,) if settings.quick else (1000, 10_000, 100_000):
+        rng = np.random.default_rng(settings.seed)
+        kernel = make_graph("delaunay", n, rng=rng)
+        p = _log_normal(kernel, 0.7, rng)
+        energy = FreeEnergy(rng.normal(size=n), 0.5)
+        for tau in (0.01, 0.1, 1.0, 10.0, 100.0):
+            step = jko_step(kernel, energy, p, tau)
+            case = f"JKO step, tau = {tau:g}, N = {n}"
+            note = f"{step.status.name}, W = {step.distance:.4f}"
+            residual = step.first_order_residual
+            rows.append(_row(case, "first-order residual", residual, 1e-8, note))
+            rows.append(_row(case, "factorisations", step.factorisations, 80, note))
+    return rows
+
+
+def _random(settings: BenchSettings) -> list[Row]:
+    rng = np.random.default_rng(settings.seed)
+    mobilities = (*MEANS, PorousMediumMean(1.5), PowerProduct(0.3))
+    total = 36 if settings.quick else 500
+    failed = 0
+    for i in range(total):
+        family = list(GRAPH_FAMILIES)[i % len(GRAPH_FAMILIES)]
+        kernel = make_graph(family, int(rng.integers(5, 16)), rng=rng)
+        n = kernel.n_states
+        p, q = 10 ** rng.uniform(-10 * rng.random(), 0, (2, n))
+        geometry = TransportGeometry(kernel, mobilities[i % len(mobilities)])
+        failed += not geometry.geodesic(p / p.sum(), q / q.sum(), tolerance=1e-4).status
+    return [_row(f"{total} random pairs, densities to 1e-10", "not converged", failed, 0)]

@@ -1,0 +1,108 @@
+"""The JKO step: first-order condition, energy, and convergence to the gradient flow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+from thalweg.energy import FreeEnergy, PowerEnergy
+from thalweg.errors import InputError
+from thalweg.flow.integrate import gradient_flow
+from thalweg.flow.jko import jko_flow, jko_step
+from thalweg.geometry import TransportGeometry
+from thalweg.graphs import make_graph
+from thalweg.kernel import MarkovKernel
+from thalweg.mobility import GeometricMean
+
+Array = NDArray[np.float64]
+
+
+def setting(n: int = 12, seed: int = 0) -> tuple[MarkovKernel, Array, Array]:
+    rng = np.random.default_rng(seed)
+    kernel = make_graph("delaunay", n, rng=rng)
+    p = kernel.stationary * np.exp(0.7 * rng.normal(size=n))
+    return kernel, rng.normal(size=n), p / p.sum()
+
+
+@pytest.mark.parametrize("tau", [0.01, 0.1, 1.0, 10.0, 100.0])
+@pytest.mark.parametrize("interaction", [False, True])
+def test_first_order_condition_and_falling_energy(tau: float, interaction: bool) -> None:
+    kernel, v, p = setting()
+    w = kernel.flow_matrix * 10.0 if interaction else None
+    energy = FreeEnergy(v, 0.5, interaction=w)
+    result = jko_step(kernel, energy, p, tau)
+    assert result.status
+    assert result.first_order_residual < 1e-8
+    assert result.factorisations <= 80
+    assert result.energy == pytest.approx(energy(kernel, result.probability), abs=1e-12)
+    gain = energy(kernel, p) - result.energy
+    assert gain >= result.distance**2 / (2 * tau) > 0
+
+
+def test_the_reported_distance_is_the_distance() -> None:
+    kernel, v, p = setting()
+    energy = FreeEnergy(v, 0.5)
+    result = jko_step(kernel, energy, p, 1.0)
+    geometry = TransportGeometry(kernel)
+    geodesic = geometry.geodesic(p, result.probability, tolerance=1e-9)
+    assert result.distance == pytest.approx(geodesic.distance, rel=1e-6)
+    f = energy.first_variation(kernel, result.probability)
+    mismatch = geodesic.final_potential / 1.0 + f
+    mismatch -= result.probability @ mismatch
+    assert abs(mismatch).max() < 1e-4
+
+
+def test_two_states_against_a_scalar_minimisation() -> None:
+    kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    energy = FreeEnergy([0.0, 1.0], beta=1.0)
+    geometry = TransportGeometry(kernel)
+    start = np.array([0.3, 0.7])
+
+    def objective(x: float) -> float:
+        q = np.array([x, 1 - x])
+        return energy(kernel, q) + geometry.distance(start, q, tolerance=1e-10) ** 2 / (2 * 0.4)
+
+    best = minimize_scalar(objective, bounds=(0.31, 0.7), method="bounded", options={"xatol": 1e-8})
+    found = jko_step(kernel, energy, start, 0.4).probability[0]
+    assert found == pytest.approx(best.x, abs=1e-6)
+
+
+def test_converges_to_the_flow_with_slope_one() -> None:
+    kernel, v, p = setting()
+    energy = FreeEnergy(v, 0.5)
+    reference = gradient_flow(kernel, energy, p, [0.0, 1.0]).probabilities[-1]
+    errors = []
+    for n_steps in (8, 16, 32):
+        flow = jko_flow(kernel, energy, p, 1.0 / n_steps, n_steps)
+        assert flow.status
+        values = [energy(kernel, q) for q in flow.probabilities]
+        assert np.all(np.diff(values) < 0)
+        errors.append(abs(flow.probabilities[-1] - reference).max())
+    slopes = np.log2(np.array(errors[:-1]) / errors[1:])
+    np.testing.assert_allclose(slopes, 1.0, atol=0.1)
+
+
+def test_other_mobilities_internal_energies_and_empty_states() -> None:
+    kernel, v, p = setting()
+    result = jko_step(
+        kernel, FreeEnergy(v, 0.5, internal=PowerEnergy(2.0)), p, 0.2, mobility=GeometricMean()
+    )
+    assert result.status
+    assert result.first_order_residual < 1e-8
+    corner = np.zeros(12)
+    corner[3] = 1.0
+    step = jko_step(kernel, FreeEnergy(v, 0.5), corner, 0.1)
+    assert step.status
+    assert step.probability.min() > 0
+
+
+def test_bad_input() -> None:
+    kernel, v, p = setting()
+    with pytest.raises(InputError, match="tau"):
+        jko_step(kernel, FreeEnergy(v, 0.5), p, 0.0)
+    with pytest.raises(InputError, match="beta is 0"):
+        jko_step(kernel, FreeEnergy(v, 0.0), p, 1.0)
+    with pytest.raises(InputError, match="one number per state"):
+        jko_step(kernel, FreeEnergy(v[:5], 0.5), p, 1.0)
