@@ -49,7 +49,7 @@ def simulate(
     n_particles: int | ArrayLike,
     *,
     rng: np.random.Generator,
-    method: Literal["frozen", "tau-leap", "exact"] = "frozen",
+    method: Literal["exact", "tau-leap", "frozen"] = "exact",
     rates: Literal["mean-field", "empirical"] = "mean-field",
     mobility: Mobility | None = None,
     dt: float | None = None,
@@ -60,13 +60,14 @@ def simulate(
 
     `method`:
 
-    - `"frozen"`, the paper's: rates are held from one time to the next (or over steps of at most
-      `dt`) at the distribution of the beginning, and individuals move by `exp(dt Q)`.
-    - `"tau-leap"`: steps of at most `dt` (0.01 unless told); in each, an individual leaves at most
-      once. First order in `dt`; counts are never negative.
-    - `"exact"`: every jump. In mean-field rates, held over steps of at most `dt` (0.01 again) at
+    - `"exact"`: every jump. In mean-field rates, held over steps of at most `dt` (0.01 unless told) at
       the flow's value in their middle, second order in `dt`; in empirical rates by Gillespie's
       algorithm, one jump after the other, with no time step at all.
+    - `"tau-leap"`: steps of at most `dt` (0.01 unless told); in each, an individual leaves at most
+      once. First order in `dt`; counts are never negative.
+    - `"frozen"`, the paper's: rates are held from one time to the next (or over steps of at most
+      `dt`) at the distribution of the beginning, and individuals move by `exp(dt Q)`. With
+      long intervals that is another dynamics than the flow.
 
     `rates`: the density in `Q`. `"mean-field"`: of the infinite population (for `"frozen"` the
     recursion `p <- p exp(dt Q(p))`, else the gradient flow), so individuals are independent.
