@@ -111,7 +111,8 @@ class _Search:
     def independent(self) -> LikelihoodFit:
         objective: Objective = IndependentObjective(self.model, self.counts)
         best, prior, mesh = self._from_starts(objective)
-        if self.options.prior_strength == "evidence" and not self.interrupted:
+        decided = best.status is Status.CONVERGED and not self.interrupted
+        if self.options.prior_strength == "evidence" and decided:
             best, prior, mesh = self._evidence(objective, prior, best, mesh)
         if self.options.discretization == "continuous":
             return self._finish(best, prior, mesh, self.model.probabilities(best.theta, mesh))
@@ -162,15 +163,15 @@ class _Search:
         points, beta, scale = start.starting_points(self.model, self.counts)
         strength = self.options.prior_strength
         prior = make_prior(self.model, beta, scale, WEAK if isinstance(strength, str) else strength)
-        mesh = first_mesh(self.model, scale)
-        best, mesh = self._climb(objective, prior, points[0], mesh)
+        first = first_mesh(self.model, scale)
+        best, mesh = self._climb(objective, prior, points[0], first)
         tried = 1
         while tried < len(points):
             if best is not None and not (patient and self._suspicious(best, mesh)):
                 break
             if self.interrupted:
                 break
-            other, other_mesh = self._climb(objective, prior, points[tried], mesh)
+            other, other_mesh = self._climb(objective, prior, points[tried], first)
             if other is not None and (best is None or other.value < best.value):
                 best, mesh = other, other_mesh
             tried += 1
@@ -213,14 +214,16 @@ class _Search:
     ) -> tuple[Minimum | None, Mesh]:
         """Optimise; where it stalls or the time steps are too coarse, refine them and go on."""
         best: Minimum | None = None
-        for _ in range(_MOST_REFINEMENTS + 1):
+        for attempt in range(_MOST_REFINEMENTS + 1):
             result = self._minimise(objective, prior, theta, mesh)
             if result is not None:
                 best, theta = result, result.theta
                 if self.interrupted:
                     break
                 fine = result.evaluation.mesh_error <= self._allowed_error()
-                if result.status is Status.CONVERGED and fine:
+                if fine and result.status is not Status.STALLED:
+                    break
+                if result.status is Status.MAX_ITERATIONS and attempt:
                     break
             finer = mesh.refined()
             if finer.substeps.sum() * 4 > max(_FINEST, 16 * mesh.substeps.size):

@@ -207,8 +207,15 @@ class FrozenObjective:
                 )
                 if not np.isfinite(q).all():
                     return None
-                q = np.maximum(q, 1e-290)
+                q, q_slopes = _unit_mass(q, q_slopes)
                 u, slopes = np.log(q / pi), q_slopes / q[:, None]
             rows.append(q)
             row_slopes.append(q_slopes)
         return np.array(rows), np.array(row_slopes)
+
+
+def _unit_mass(q: Array, slopes: Array) -> tuple[Array, Array]:
+    """Mass one, kept positive: a state left to its finest chain breaks the sum a little."""
+    q = np.maximum(q, 1e-290)
+    total = q.sum()
+    return q / total, slopes / total - np.outer(q, slopes.sum(axis=0)) / total**2

@@ -1,0 +1,88 @@
+"""What the data do not say is named; wrong models are found out, right ones are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from thalweg.errors import InputError
+from thalweg.experiments import accuracy_cases as cases
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.diagnostics import compare_rivals, goodness_of_fit, undetermined
+from thalweg.learn.likelihood.deviance import expected_deviance
+from thalweg.learn.likelihood.fit import fit_likelihood
+from thalweg.learn.likelihood.options import LikelihoodOptions
+
+GRID = np.linspace(0, 2, 21)
+
+
+def test_unseen_states_are_named() -> None:
+    weights = np.diag(np.ones(4), 1)
+    kernel = MarkovKernel.from_weights(weights + weights.T)
+    counts = np.array([[900, 100, 0, 0, 0], [850, 150, 0, 0, 0], [830, 170, 0, 0, 0]])
+    verdict = undetermined(fit_likelihood(kernel, [0.0, 0.1, 0.2], counts))
+    assert verdict.never_seen == (2, 3, 4)
+    assert verdict
+    touched = {x for c in verdict.contrasts for x in (*c.raised, *c.lowered)}
+    assert {3, 4} <= touched
+    assert "never seen: 2, 3, 4" in str(verdict)
+
+
+def test_rich_data_determine_everything() -> None:
+    rng = np.random.default_rng(0)
+    problem = cases.draw_problem(0, rng, n_states=5, beta=0.2, times=np.linspace(0, 5, 51))
+    counts = problem.sample(100_000, rng)
+    assert not undetermined(fit_likelihood(problem.kernel, problem.model.times, counts))
+
+
+def test_true_flows_fit_and_p_values_are_uniform() -> None:
+    p = np.array([cases.gof_run(i, 1, 0.2, GRID, 2000, 0.0) for i in range(40)])
+    # A binomial bound: at the 5 % level, more than 7 of 40 happens once in 500 times.
+    assert np.sum(p < 0.05) <= 7
+    assert 0.3 < p.mean() < 0.7
+
+
+def test_cyclic_drift_is_found_out() -> None:
+    p = np.array([cases.gof_run(i, 2, 0.2, GRID, 10_000, 1.0) for i in (0, 1, 2)])
+    assert np.nanmax(p) < 0.05
+
+
+def test_tracked_goodness_of_fit() -> None:
+    rng = np.random.default_rng(4)
+    problem = cases.draw_problem(0, rng, n_states=4, beta=0.2, times=np.linspace(0, 2, 11))
+    options = LikelihoodOptions(observation="tracked", discretization="frozen")
+    from thalweg.flow import simulate
+
+    seen = simulate(
+        problem.kernel, problem.energy, problem.probabilities[0], problem.model.times, 5000,
+        rng=rng, rates="empirical",
+    )  # fmt: skip
+    fit = fit_likelihood(
+        problem.kernel, problem.model.times, np.asarray(seen.counts), options=options
+    )
+    assert goodness_of_fit(fit, rng=rng, n_draws=40).p_value > 0.01
+
+
+def test_expected_deviance_matches_draws() -> None:
+    rng = np.random.default_rng(0)
+    p = np.array([[0.9, 0.09, 0.009, 0.001], [0.25, 0.25, 0.25, 0.25]])
+    sizes = np.array([300.0, 50.0])
+    draws = []
+    for _ in range(4000):
+        c = np.array([rng.multinomial(int(n), q) for n, q in zip(sizes, p, strict=True)])
+        expected = sizes[:, None] * p
+        draws.append(2 * np.sum(c * np.log(np.where(c > 0, c, 1) / expected)))
+    mean, variance = expected_deviance(sizes, p)
+    assert np.mean(draws) == pytest.approx(mean, rel=0.05)
+    assert np.var(draws) == pytest.approx(variance, rel=0.25)
+
+
+def test_rivals() -> None:
+    rng = np.random.default_rng(5)
+    problem = cases.draw_problem(0, rng, n_states=5, beta=0.1, times=np.linspace(0, 2, 11))
+    counts = problem.sample(20_000, rng)
+    verdict = compare_rivals(problem.kernel, problem.model.times, counts)
+    assert verdict.best == "gradient flow"
+    assert set(verdict.scores) == {"gradient flow", "no movement", "pure heat", "free ctmc"}
+    with pytest.raises(InputError, match="never the first"):
+        compare_rivals(problem.kernel, problem.model.times, counts, held_out=[0])

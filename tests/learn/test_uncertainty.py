@@ -1,0 +1,130 @@
+"""Intervals and bands: consistent with each other and with refits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from thalweg.errors import InputError
+from thalweg.experiments import accuracy_cases as cases
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.likelihood.fit import fit_likelihood
+from thalweg.learn.likelihood.model import FlowModel, Mesh
+from thalweg.learn.likelihood.options import LikelihoodOptions
+from thalweg.learn.results import LikelihoodFit
+from thalweg.learn.uncertainty import (
+    beta_interval,
+    contrast_interval,
+    forecast_band,
+    parametric_bootstrap,
+    potential_intervals,
+)
+
+KERNEL = MarkovKernel.from_weights([[0, 1, 0, 0], [1, 0, 2, 1], [0, 2, 0, 1], [0, 1, 1, 0]])
+TIMES = np.linspace(0, 2, 11)
+P0 = np.array([0.4, 0.3, 0.2, 0.1])
+V = np.array([0.5, -0.2, 0.3, -0.6])
+
+
+def true_theta(beta: float) -> np.ndarray:
+    return np.concatenate([V, [np.log(beta)], np.log(P0 / KERNEL.stationary)])
+
+
+def make_fit(n: int, beta: float = 0.2, seed: int = 0, **options: object) -> LikelihoodFit:
+    model = FlowModel(KERNEL, TIMES)
+    p = model.probabilities(true_theta(beta), Mesh(np.full(10, 16, dtype=np.int64)))
+    rng = np.random.default_rng(seed)
+    counts = np.array([rng.multinomial(n, q / q.sum()) for q in p])
+    return fit_likelihood(KERNEL, TIMES, counts, options=LikelihoodOptions(**options))
+
+
+@pytest.fixture(scope="module")
+def fit() -> LikelihoodFit:
+    return make_fit(5000)
+
+
+def test_errors_fall_like_one_over_root_n(fit: LikelihoodFit) -> None:
+    finer = make_fit(80_000)
+    np.testing.assert_allclose(fit.potential_stderr / finer.potential_stderr, 4, rtol=0.3)
+    assert fit.beta_stderr / finer.beta_stderr == pytest.approx(4, rel=0.3)
+
+
+def test_joint_covariance_holds_the_parts(fit: LikelihoodFit) -> None:
+    joint = fit.joint_covariance
+    np.testing.assert_allclose(joint[:4, :4], fit.potential_covariance)
+    assert np.sqrt(joint[4, 4]) == pytest.approx(fit.beta_stderr)
+    np.testing.assert_allclose(joint[5:, 5:], fit.log_initial_covariance)
+    # A centred potential and a distribution of mass one have no freedom along the constants.
+    np.testing.assert_allclose(joint[:4, :4] @ KERNEL.stationary, 0, atol=1e-8)
+    np.testing.assert_allclose(joint[5:, 5:] @ fit.initial, 0, atol=1e-8)
+
+
+def test_intervals_hold_the_truth(fit: LikelihoodFit) -> None:
+    centred = V - KERNEL.stationary @ V
+    lower, upper = potential_intervals(fit, level=0.9999)
+    assert np.all((lower < centred) & (centred < upper))
+    low, high = contrast_interval(fit, 0, 3, level=0.9999)
+    assert low < V[0] - V[3] < high
+    narrow = contrast_interval(fit, 0, 3, level=0.5)
+    assert low < narrow.lower < narrow.upper < high
+
+
+def test_profile_agrees_with_the_log_scale_where_beta_is_certain() -> None:
+    sure = make_fit(200_000)
+    np.testing.assert_allclose(beta_interval(sure), beta_interval(sure, method="log"), rtol=0.02)
+
+
+def test_profile_end_is_where_the_likelihood_has_dropped() -> None:
+    fit = make_fit(2000, prior_strength=0.01)
+    _, upper = beta_interval(fit)
+    held = make_fit(2000, prior_strength=0.01, beta=float(upper))  # type: ignore[misc]
+    assert held.deviance - fit.deviance == pytest.approx(chi2.ppf(0.95, 1), rel=0.15)
+
+
+def test_beta_that_the_data_cannot_tell_from_zero() -> None:
+    few = make_fit(200, beta=0.003)
+    lower, upper = beta_interval(few)
+    assert lower == 0 or lower < 0.003
+    assert upper > 0.003
+
+
+def test_band_widens_with_ignorance_and_holds_the_truth(fit: LikelihoodFit) -> None:
+    grid = np.array([0.0, 1.0, 2.0, 4.0])
+    band = forecast_band(fit, grid, level=0.999)
+    model = FlowModel(KERNEL, grid)
+    truth = model.probabilities(true_theta(0.2), Mesh(np.full(3, 64, dtype=np.int64)))
+    assert np.all((band.lower <= truth) & (truth <= band.upper))
+    sure = forecast_band(make_fit(500_000), grid, level=0.999)
+    assert np.all(sure.upper - sure.lower < band.upper - band.lower)
+    known = forecast_band(fit, grid, p0=P0)
+    np.testing.assert_allclose(known.lower[0], P0, atol=1e-6)
+    with pytest.raises(InputError, match="before the first snapshot"):
+        forecast_band(fit, [-1.0, 1.0])
+
+
+def test_bootstrap_agrees_with_the_information(fit: LikelihoodFit) -> None:
+    again = parametric_bootstrap(fit, 40, rng=np.random.default_rng(0))
+    np.testing.assert_allclose(again.potential_stderr, fit.potential_stderr, rtol=0.5)
+    assert again.beta_stderr == pytest.approx(fit.beta_stderr, rel=0.5)
+    assert all(again.statuses)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 95.0])
+def test_bad_level(fit: LikelihoodFit, level: float) -> None:
+    with pytest.raises(InputError, match=r"between 0 and 1"):
+        potential_intervals(fit, level=level)
+
+
+def test_bad_state(fit: LikelihoodFit) -> None:
+    with pytest.raises(InputError, match="state 4 does not exist"):
+        contrast_interval(fit, 0, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beta", [0.01, 0.1, 0.2])
+def test_coverage(beta: float) -> None:
+    times = np.linspace(0, 5, 51)
+    results = np.array([cases.coverage_run(i, 3, beta, times, 10_000) for i in range(150)])
+    assert 0.91 < np.nanmean(results[:, 0]) < 0.985
+    assert 0.89 < results[results[:, 2] > 0, 1].mean() < 0.99
