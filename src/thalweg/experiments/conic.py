@@ -1,7 +1,7 @@
 """The conic program that W_K was computed with before: cvxpy and Clarabel, for comparison only.
 
-The logarithmic mean is `integral_0^1 s^x t^(1-x) dx`; Gauss-Legendre nodes turn it into power cones,
-and each kinetic term `F^2 / m` into a rotated quadratic cone.
+The logarithmic mean is `integral_0^1 s^x t^(1-x) dx`; Gauss-Legendre nodes turn it into power
+cones, and each kinetic term `F^2 / m` into a rotated quadratic cone.
 """
 
 from __future__ import annotations

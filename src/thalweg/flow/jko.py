@@ -2,8 +2,8 @@
 
 Path and end point are found together: minimise half the action of a path that starts at `p`, plus
 `tau F` at its free end, over the fluxes at the stages of a Gauss mesh. The first-order condition is
-`psi(1) = -tau f(q)` for the potential `psi` of the geodesic and the first variation `f`. Newton with
-a line search (the problem is convex where `F` is); each direction costs one factorisation of the
+`psi(1) = -tau f(q)` for the potential `psi` of the geodesic and the first variation `f`. Newton
+with a line search (the problem is convex where `F` is); each direction costs one factorisation of the
 averaged Laplacian plus a diagonal, and a few GMRES iterations with it.
 """
 

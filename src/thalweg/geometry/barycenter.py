@@ -1,8 +1,8 @@
 """The weighted mean of distributions under W_K: the minimiser of `sum_k w_k W_K(p, p_k)^2 / 2`.
 
 The gradient at `p` is minus the weighted mean of the logarithms, so a Riemannian gradient step with
-unit length, `p -> exp_p(sum_k w_k log_p p_k)`, converges fast where the curvature is moderate; it is
-halved where the objective does not fall.
+unit length, `p -> exp_p(sum_k w_k log_p p_k)`, converges fast where the curvature is moderate; it
+is halved where the objective does not fall.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def find_barycenter(
         distances = np.zeros(len(ps))
         mean = np.zeros_like(p)
         for k in range(len(ps)):
-            geodesic = geometry.geodesic(p, ps[k], tolerance=accuracy, n_steps=1)
+            geodesic = geometry.geodesic(
+                p, ps[k], tolerance=accuracy, n_steps=1, potential_tolerance=accuracy
+            )
             distances[k] = geodesic.distance
             mean += weights[k] * geodesic.initial_potential
         value = 0.5 * float(weights @ distances**2)

@@ -120,6 +120,7 @@ def solve_geodesic(
     n_steps: int = 16,
     method: GeodesicMethod = "auto",
     max_stages: int | None = None,
+    potential_tolerance: float | None = None,
 ) -> Geodesic:
     """The geodesic from `p0` to `p1`, with a relative error of the distance below `tolerance`.
 
@@ -145,7 +146,7 @@ def solve_geodesic(
             "densities above 1e-8: use method='auto'."
         )
     if method == "fixed-point" or (method == "auto" and inside and not any(singular)):
-        found = _method_a(problem, tolerance, max_stages)
+        found = _method_a(problem, tolerance, max_stages, potential_tolerance)
     if found is None or (method == "auto" and not found.status):
         used = "interior-point"
         other = _method_b(problem, tolerance, singular, max_stages)
@@ -167,7 +168,10 @@ def _directions(problem: PathProblem, max_iterations: int) -> DirectionSolver:
 
 
 def _method_a(
-    problem: PathProblem, tolerance: float, max_stages: int | None
+    problem: PathProblem,
+    tolerance: float,
+    max_stages: int | None,
+    potential_tolerance: float | None,
 ) -> AdaptivePath | None:
     pi = problem.kernel.stationary
     middle = 0.5 * (problem.p0 + problem.p1) / pi
@@ -178,7 +182,9 @@ def _method_a(
         return None
     mesh = TimeMesh.uniform(1, 3 if reach < 0.1 or tolerance > 1e-7 else 4)
     problem = problem.on(mesh)
-    accuracy = float(np.clip(0.1 * tolerance, 1e-11, 1e-6))
+    # The action is stationary: its error is the square of the path's.
+    wanted = 0.01 * np.sqrt(tolerance) if potential_tolerance is None else potential_tolerance
+    accuracy = float(np.clip(wanted, 1e-11, 1e-4))
     start = solve_fixed_point(
         problem, tolerance=accuracy, psi=np.broadcast_to(psi, (mesh.size, psi.size)).copy()
     )

@@ -44,7 +44,7 @@ class Length(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PathProblem:
-    """Minimise `sum_i b_i sum_e F_ie^2 / (c_e m_ie)` over the fluxes that lead from `p0` to `p1`."""
+    """Minimise `sum_i b_i sum_e F_ie^2 / (c_e m_ie)` over the fluxes that lead to `p1`."""
 
     kernel: MarkovKernel
     spec: Array

@@ -1,7 +1,7 @@
 """Compiled passes over all stages of a discretised path: one row a stage, plain arrays.
 
-`rho` and `psi` have shape (stages, states), `flux` (stages, edges). With `g = F / (c m)` the kinetic
-energy of an edge, `F^2 / (2 c m(s, t))`, has the second variation
+`rho` and `psi` have shape (stages, states), `flux` (stages, edges). With `g = F / (c m)` the
+kinetic energy of an edge, `F^2 / (2 c m(s, t))`, has the second variation
 `(dF - c g dm)^2 / (c m) - c g^2 m''[(ds, dt)]^2 / 2`: a convex function for a concave mean.
 """
 
@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from thalweg.geometry import fast_mean
 from thalweg.mobility import scalar
 
 Array = NDArray[np.float64]
@@ -47,7 +48,7 @@ def sweep(
         b = quadrature[i]
         for e in range(source.size):
             x, y = source[e], target[e]
-            m, first, second = scalar.mean_partials(spec, rho[i, x], rho[i, y])
+            m, first, second = fast_mean.mean_first(spec, rho[i, x], rho[i, y])
             difference = psi[i, x] - psi[i, y]
             edge[i, e] = conductance[e] * m
             average[e] += b * edge[i, e]
@@ -100,8 +101,7 @@ def linearise(
         for e in range(source.size):
             x, y = source[e], target[e]
             s, t, c = rho[i, x], rho[i, y], conductance[e]
-            m, first, second = scalar.mean_partials(spec, s, t)
-            ss, st, tt = scalar.mean_seconds(spec, s, t)
+            m, first, second, ss, st, tt = fast_mean.mean_derivatives(spec, s, t)
             weight = c * m
             g = flux[i, e] / weight
             cg = c * g

@@ -113,11 +113,14 @@ class TransportGeometry:
         tolerance: float = 1e-8,
         method: GeodesicMethod = "auto",
         max_stages: int | None = None,
+        potential_tolerance: float | None = None,
     ) -> Geodesic:
         """The geodesic from `p` to `q`; any end points, zeros and point masses included.
 
         `tolerance` bounds the estimated relative error of the distance; if it cannot be met, the
-        status says so and `upper_bound` and `error_estimate` tell what is known. `Geodesic.at`
+        status says so and `upper_bound` and `error_estimate` tell what is known.
+        `potential_tolerance` is for the potentials, whose error is not squared (default
+        `0.01 sqrt(tolerance)`). `Geodesic.at`
         gives probabilities, potentials, fluxes and the speed at any times.
         """
         n = self.kernel.n_states
@@ -136,12 +139,13 @@ class TransportGeometry:
             n_steps=n_steps,
             method=method,
             max_stages=max_stages,
+            potential_tolerance=potential_tolerance,
         )
 
     def distance(
         self, p: ArrayLike, q: ArrayLike, *, tolerance: float = 1e-8, throw: bool = True
     ) -> float:
-        """`W_K(p, q)`; with `throw=False` the best value found also where `tolerance` is not met."""
+        """`W_K(p, q)`; with `throw=False` the best value found where `tolerance` is not met, too."""
         geodesic = self.geodesic(p, q, tolerance=tolerance, n_steps=1)
         if throw and not geodesic.status:
             raise ConvergenceError(
@@ -156,7 +160,9 @@ class TransportGeometry:
     def log(self, p: ArrayLike, q: ArrayLike, *, tolerance: float = 1e-10) -> Array:
         """The potential with which the geodesic to `q` leaves `p`, mean zero under `pi`."""
         self._interior(p, "the exact logarithm")
-        geodesic = self.geodesic(p, q, tolerance=tolerance, n_steps=1)
+        geodesic = self.geodesic(
+            p, q, tolerance=tolerance, n_steps=1, potential_tolerance=tolerance
+        )
         geodesic.status.check()
         return self._centred(geodesic.initial_potential)
 
@@ -270,5 +276,7 @@ class TransportGeometry:
         self, p: ArrayLike, q: ArrayLike, *, tolerance: float = 1e-9
     ) -> DistanceGradient:
         """`W_K^2` and its derivatives in `p`, in `q` and in the conductances of the edges."""
-        geodesic = self.geodesic(p, q, tolerance=tolerance, n_steps=1)
+        geodesic = self.geodesic(
+            p, q, tolerance=tolerance, n_steps=1, potential_tolerance=tolerance
+        )
         return distance_gradient(geodesic)
