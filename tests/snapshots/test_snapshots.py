@@ -71,11 +71,11 @@ def test_categorical_and_foreign_frames_are_read() -> None:
 def test_points_count_for_the_nearest_state() -> None:
     kernel = path(4)
     clouds = [np.array([[0.2, 0.1], [2.9, -0.3]]), np.array([[1.4, 5.0]])]
-    seen = Snapshots.from_points(kernel, [0, 1], clouds)
+    seen = Snapshots.from_points([0, 1], clouds, kernel=kernel)
     assert seen.counts.tolist() == [[1, 0, 0, 1], [0, 1, 0, 0]]
     bare = MarkovKernel.from_weights([[0, 1], [1, 0]])
     with pytest.raises(InputError, match="no coordinates"):
-        Snapshots.from_points(bare, [0], [np.zeros((1, 2))])
+        Snapshots.from_points([0], [np.zeros((1, 2))], kernel=bare)
 
 
 def test_large_tables_are_sparse_and_behave_alike(monkeypatch: pytest.MonkeyPatch) -> None:

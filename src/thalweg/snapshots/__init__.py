@@ -1,5 +1,6 @@
 """Snapshots of a population, the probabilities behind them, and distances between those."""
 
+from thalweg.snapshots.clouds import PointSnapshots, WeightedPoints
 from thalweg.snapshots.density import (
     DensityEstimate,
     Dirichlet,
@@ -14,8 +15,10 @@ __all__ = [
     "DensityEstimate",
     "Dirichlet",
     "HeatKernel",
+    "PointSnapshots",
     "Smoother",
     "Snapshots",
+    "WeightedPoints",
     "estimate_probabilities",
     "hellinger",
     "total_variation",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,9 @@ from scipy import sparse
 from thalweg import _checks
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+
+if TYPE_CHECKING:
+    from thalweg.snapshots.clouds import PointSnapshots
 
 __all__ = ["Snapshots"]
 
@@ -129,30 +132,31 @@ class Snapshots:
 
     @classmethod
     def from_points(
-        cls, kernel: MarkovKernel, times: ArrayLike, clouds: Iterable[ArrayLike]
-    ) -> Snapshots:
+        cls,
+        times: ArrayLike,
+        points: Iterable[ArrayLike],
+        *,
+        kernel: MarkovKernel | None = None,
+        n_states: int | None = None,
+        n_neighbors: int | None = None,
+        states: Literal["kmeans", "farthest", "points"] = "kmeans",
+        rng: np.random.Generator | None = None,
+    ) -> PointSnapshots:
         """Snapshots from clouds of points, one a time: each point counts for the nearest state.
 
-        The kernel must have coordinates, as those from `MarkovKernel.from_points` do.
+        With a `kernel` that has coordinates its states are used. Without, states are chosen:
+        `n_states` k-means centres (the square root of the number of points, at most 100, unless
+        told; every snapshot weighs the same), `"farthest"` points, or the `"points"` themselves;
+        and the kernel is that of their `n_neighbors` nearest neighbours. `rng`: for the choice of
+        states; seed 0 unless given. The answer keeps `kernel`, `points` and `labels`, and leads
+        back to points with `to_points` and `sample`.
         """
-        from scipy.spatial import cKDTree
+        from thalweg.snapshots.clouds import build
 
-        if kernel.coordinates is None:
-            raise InputError(
-                "the kernel has no coordinates to assign points to; build it with "
-                "MarkovKernel.from_points, or give it some with with_labels(coordinates=...)."
-            )
-        tree = cKDTree(kernel.coordinates)
-        samples = []
-        for k, cloud in enumerate(clouds):
-            points = _checks.as_array(cloud, f"clouds[{k}]")
-            if points.ndim != 2 or points.shape[1] != kernel.coordinates.shape[1]:
-                raise InputError(
-                    f"clouds[{k}] has shape {points.shape}, but the states lie in "
-                    f"{kernel.coordinates.shape[1]} dimensions; give one row per point."
-                )
-            samples.append(np.asarray(tree.query(points)[1]))
-        return cls.from_samples(times, samples, kernel.n_states, names=kernel.names)
+        return build(
+            times, points, kernel=kernel, n_states=n_states, n_neighbors=n_neighbors,
+            states=states, rng=rng,
+        )  # fmt: skip
 
     @classmethod
     def _checked(
