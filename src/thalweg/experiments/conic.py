@@ -29,9 +29,10 @@ def conic_distance(
 ) -> ConicDistance | None:
     """The midpoint discretisation of W_K as a conic program; `None` if cvxpy is missing."""
     try:
-        import clarabel  # noqa: F401
         import cvxpy as cp
     except ImportError:
+        return None
+    if "CLARABEL" not in cp.installed_solvers():
         return None
     source, target, c = kernel.edges
     pi, n, edges = kernel.stationary, kernel.n_states, kernel.n_edges

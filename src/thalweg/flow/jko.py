@@ -3,8 +3,8 @@
 Path and end point are found together: minimise half the action of a path that starts at `p`, plus
 `tau F` at its free end, over the fluxes at the stages of a Gauss mesh. The first-order condition is
 `psi(1) = -tau f(q)` for the potential `psi` of the geodesic and the first variation `f`. Newton
-with a line search (the problem is convex where `F` is); each direction costs one factorisation of the
-averaged Laplacian plus a diagonal, and a few GMRES iterations with it.
+with a line search (the problem is convex where `F` is); each direction costs one factorisation of
+the averaged Laplacian plus a diagonal, and a few GMRES iterations with it.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def jko_flow(
             )
             p, status = result.probability, result.status
         rows.append(p)
-    return Trajectory(tau * np.arange(n_steps + 1), np.array(rows), status)
+    return Trajectory(np.asarray(tau * np.arange(n_steps + 1.0)), np.array(rows), status)
 
 
 class _Found(NamedTuple):

@@ -1,7 +1,7 @@
 """The logarithmic mean with its first and second derivatives at the price of one logarithm.
 
-The passes over stages spend their time here. Other means go to `mobility.scalar`; for the logarithmic
-one, with `z = log(s / t) > 0`, `m = (s - t) / z`, `m_s = phi2(-z)`, `m_t = phi2(z)` and
+The passes over stages spend their time here. Other means go to `mobility.scalar`; for the
+logarithmic one, with `z = log(s / t) > 0`, `m = (s - t) / z`, `m_s = phi2(-z)`, `m_t = phi2(z)` and
 `m_st = phi2'(-z) / t`, by closed forms where they do not cancel and by fixed series where they do.
 """
 

@@ -132,7 +132,7 @@ def _assess(
     if halved and previous is not None and problem.mesh.orders.max() == 1:
         # Midpoint pieces: the interpolated path is far cruder than the action, so what the last
         # refinement changed is the better measure (three times the error if all were halved).
-        error = min(error, 0.7 * abs(distance - previous[0]))
+        error = min(error, 0.4 * abs(distance - previous[0]))
     error += path.decrement / distance
     if mu > 0:
         error += mu / distance

@@ -7,7 +7,8 @@ integrals `J` (densities, from the ends) and `J_mid` (potentials, from the middl
     sum_i b_i (M_i psi_i + A_i v_i) = p1 - p0,
 
 where `M`, `A`, `K` hold the coefficients of `stages.linearise`. The integrals amplify rounding
-where a density grows over many decades; `block_elimination` solves the same equations piece by piece.
+where a density grows over many decades; `block_elimination` solves the same equations piece
+by piece.
 """
 
 from __future__ import annotations

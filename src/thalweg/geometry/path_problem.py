@@ -151,7 +151,7 @@ class PathProblem:
         rho = rho + (mesh.integral_from_ends(where, at) @ self.gains(flux)) / pi
         feasible = bool(rho.min() > -1e-15)
         speed = np.sqrt(np.minimum(self.actions(np.maximum(rho, 1e-300), fluxes), 1e200))
-        fine = np.bincount(where, np.concatenate(weight) * speed, mesh.pieces)
+        fine = np.bincount(where, np.concatenate(weight) * speed, mesh.pieces).astype(np.float64)
         _, inner, _ = self.value(flux, 0.0)
         action = np.bincount(mesh.piece, mesh.weights * self.actions(inner, flux), mesh.pieces)
         return Length(fine, np.sqrt(action * mesh.widths), feasible)

@@ -145,7 +145,7 @@ class TransportGeometry:
     def distance(
         self, p: ArrayLike, q: ArrayLike, *, tolerance: float = 1e-8, throw: bool = True
     ) -> float:
-        """`W_K(p, q)`; with `throw=False` the best value found where `tolerance` is not met, too."""
+        """`W_K(p, q)`; with `throw=False` the best value found if `tolerance` is not met."""
         geodesic = self.geodesic(p, q, tolerance=tolerance, n_steps=1)
         if throw and not geodesic.status:
             raise ConvergenceError(
