@@ -78,7 +78,8 @@ def test_profile_agrees_with_the_log_scale_where_beta_is_certain() -> None:
 def test_profile_end_is_where_the_likelihood_has_dropped() -> None:
     fit = make_fit(2000, prior_strength=0.01)
     _, upper = beta_interval(fit)
-    held = make_fit(2000, prior_strength=0.01, beta=float(upper))  # type: ignore[misc]
+    options = LikelihoodOptions(prior_strength=0.01, beta=float(upper))
+    held = fit_likelihood(KERNEL, TIMES, fit.counts, options=options)
     assert held.deviance - fit.deviance == pytest.approx(chi2.ppf(0.95, 1), rel=0.15)
 
 

@@ -102,17 +102,18 @@ def undetermined(fit: LikelihoodFit, *, tolerance: float = 1.0) -> Undetermined:
             @ np.linalg.pinv(information[np.ix_(rest, rest)] + base, hermitian=True)
             @ cross.T
         )
-    values, vectors = np.linalg.eigh(0.5 * (own + own.T))
-    scale = float(np.sqrt(fit.kernel.stationary @ fit.potential**2)) + fit.beta
-    # The gauge: constants change nothing and are not reported.
+    # The gauge is taken out first: constants change nothing and are not reported.
     linear = fit._centring
+    _, sizes, rows = np.linalg.svd(linear)
+    seen = rows[: sizes.size][sizes > 1e-9 * sizes.max()]
+    values, vectors = np.linalg.eigh(0.5 * seen @ (own + own.T) @ seen.T)
+    vectors = seen.T @ vectors
+    scale = float(np.sqrt(fit.kernel.stationary @ fit.potential**2)) + fit.beta
     contrasts = []
     floor = 1e-10 * max(float(values.max()), 1e-300)
     for value, vector in zip(values, vectors.T, strict=True):
         shape = linear @ vector
         size = float(np.linalg.norm(shape))
-        if size < 1e-6:
-            continue
         stderr = size / np.sqrt(value) if value > floor else np.inf
         if stderr < tolerance * scale * np.sqrt(n):
             continue
