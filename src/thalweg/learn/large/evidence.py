@@ -21,7 +21,7 @@ __all__ = ["Probes", "probe", "slope_of_log_determinant", "updated_scales"]
 Array = NDArray[np.float64]
 
 _LEAST_SCALE = 1e-4
-_LARGEST_CHANGE = 4.0
+_LARGEST_CHANGE = 6.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,17 +44,22 @@ def probe(point: Point, preconditioner: Preconditioner, z: Array, tolerance: flo
     right[-1, :-1] = 0.0
     right[-1, -1] = 1.0
     solved, iterations = solve(
-        point, right, preconditioner, tolerance=tolerance, max_iterations=100
+        point, right, preconditioner, tolerance=tolerance, min_iterations=3, max_iterations=50
     )
     return Probes(right[:, :-1], solved[:, :-1], solved[:, -1], iterations)
 
 
 def updated_scales(
-    point: Point, preconditioner: Preconditioner, probes: Probes
+    point: Point, preconditioner: Preconditioner, probes: Probes | None, relaxation: float = 1.0
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """New scales of the two priors, and how many coefficients of each the data determine."""
+    """New scales of the two priors, and how many coefficients of each the data determine.
+
+    Without probes the preconditioner stands for the curvature. The plain update creeps near its end; a `relaxation` above one hastens it.
+    """
     post = point.posterior
-    correction = np.mean(probes.z * (probes.solved - preconditioner(probes.z)), axis=1)
+    correction = np.zeros(post.size)
+    if probes is not None:
+        correction = np.mean(probes.z * (probes.solved - preconditioner(probes.z)), axis=1)
     parts = zip(
         post.split(point.z),
         post.split(correction),
@@ -69,7 +74,7 @@ def updated_scales(
         determined = known - np.bincount(groups, rest)
         determined = np.clip(determined, 1e-3 * np.minimum(sizes, 100), sizes)
         power = np.bincount(groups, w**2)
-        ratio = np.sqrt(np.maximum(power, 1e-300) / determined)
+        ratio = (np.maximum(power, 1e-300) / determined) ** (0.5 * relaxation)
         ratio = np.clip(ratio, 1 / _LARGEST_CHANGE, _LARGEST_CHANGE)
         scales.append(np.maximum(prior.scales * ratio, _LEAST_SCALE))
         counts.append(determined)

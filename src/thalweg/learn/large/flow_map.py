@@ -46,7 +46,7 @@ class FlowMap:
     substeps: int = 1
     """Steps of the coarse chain in each interval."""
     newton_tolerance: float = 1e-7
-    product_tolerance: float = 1e-7
+    product_tolerance: float = 1e-8
 
     def __post_init__(self) -> None:
         indptr, neighbor, edge = self.kernel.adjacency
@@ -101,11 +101,14 @@ class Run:
         fine, coarse = self.fine.u[self.fine.keep], self.coarse.u[self.coarse.keep]
         return np.asarray(1.0 / np.cosh(np.clip((fine - coarse) / _SPREAD, -50, 50)) ** 2)
 
-    def tangent(self, du0: Array, dV: Array, dbeta: Array) -> Array:
+    def tangent(
+        self, du0: Array, dV: Array, dbeta: Array, *, tolerance: float | None = None
+    ) -> Array:
         """Derivatives of `log_density`, shape (snapshots, states, directions).
 
         `du0` and `dV` have shape (states, directions), `dbeta` (directions,).
         """
+        tolerance = self.flow.product_tolerance if tolerance is None else tolerance
         n, width = du0.shape
         slope = self._slope()[:, :, None]
         out = np.empty((self.flow.times.size, n, width))
@@ -115,22 +118,24 @@ class Run:
             part = np.empty((chain.keep.size, n, width))
             chains.tangent_chain(
                 *self.flow._graph, self.flow.kernel.stationary, chain.steps, chain.keep, self.u0,  # type: ignore[attr-defined]
-                chain.u, chain.diagonal, chain.leave, du0, dV, dbeta, self.flow.product_tolerance,
-                part,
+                chain.u, chain.diagonal, chain.leave, du0, dV, dbeta, tolerance, part,
             )  # fmt: skip
             parts.append(part)
         out[1:] = parts[1] + slope * (parts[1] - parts[0])
         return out
 
-    def adjoint(self, weights: Array) -> tuple[Array, Array, Array]:
+    def adjoint(
+        self, weights: Array, *, tolerance: float | None = None
+    ) -> tuple[Array, Array, Array]:
         """Derivatives in `(u0, V, beta)` of `sum weights * log_density`, one set a direction."""
+        tolerance = self.flow.product_tolerance if tolerance is None else tolerance
         _, n, width = weights.shape
         slope = self._slope()[:, :, None]
         g0, gV, gbeta = weights[0].copy(), np.zeros((n, width)), np.zeros(width)
         for chain, factor in ((self.coarse, -slope), (self.fine, 1.0 + slope)):
             chains.adjoint_chain(
                 *self.flow._graph, self.flow.kernel.stationary, chain.steps, chain.keep, self.u0,  # type: ignore[attr-defined]
-                chain.u, chain.diagonal, chain.leave, weights[1:] * factor,
-                self.flow.product_tolerance, g0, gV, gbeta,
+                chain.u, chain.diagonal, chain.leave, weights[1:] * factor, tolerance,
+                g0, gV, gbeta,
             )  # fmt: skip
         return g0, gV, gbeta

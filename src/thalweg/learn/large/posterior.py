@@ -125,21 +125,23 @@ class Point:
             g[-1] = 0.0
         return g
 
-    def push(self, du0: Array, dV: Array, dtheta: Array) -> Array:
+    def push(self, du0: Array, dV: Array, dtheta: Array, *, tolerance: float) -> Array:
         """Derivatives of the log densities along these fields, one direction a column."""
         du0 = du0 - (self.posterior.kernel.stationary * np.exp(self.u0)) @ du0
         if self.posterior.fixed_log_beta is not None:
             dtheta = np.zeros_like(dtheta)
-        return self.run.tangent(du0, dV, self.beta * dtheta)
+        return self.run.tangent(du0, dV, self.beta * dtheta, tolerance=tolerance)
 
-    def _push(self, v: Array) -> Array:
+    def _push(self, v: Array, tolerance: float) -> Array:
         post = self.posterior
         w0, wV, theta = post.split(v)
-        return self.push(post.initial.field(w0), post.potential.field(wV), theta)
+        return self.push(
+            post.initial.field(w0), post.potential.field(wV), theta, tolerance=tolerance
+        )
 
-    def _pull(self, weights: Array) -> Array:
+    def _pull(self, weights: Array, tolerance: float | None = None) -> Array:
         post = self.posterior
-        g0, gV, gbeta = self.run.adjoint(weights)
+        g0, gV, gbeta = self.run.adjoint(weights, tolerance=tolerance)
         g0 = g0 - np.outer(post.kernel.stationary * np.exp(self.u0), g0.sum(axis=0))
         gtheta = self.beta * gbeta
         if post.fixed_log_beta is not None:
@@ -156,9 +158,10 @@ class Point:
             (self.posterior.totals[:, None] * p)[:, :, None] * (dl - mean[:, None, :])
         )
 
-    def curvature(self, v: Array, damping: float = 0.0) -> Array:
+    def curvature(self, v: Array, damping: float = 0.0, tolerance: float = 1e-4) -> Array:
         """The Gauss-Newton matrix times the columns of `v`."""
-        out = (1.0 + damping) * v + self._pull(self._weigh(self._push(v)))
+        out = self._pull(self._weigh(self._push(v, tolerance)), tolerance)
+        out += (1.0 + damping) * v
         out[-1] += (self.posterior.log_beta_precision - 1.0) * v[-1]
         return out
 

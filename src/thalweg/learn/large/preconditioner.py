@@ -25,7 +25,7 @@ __all__ = ["Information", "Preconditioner", "solve"]
 
 Array = NDArray[np.float64]
 
-_BATCH = 64
+_BATCH = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class Information:
             first, second = columns < m0, (columns >= m0) & (columns < m0 + mV)
             du0[:, first] = post.initial.basis[:, columns[first]]
             dV[:, second] = post.potential.basis[:, columns[second] - m0]
-            dl = point.push(du0, dV, (columns == count - 1).astype(np.float64))
+            dl = point.push(du0, dV, (columns == count - 1).astype(np.float64), tolerance=1e-4)
             dl -= np.einsum("kx,kxj->kj", p, dl)[:, None, :]
             jacobian[:, columns] = (root[:, :, None] * dl).reshape(-1, columns.size)
         gram = np.zeros((count, count))
@@ -166,6 +166,7 @@ def solve(
     preconditioner: Preconditioner,
     *,
     tolerance: float,
+    min_iterations: int = 0,
     max_iterations: int = 200,
 ) -> tuple[Array, int]:
     """`H^-1 right` for every column, by conjugate gradients, and the iterations it took.
@@ -181,7 +182,7 @@ def solve(
     d = y.copy()
     ry = np.sum(r * y, axis=0)
     for k in range(max_iterations):
-        if np.all(ry <= goal):
+        if k >= min_iterations and np.all(ry <= goal):
             return x, k
         Hd = point.curvature(d, damping)
         step = ry / np.maximum(np.sum(d * Hd, axis=0), 1e-300)
