@@ -91,7 +91,9 @@ def test_it_asks_no_host_for_anything(loaded, address):
         if message["method"] == "Network.requestWillBeSent":
             requested.append(message["params"]["request"]["url"])
     assert address in requested
-    strange = [url for url in requested if not url.startswith(("file:", "data:", "blob:", "chrome:"))]
+    strange = [
+        url for url in requested if not url.startswith(("file:", "data:", "blob:", "chrome:"))
+    ]
     assert not strange
 
 
