@@ -78,7 +78,7 @@ def jko_step(
     >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
     >>> step = jko_step(kernel, FreeEnergy([0.0, 1.0], beta=1.0), [0.5, 0.5], tau=0.1)
     >>> step.probability.round(6), bool(step.status)
-    (array([0.541701, 0.458299]), True)
+    (array([0.541597, 0.458403]), True)
     """
     mobility = LogMean() if mobility is None else mobility
     tau = _checks.positive(tau, "tau")

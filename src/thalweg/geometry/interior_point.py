@@ -82,7 +82,7 @@ def solve_adaptive(
             direction,
             mu=mu,
             mu_end=mu_end,
-            tolerance=0.05 * mu_end if barrier else max(accuracy**2, 1e-18) * value,
+            tolerance=0.05 * mu_end if barrier else max(accuracy**2, 1e-16) * value,
             max_steps=max_steps,
             psi=psi,
         )

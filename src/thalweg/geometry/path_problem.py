@@ -136,8 +136,10 @@ class PathProblem:
         mesh, pi = self.mesh, self.kernel.stationary
         place, weight, piece = [], [], []
         for k, order in enumerate(mesh.orders):
-            x, w = gauss(int(order) + 2)
-            if k == 0:
+            x, w = gauss(int(order) + 2 if mesh.pieces > 4 else 2 * int(order) + 2)
+            if mesh.pieces == 1:
+                x, w = x * x * (3 - 2 * x), 6 * x * (1 - x) * w
+            elif k == 0:
                 x, w = x * x, 2 * x * w
             elif k == mesh.pieces - 1:
                 x, w = 1 - x * x, 2 * x * w

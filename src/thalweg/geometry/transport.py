@@ -40,7 +40,7 @@ class TransportGeometry:
     >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
     >>> geometry = TransportGeometry(kernel)
     >>> round(geometry.distance([0.75, 0.25], [0.25, 0.75]), 10)
-    0.7177944652
+    0.7177944633
     """
 
     kernel: MarkovKernel
