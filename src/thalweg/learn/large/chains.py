@@ -252,9 +252,7 @@ def _add_potential(
 
 
 @njit(cache=True)
-def heat(
-    indptr: Index, neighbor: Index32, conductance: Array, rho: Array, out: Array
-) -> None:
+def heat(indptr: Index, neighbor: Index32, conductance: Array, rho: Array, out: Array) -> None:
     """`out_x = sum_y c_xy (rho_x - rho_y)`: the derivative of the step's equation in `beta`."""
     for x in range(rho.size):
         total = 0.0

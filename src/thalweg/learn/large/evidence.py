@@ -54,7 +54,8 @@ def updated_scales(
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """New scales of the two priors, and how many coefficients of each the data determine.
 
-    Without probes the preconditioner stands for the curvature. The plain update creeps near its end; a `relaxation` above one hastens it.
+    Without probes the preconditioner stands for the curvature. The plain update creeps near its
+    end; a `relaxation` above one hastens it.
     """
     post = point.posterior
     correction = np.zeros(post.size)

@@ -1,4 +1,4 @@
-"""`fit_likelihood_large`: counts to free energy with error bars, for hundreds of states and more."""
+"""`fit_likelihood_large`: from counts to a free energy with error bars, for many states."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thalweg.learn.large.evidence import Probes, probe, slope_of_log_determinant
 from thalweg.learn.large.flow_map import FlowMap
 from thalweg.learn.large.posterior import Point, Posterior
 from thalweg.learn.large.preconditioner import Information, Preconditioner, solve
-from thalweg.learn.large.prior import FieldPrior, field_prior
+from thalweg.learn.large.prior import field_prior
 from thalweg.learn.large.start import weak_start
 from thalweg.status import Status
 
@@ -32,6 +32,8 @@ _JACOBIAN_FLOATS = 1.2e8
 _FIRST_NOISE = {True: 0.002, False: 0.05}
 """Of the spread of the start, with coordinates and without: graphs are never quite smooth."""
 _LONG_STEP = 10.0
+_FIRST_PRECISION = 100.0
+"""Of log beta around its start until the evidence has its say: the joint optimum shrinks it."""
 
 
 @dataclass(frozen=True)
@@ -190,9 +192,7 @@ def _as_counts(counts: ArrayLike, n_times: int, n: int) -> Array:
         )
     empty = np.flatnonzero(table.sum(axis=1) == 0)
     if empty.size:
-        raise InputError(
-            f"counts[{int(empty[0])}] has no samples; leave that time out."
-        )
+        raise InputError(f"counts[{int(empty[0])}] has no samples; leave that time out.")
     return table
 
 
@@ -234,6 +234,7 @@ class _Fitter:
         self.posterior = Posterior(
             FlowMap(kernel, times), counts, initial, potential,
             fixed_log_beta=None if beta is None else float(np.log(beta)),
+            anchor=(float(np.log(start.beta)), _FIRST_PRECISION),
         )  # fmt: skip
         w0 = initial.coefficients(start.log_density - start.log_density.mean(), 0.5)
         wV = potential.coefficients(start.potential - start.potential.mean(), 0.5)
@@ -272,7 +273,9 @@ class _Fitter:
             decrement, stale = self._newton_step(0.1)
             moved = self._evidence_update(fine)
             settled = fine and decrement < 0.02 * max(self.determined, 10.0) and moved < 0.15
-            fine = fine or (decrement < 0.2 * max(self.determined, 10.0) and moved < 0.6)
+            if not fine and decrement < 0.2 * max(self.determined, 10.0) and moved < 0.6:
+                fine = True
+                self._release()
             if settled and not self._refine():
                 for _ in range(2):
                     decrement, _ = self._newton_step(0.05)
@@ -280,6 +283,12 @@ class _Fitter:
                         break
                 return Status.CONVERGED
         return Status.MAX_ITERATIONS
+
+    def _release(self) -> None:
+        """Let beta go, with the force of the evidence in place of the anchor at the start."""
+        self.posterior = replace(self.posterior, anchor=Posterior.anchor)
+        self.point = replace(self.point, posterior=self.posterior)
+        self._evidence_update(True)
 
     def _newton_step(self, tolerance: float) -> tuple[float, int]:
         """One damped Gauss-Newton step; the decrement that it promised and its CG iterations."""
@@ -351,9 +360,7 @@ class _Fitter:
         initial = self.posterior.initial.with_scales(new_scales[0])
         potential = self.posterior.potential.with_scales(new_scales[1])
         z = self.posterior.rescaled(self.point.z, initial, potential)
-        self.posterior = replace(
-            self.posterior, initial=initial, potential=potential, force=force
-        )
+        self.posterior = replace(self.posterior, initial=initial, potential=potential, force=force)
         self.point = replace(self.point, posterior=self.posterior, z=z)
         return moved
 

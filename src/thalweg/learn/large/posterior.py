@@ -36,6 +36,8 @@ class Posterior:
     force: float = 0.0
     """Slope in log beta of minus half the log determinant of the curvature in `w`."""
     fixed_log_beta: float | None = None
+    anchor: tuple[float, float] = (_LOG_BETA_CENTRE, _LOG_BETA_PRECISION)
+    """Centre and precision of the weak prior on log beta."""
 
     @property
     def kernel(self) -> MarkovKernel:
@@ -48,7 +50,7 @@ class Posterior:
     @property
     def log_beta_precision(self) -> float:
         """Of the weak prior on log beta; one where beta is given, so that nothing is singular."""
-        return _LOG_BETA_PRECISION if self.fixed_log_beta is None else 1.0
+        return self.anchor[1] if self.fixed_log_beta is None else 1.0
 
     @property
     def totals(self) -> Array:
@@ -112,7 +114,8 @@ class Point:
     @property
     def value(self) -> float:
         w, theta = self.z[:-1], float(self.z[-1])
-        pull = 0.5 * _LOG_BETA_PRECISION * (theta - _LOG_BETA_CENTRE) ** 2
+        centre, precision = self.posterior.anchor
+        pull = 0.5 * precision * (theta - centre) ** 2
         return -self.log_likelihood + 0.5 * float(w @ w) - self.posterior.force * theta + pull
 
     def gradient(self) -> Array:
@@ -120,7 +123,8 @@ class Point:
         residual = post.totals[:, None] * np.exp(self.log_p) - post.counts
         g = self._pull(residual[:, :, None])[:, 0]
         g[:-1] += self.z[:-1]
-        g[-1] += _LOG_BETA_PRECISION * (self.z[-1] - _LOG_BETA_CENTRE) - post.force
+        centre, precision = post.anchor
+        g[-1] += precision * (self.z[-1] - centre) - post.force
         if post.fixed_log_beta is not None:
             g[-1] = 0.0
         return g
