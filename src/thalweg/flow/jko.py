@@ -116,7 +116,8 @@ def jko_step(
         step = _Step(kernel, mobility, energy, p, tau, mesh, grounded)
         if flux is None:
             flux = np.zeros((mesh.size, kernel.n_edges))
-        found = step.solve(flux, tolerance, max_steps, psi, last)
+        barrier = 1e-3 * reach**2 if reach > 1 and not ok else 0.0
+        found = step.solve(flux, tolerance, max_steps, psi, last, barrier)
         factorisations += found.factorisations
         iterations += found.iterations
         ok = bool(found.status)
@@ -177,6 +178,7 @@ class _Linear(NamedTuple):
     gain: Array
     slack: Array
     first_variation: Array
+    damping: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,8 +191,8 @@ class _Step:
     mesh: TimeMesh
     solver: LaplacianSolver
 
-    def value(self, flux: Array) -> tuple[float, Array, Array, Array]:
-        """Half the action plus `tau F`; the densities, the gains and the end point."""
+    def value(self, flux: Array, mu: float = 0.0) -> tuple[float, Array, Array, Array]:
+        """Half the action plus `tau F` (plus a barrier); the densities, the gains, the end."""
         source, target, _ = self.kernel.edges
         pi = self.kernel.stationary
         gain = stages.flux_gain(source, target, flux, self.kernel.n_states)
@@ -203,7 +205,10 @@ class _Step:
         if self.energy.interaction is not None:
             inner += 0.5 * float(end @ (self.energy.interaction @ end))
         inner += self.energy.beta * float(pi @ self.energy.internal.value(end / pi))
-        return 0.5 * float(self.mesh.weights @ action) + self.tau * inner, rho, gain, end
+        value = 0.5 * float(self.mesh.weights @ action) + self.tau * inner
+        if mu > 0:
+            value -= mu * float(self.mesh.weights @ (np.log(rho) @ pi))
+        return value, rho, gain, end
 
     def path_error(self, found: _Found) -> float:
         """The estimated relative error of the length of the step."""
@@ -231,11 +236,14 @@ class _Step:
         max_steps: int,
         psi: Array | None = None,
         last: Array | None = None,
+        mu: float = 0.0,
     ) -> _Found:
+        """Newton; a barrier `mu` keeps a long path off the boundary on the way, then vanishes."""
         pi, weights = self.kernel.stationary, self.mesh.weights
         edges = self.kernel.edges
         energy, beta = self.energy, self.energy.beta
-        value, rho, gain, end = self.value(flux)
+        smallest = 1e-8 * mu
+        value, rho, gain, end = self.value(flux, mu)
         psi = np.zeros_like(rho) if psi is None else psi
         last = np.zeros(pi.size) if last is None else last
         iterations, stuck = 0, 0
@@ -245,7 +253,7 @@ class _Step:
             log_rho = np.log(end / pi)
             slack = end / (self.tau * beta * energy.internal.log_slope(log_rho))
             f = energy.external(end) + beta * energy.internal.derivative(log_rho)
-            lin = _Linear(table, force, gain, slack, f)
+            lin = _Linear(table, force - pi * mu / rho, gain, slack, f, pi * mu / rho**2)
             goal, psi, last, used = self._direction(lin, psi, last)
             iterations += used
             distance = float(np.sqrt(weights @ action))
@@ -260,10 +268,10 @@ class _Step:
                 float(((weights @ change) / end).min()),
             )
             length = min(1.0, _TO_BOUNDARY / max(-ratio, 1e-300))
-            trial = self.value(flux + length * move)
+            trial = self.value(flux + length * move, mu)
             while not trial[0] <= value + 1e-13 * abs(value) + 1e-300 and length > 1e-8:
                 length *= 0.5
-                trial = self.value(flux + length * move)
+                trial = self.value(flux + length * move, mu)
             flux = flux + length * move
             value, rho, gain, end = trial
             if not np.isfinite(value):
@@ -277,7 +285,11 @@ class _Step:
                 return _Found(
                     flux, psi, last, end, Status.STALLED, distance, count, iterations, size
                 )
-            if length == 1.0 and (size <= (0.03 * tolerance) ** 2 * whole or whole == 0.0):
+            if mu > 0:
+                if length > 0.3:
+                    mu = 0.1 * mu if mu > smallest else 0.0
+                    value, _, _, _ = self.value(flux, mu)
+            elif length == 1.0 and (size <= (0.03 * tolerance) ** 2 * whole or whole == 0.0):
                 return _Found(
                     flux, psi, last, end, Status.CONVERGED, distance, count, iterations, size
                 )
@@ -316,6 +328,7 @@ class _Step:
                 right -= lin.slack * tau * (interaction @ shift[0])
             end = end + factor.solve(right, tolerance=1e-3).x
             gain, force = stages.newton_product(source, target, lin.table, q + end, v)
+            force = force - lin.damping * v
             if affine:
                 gain, force = gain - lin.gain, force - lin.force
             new_shift = (mesh.weights @ gain)[None] if interaction is not None else 0.0 * shift

@@ -104,7 +104,7 @@ def solve_adaptive(
             square = found.distance**2
             discretisation = min(found.error, found.distance)
             mu_end = max(
-                0.1 * tolerance * square, min(mu_end, 0.03 * discretisation * found.distance)
+                0.01 * tolerance * square, min(mu_end, 0.003 * discretisation * found.distance)
             )
             mu = max(mu_end, min(old_mu, 10 * mu_end))
         finer, flux = _refine(problem, path.flux, length, 0.5 * target, order, singular)
