@@ -31,6 +31,7 @@ _MOST_REFINEMENTS = 4
 _EVIDENCE_ROUNDS = 4
 _REWEIGHTINGS = 6
 _SUSPICIOUS = 4.0  # standard deviations of the deviance beyond which other starts are tried
+_DATA_DECIDE = 0.9  # share of the directions of V that the data determine by themselves
 _FINEST = 400_000  # steps of the finest chain
 
 
@@ -250,7 +251,13 @@ class _Search:
     def _evidence(
         self, objective: Objective, prior: Prior, best: Minimum, mesh: Mesh
     ) -> tuple[Minimum, Prior, Mesh]:
-        """Alternate between the strength of the smoothness prior and the fit under it."""
+        """Alternate between the strength of the smoothness prior and the fit under it.
+
+        Where the data determine nearly every direction by themselves, the prior stays weak: it
+        could only shrink beta and the potential.
+        """
+        if prior.determined(best.evaluation.information) > _DATA_DECIDE:
+            return best, prior, mesh
         for _ in range(_EVIDENCE_ROUNDS):
             strength = prior.updated(best.theta, best.evaluation.information)
             if abs(np.log(strength / prior.strength)) < 0.1 or self.interrupted:
@@ -297,6 +304,8 @@ class _Search:
 def first_mesh(model: FlowModel, scale: float) -> Mesh:
     """Steps of the coarsest chain no longer than what ordinary slopes allow."""
     lengths = np.diff(model.times)
-    substeps = np.clip(np.ceil(lengths * scale / 0.4), 1, 2000).astype(np.int64)
+    # A lazy walk moves that much more slowly: rates are `K(x, y) (V_x - V_y)`.
+    leaving = 2.0 * float(model.kernel.edges.conductance.sum())
+    substeps = np.clip(np.ceil(lengths * scale * leaving / 0.4), 1, 2000).astype(np.int64)
     levels = 3 if lengths.size <= 400 else 2
     return Mesh(substeps, levels)

@@ -69,6 +69,19 @@ class Prior:
         gradient = precision @ (theta - self.mean)
         return 0.5 * float((theta - self.mean) @ gradient), gradient, precision
 
+    def determined(self, curvature: Array) -> float:
+        """The share of the potential's directions that the data, not the prior, determine."""
+        k = self.shape.shape[0]
+        if k == 0:
+            return 1.0
+        return 1.0 - self._held(curvature) / k
+
+    def _held(self, curvature: Array) -> float:
+        """How many directions of the potential the prior holds: `strength tr(C A)`."""
+        k = self.shape.shape[0]
+        covariance = np.linalg.pinv(curvature + self.precision, hermitian=True)[:k, :k]
+        return self.strength / self.scale**2 * float(np.sum(covariance * self.shape))
+
     def updated(self, theta: Array, curvature: Array) -> float:
         """MacKay's fixed point of the evidence: parameters that count over their roughness.
 
@@ -78,9 +91,8 @@ class Prior:
         k = self.shape.shape[0]
         if k == 0:
             return self.strength
-        covariance = np.linalg.pinv(curvature + self.precision, hermitian=True)[:k, :k]
         unit = self.shape / self.scale**2
-        used = k - self.strength * float(np.sum(covariance * unit))
+        used = k - self._held(curvature)
         rough = float(theta[:k] @ unit @ theta[:k])
         return float(np.clip(max(used, 0.1) / max(rough, 1e-12), 1e-2 * WEAK, 1e6 * WEAK))
 
