@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import chi2, gamma
 
 from thalweg import _checks
 from thalweg._threads import single_threaded
@@ -31,11 +32,14 @@ __all__ = [
     "RivalComparison",
     "Undetermined",
     "compare_rivals",
+    "cycle_forces",
     "goodness_of_fit",
     "undetermined",
 ]
 
 Array = NDArray[np.float64]
+
+_MOST_CYCLES = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +153,17 @@ class GoodnessOfFit:
     """Its mean if the fitted flow were the true one."""
     deviation: float
     """Its standard deviation then."""
-    p_value: float
+    p_overall: float
+    """Of the deviance: any misfit."""
+    p_cycles: float
+    """Of forces around the graph's cycles, which no potential has; 1 where there is no cycle."""
+
+    @property
+    def p_value(self) -> float:
+        """Both together, by Bonferroni's rule."""
+        if self.p_cycles == 1.0:
+            return self.p_overall
+        return min(1.0, 2.0 * min(self.p_overall, self.p_cycles))
 
     @property
     def statistic(self) -> float:
@@ -174,6 +188,11 @@ def goodness_of_fit(
     also where states are nearly empty. Fitting has lowered the observed deviance by about the
     number of parameters that the data determine, and its variance by twice that; the null is
     shifted and narrowed accordingly, which spares the refits.
+
+    Forces around the cycles of the graph are the way in which a drift fails to be a gradient. For
+    independent snapshots they get a score test of their own, which needs no further fit: with `s`
+    the slope of the log likelihood in such forces and `I` their information after all parameters
+    have adjusted, `s^T I^-1 s` is chi-square.
     """
     draws = _null_deviances(fit, rng, n_draws)
     used = _parameters_used(fit)
@@ -187,7 +206,66 @@ def goodness_of_fit(
     if above < 10:
         # Beyond the draws: a gamma distribution with their mean, variance and skewness.
         p_value = min(p_value, _gamma_tail(draws, observed))
-    return GoodnessOfFit(fit.deviance, expected, deviation, p_value)
+    return GoodnessOfFit(fit.deviance, expected, deviation, p_value, _cycle_test(fit, rng))
+
+
+def _cycle_test(fit: LikelihoodFit, rng: np.random.Generator) -> float:
+    """The p-value of the score test against forces around cycles."""
+    options = fit.settings
+    if options.observation != "independent" or options.discretization != "continuous":
+        return 1.0
+    forces = cycle_forces(fit.kernel, rng)
+    if forces.shape[1] == 0:
+        return 1.0
+    size = fit.model.n_parameters
+    total = size + forces.shape[1]
+    score, information = np.zeros(total), np.zeros((total, total))
+    for chunk in fit.model.trajectory(fit.theta, fit.mesh, forces=forces):
+        if chunk is None:
+            return 1.0
+        c = fit.counts[chunk.start : chunk.start + chunk.log_p.shape[0]]
+        expected = c.sum(axis=1, keepdims=True) * np.exp(chunk.log_p)
+        slopes = chunk.sensitivities.reshape(-1, total)
+        score += slopes.T @ (c - expected).ravel()
+        scaled = slopes * np.sqrt(expected).ravel()[:, None]
+        information += scaled.T @ scaled
+    own = information[:size, :size]
+    ridge = 1e-10 * np.trace(own) / size * np.eye(size)
+    adjust = np.linalg.solve(own + ridge, information[:size, size:])
+    left = score[size:] - adjust.T @ score[:size]
+    spread = information[size:, size:] - adjust.T @ information[:size, size:]
+    values, vectors = np.linalg.eigh(0.5 * (spread + spread.T))
+    kept = values > max(1e-6 * float(np.diag(information)[size:].max()), 1e-12)
+    if not kept.any():
+        return 1.0
+    statistic = float(np.sum((vectors[:, kept].T @ left) ** 2 / values[kept]))
+    return float(chi2.sf(statistic, int(kept.sum())))
+
+
+def cycle_forces(kernel: MarkovKernel, rng: np.random.Generator) -> Array:
+    """Forces along the edges that no potential makes, one column each, at most 50 of them.
+
+    They span the complement of all gradients (weighted by conductance); where there are more than
+    50, random ones among them are taken.
+
+    >>> square = MarkovKernel.from_weights([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]])
+    >>> cycle_forces(square, np.random.default_rng(0)).shape
+    (4, 1)
+    """
+    source, target, conductance = kernel.edges
+    count, n = kernel.n_edges, kernel.n_states
+    if count < n:
+        return np.zeros((count, 0))
+    rows = np.arange(count)
+    incidence = np.zeros((count, n))
+    incidence[rows, source], incidence[rows, target] = 1.0, -1.0
+    weight = np.sqrt(conductance)
+    basis, _ = np.linalg.qr(weight[:, None] * incidence[:, 1:])
+    n_cycles = count - n + 1
+    free = rng.normal(size=(count, min(n_cycles, _MOST_CYCLES)))
+    free -= basis @ (basis.T @ free)
+    orthogonal, _ = np.linalg.qr(free)
+    return np.asarray(orthogonal / weight[:, None] * np.sqrt(np.mean(conductance)))
 
 
 def _null_deviances(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) -> Array:
@@ -217,8 +295,6 @@ def _parameters_used(fit: LikelihoodFit) -> float:
 
 
 def _gamma_tail(draws: Array, observed: float) -> float:
-    from scipy.stats import gamma
-
     centred = (draws - draws.mean()) / draws.std(ddof=1)
     skewness = max(float(np.mean(centred**3)), 0.05)
     shape = 4.0 / skewness**2

@@ -335,6 +335,7 @@ def integrate(
     fixed_interaction: Array,
     beta: float,
     learn_beta: bool,
+    forces: Array,
     lengths: Array,
     substeps: NDArray[np.int64],
     basis_start: int,
@@ -349,14 +350,16 @@ def integrate(
 
     `chains` (levels, N) and `sensitivities` (levels, N, P) are carried on in place. Columns of a
     sensitivity: the potential's coefficients (basis function by feature), the interaction
-    strengths, `log beta`, then those that start in the initial distribution. `basis` (fine steps,
-    n_basis) holds the time basis averaged over the steps of the finest chain. `out_coarse` is the
-    extrapolation one order lower, for the error. Returns False where a step could not be solved.
+    strengths, `log beta`, then those that start in the initial distribution, last the responses
+    to `forces` (edges, n) that would be added to the differences of the first variation. `basis`
+    (fine steps, n_basis) holds the time basis averaged over the steps of the finest chain.
+    `out_coarse` is the extrapolation one order lower, for the error. Returns False where a step
+    could not be solved.
     """
     n, n_edges = pi.size, source.size
     n_columns = sensitivities.shape[2]
     n_features, n_basis = features.shape[1], coefficients.shape[0]
-    n_interactions = interactions.shape[0]
+    n_interactions, n_forces = interactions.shape[0], forces.shape[1]
     u = np.empty(n)
     potential = np.empty(n)
     level, weights = np.empty(n), np.empty((n_edges, 2))
@@ -430,6 +433,9 @@ def integrate(
                                     gap = parts[j] * (features[x, i] - features[y, i])
                                     right[x, j * n_features + i] -= w_x * gap
                                     right[y, j * n_features + i] += w_y * gap
+                        for j in range(n_forces):
+                            right[x, n_columns - n_forces + j] -= w_x * forces[e, j]
+                            right[y, n_columns - n_forces + j] += w_y * forces[e, j]
                         if learn_beta:
                             gap = beta * (_slope(order, u[x]) - _slope(order, u[y]))
                             right[x, n_energy - 1] -= w_x * gap

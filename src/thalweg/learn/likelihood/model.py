@@ -210,15 +210,23 @@ class FlowModel:
     # ------------------------------------------------------------------ the flow
 
     def trajectory(
-        self, theta: Array, mesh: Mesh, *, sensitivities: bool = True
+        self,
+        theta: Array,
+        mesh: Mesh,
+        *,
+        sensitivities: bool = True,
+        forces: Array | None = None,
     ) -> Iterator[Chunk | None]:
         """The flow at `times`, a few outputs at a time; `None` where a step had no solution.
 
         Probabilities sum to one: the extrapolated ones are normalised, and so are derivatives.
+        `forces` (edges, n): further columns, the responses to forces along the edges.
         """
         kernel, n = self.kernel, self.n_states
         pi = kernel.stationary
-        n_columns = self.n_parameters if sensitivities else 0
+        if forces is None:
+            forces = np.zeros((kernel.n_edges, 0))
+        n_columns = self.n_parameters + forces.shape[1] if sensitivities else 0
         u0 = self.log_density(theta)
         p0 = pi * np.exp(u0)
         chains = np.tile(u0, (mesh.n_levels, 1))
@@ -268,6 +276,7 @@ class FlowModel:
                 self.fixed_interaction,
                 self.beta(theta),
                 self.learns_beta and sensitivities,
+                forces if sensitivities else forces[:, :0],
                 lengths[part],
                 mesh.substeps[part],
                 fine,
@@ -293,10 +302,12 @@ class FlowModel:
             rows.append(np.exp(chunk.log_p))
         return np.concatenate(rows)
 
-    def sensitivities(self, theta: Array, mesh: Mesh) -> tuple[Array, Array] | None:
+    def sensitivities(
+        self, theta: Array, mesh: Mesh, *, forces: Array | None = None
+    ) -> tuple[Array, Array] | None:
         """`log p` (times, N) and its derivatives (times, N, parameters), all at once."""
         values, slopes = [], []
-        for chunk in self.trajectory(theta, mesh):
+        for chunk in self.trajectory(theta, mesh, forces=forces):
             if chunk is None:
                 return None
             values.append(chunk.log_p)
