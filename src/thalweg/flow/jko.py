@@ -33,7 +33,7 @@ __all__ = ["JkoResult", "jko_flow", "jko_step"]
 
 Array = NDArray[np.float64]
 
-_FORCING = 0.03
+_FORCING = 0.01
 _TO_BOUNDARY = 0.9
 _LEAST_DENSITY = 1e-4
 
@@ -76,7 +76,7 @@ def jko_step(
     """One step of the minimising-movement scheme from `p`, for any `tau > 0`.
 
     `tolerance` is for the first-order condition, `path_tolerance` for the relative error of the
-    distance (the mesh in time is refined up to twice to meet it).
+    distance (the mesh in time is refined up to twice to meet it, not after 40 factorisations).
     `solver`: a grounded `LaplacianSolver` of the kernel, to share its analysis between steps.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
@@ -122,7 +122,8 @@ def jko_step(
         iterations += found.iterations
         ok = bool(found.status)
         reach = min(reach, 1.2 * found.distance) if ok else reach
-        if ok and step.path_error(found) <= path_tolerance:
+        if ok and (factorisations > 40 or step.path_error(found) <= path_tolerance):
+            # A long step that was hard to find is not refined further.
             break
     found = found._replace(factorisations=factorisations, iterations=iterations)
     return step.package(found, smoothing)
@@ -286,7 +287,7 @@ class _Step:
                     flux, psi, last, end, Status.STALLED, distance, count, iterations, size
                 )
             if mu > 0:
-                if length > 0.3:
+                if length > 0.7:
                     mu = 0.1 * mu if mu > smallest else 0.0
                     value, _, _, _ = self.value(flux, mu)
             elif length == 1.0 and (size <= (0.03 * tolerance) ** 2 * whole or whole == 0.0):
