@@ -17,6 +17,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 _MOST = 1500
+_MOST_ENTROPIC = 600
 _NEIGHBORS = 10
 
 
@@ -44,6 +45,7 @@ def displace(
     most: int = _MOST,
 ) -> WeightedPoints:
     """The cloud at `time`, between two snapshots or past the last (straight on)."""
+    most = min(most, _MOST_ENTROPIC) if how.entropic else most
     thin = [x if x.shape[0] <= most else x[rng.choice(x.shape[0], most, False)] for x in clouds]
     right = int(np.clip(np.searchsorted(times, time), 1, times.size - 1))
     left = right - 1

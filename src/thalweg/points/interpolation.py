@@ -36,6 +36,7 @@ DEFAULT_METHOD = "flow"
 """What `"auto"` uses where two snapshots are left, which is too few to try methods on."""
 
 _CURVED = Displacement(curvature=0.5, pull=0.5)
+_NEAR = 2.0
 _TRIAL_POINTS = 600
 _TRIAL_STATES = 30
 _MOVERS = {"displacement": Displacement(), "curved": _CURVED}
@@ -58,10 +59,13 @@ class _Partition:
     """One choice of states, with what is fitted on it."""
 
     seen: PointSnapshots
+    first: _Partition | None = None
+    """A partition into as many states, whose clock cannot be far."""
 
     @cached_property
     def fit(self) -> RelaxationFit:
-        return fit_relaxation(self.seen.kernel, self.seen)
+        near = None if self.first is None else _NEAR * self.first.fit.energy.beta
+        return fit_relaxation(self.seen.kernel, self.seen, fastest=near)
 
     @cached_property
     def smooth(self) -> Array:
@@ -134,18 +138,11 @@ class PointInterpolator:
                 f"n_states is {wanted}; interpolation takes {MOST_STATES} at most: use fewer, and "
                 "the points of each state keep the detail."
             )
-        self._parts = [
-            _Partition(
-                build(
-                    t,
-                    clouds,
-                    n_states=wanted,
-                    n_neighbors=self.n_neighbors,
-                    rng=np.random.default_rng([self.seed, j]),
-                )
-            )
-            for j in range(self.n_partitions)
-        ]
+        self._parts: list[_Partition] = []
+        for j in range(self.n_partitions):
+            rng = np.random.default_rng([self.seed, j])
+            seen = build(t, clouds, n_states=wanted, n_neighbors=self.n_neighbors, rng=rng)
+            self._parts.append(_Partition(seen, self._parts[0] if j else None))
         self.times_, self._clouds = t, self._parts[0].seen.points
         self._scores: dict[str, dict[str, float]] = {}
         return self

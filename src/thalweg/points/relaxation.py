@@ -73,9 +73,16 @@ class RelaxationFit:
 
 @single_threaded
 def fit_relaxation(
-    kernel: MarkovKernel, snapshots: Snapshots, *, prior: float = _PRIOR
+    kernel: MarkovKernel,
+    snapshots: Snapshots,
+    *,
+    prior: float = _PRIOR,
+    fastest: float | None = None,
 ) -> RelaxationFit:
     """The flow through the snapshots whose walk departs least from free diffusion.
+
+    `fastest`: where the ladder of `beta` begins; unless told, so high that the flow would rest
+    long before the last snapshot.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     >>> seen = Snapshots.from_counts([0.0, 2.0], [[900, 90, 10], [100, 300, 600]])
@@ -89,7 +96,7 @@ def fit_relaxation(
             f"{kernel.n_states}; use fewer states."
         )
     search = _Search(kernel, snapshots, prior)
-    beta, u = search.fastest(), search.resting()
+    beta, u = fastest or search.fastest(), search.resting()
     rungs: list[tuple[float, Array, float, float]] = []
     for _ in range(_RUNGS):
         found = search.fit(beta, u)
