@@ -392,12 +392,16 @@ class _Fitter:
         draws = np.zeros(0)
         stderr, log_beta_stderr = np.full(pi.size, np.nan), np.nan
         if self.information is not None and status is not Status.INTERRUPTED:
-            preconditioner = Preconditioner.of(post, self.information)
+            preconditioner = Preconditioner.of(post, Information.at(point, self.information.spans))
             scores = point.random_scores(self.options.n_samples, self.rng)
             unit = np.zeros((post.size, 1))
             unit[-1] = 1.0
             solved, _ = solve(
-                point, np.concatenate([scores, unit], axis=1), preconditioner, tolerance=0.1
+                point,
+                np.concatenate([scores, unit], axis=1),
+                preconditioner,
+                tolerance=0.03,
+                min_iterations=2,
             )
             fields = post.potential.field(post.split(solved)[1][:, :-1])
             samples = (fields - pi @ fields).T
