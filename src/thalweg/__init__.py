@@ -21,10 +21,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "thalweg.diffusion": ["HammingProcess", "reverse_rates", "score_ratios"],
     "thalweg.energy": ["Entropy", "FreeEnergy", "PowerEnergy", "centred"],
     "thalweg.errors": ["ConvergenceError", "InputError", "MissingDependencyError", "ThalwegError"],
-    "thalweg.flow": ["Trajectory", "gradient_flow", "jump_rates", "simulate"],
-    "thalweg.flow.jko": ["JkoResult", "jko_flow", "jko_step"],
+    "thalweg.flow": [
+        "JkoResult",
+        "Trajectory",
+        "gradient_flow",
+        "jko_flow",
+        "jko_step",
+        "jump_rates",
+        "simulate",
+    ],
     "thalweg.geometry": ["Geodesic", "TransportGeometry"],
     "thalweg.graphs": ["GRAPH_FAMILIES", "hamming_kernel", "make_graph"],
     "thalweg.kernel": ["MarkovKernel"],
@@ -51,6 +59,7 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
+    from thalweg.diffusion import HammingProcess, reverse_rates, score_ratios
     from thalweg.energy import Entropy, FreeEnergy, PowerEnergy, centred
     from thalweg.errors import (
         ConvergenceError,
@@ -58,8 +67,15 @@ if TYPE_CHECKING:
         MissingDependencyError,
         ThalwegError,
     )
-    from thalweg.flow import Trajectory, gradient_flow, jump_rates, simulate
-    from thalweg.flow.jko import JkoResult, jko_flow, jko_step
+    from thalweg.flow import (
+        JkoResult,
+        Trajectory,
+        gradient_flow,
+        jko_flow,
+        jko_step,
+        jump_rates,
+        simulate,
+    )
     from thalweg.geometry import Geodesic, TransportGeometry
     from thalweg.graphs import GRAPH_FAMILIES, hamming_kernel, make_graph
     from thalweg.kernel import MarkovKernel
@@ -93,6 +109,7 @@ __all__ = [
     "FreeEnergyRegressor",
     "Geodesic",
     "GeometricMean",
+    "HammingProcess",
     "HarmonicMean",
     "HeatKernel",
     "InputError",
@@ -122,6 +139,8 @@ __all__ = [
     "jump_rates",
     "load",
     "make_graph",
+    "reverse_rates",
+    "score_ratios",
     "simulate",
 ]
 

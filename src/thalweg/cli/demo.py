@@ -48,7 +48,7 @@ def run(out: Path, n_states: int, seed: int) -> None:
     target = out / "index.html"
     with atomic_write(target) as file:
         file.write(_page(truth, model, seen, ahead))
-    Console().print(f"open {target} in a browser", highlight=False)
+    Console().print(f"open {target} in a browser", highlight=False, soft_wrap=True)
 
 
 def _problem(kernel: MarkovKernel) -> tuple[FreeEnergy, Array]:

@@ -115,7 +115,7 @@ def run_forecast(
         print(frame.to_csv(index=False), end="")
     else:
         _write_frame(frame, out)
-        Console().print(f"written to {out}", highlight=False)
+        Console().print(f"written to {out}", highlight=False, soft_wrap=True)
 
 
 def run_report(model_file: Path, out: Path) -> None:
@@ -123,7 +123,7 @@ def run_report(model_file: Path, out: Path) -> None:
     model = load(model_file)
     with atomic_write(out) as file:
         file.write(fit_page(model, title=model_file.stem))
-    Console().print(f"open {out}", highlight=False)
+    Console().print(f"open {out}", highlight=False, soft_wrap=True)
 
 
 def parse_times(text: str) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -214,4 +214,4 @@ def _tell(summary: dict[str, Any], as_json: bool, last: str) -> None:
     console = Console()
     for sentence in summary["findings"]:
         console.print(f"- {sentence}", highlight=False, markup=False)
-    console.print(last, highlight=False)
+    console.print(last, highlight=False, soft_wrap=True)

@@ -158,4 +158,4 @@ def _give(frame: Any, out: Path | None) -> None:
         return
     with atomic_write(out) as file:
         frame.to_csv(file, index=False)
-    Console().print(f"written to {out}", highlight=False)
+    Console().print(f"written to {out}", highlight=False, soft_wrap=True)

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from thalweg.flow.integrate import gradient_flow
+from thalweg.flow.jko import JkoResult, jko_flow, jko_step
 from thalweg.flow.particles import simulate
 from thalweg.flow.rates import jump_rates, velocity
 from thalweg.flow.trajectory import Trajectory
 
-__all__ = ["Trajectory", "gradient_flow", "jump_rates", "simulate", "velocity"]
+__all__ = [
+    "JkoResult",
+    "Trajectory",
+    "gradient_flow",
+    "jko_flow",
+    "jko_step",
+    "jump_rates",
+    "simulate",
+    "velocity",
+]
