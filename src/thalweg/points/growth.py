@@ -27,7 +27,9 @@ __all__ = ["GrowthFit", "fit_growth", "growth_flow"]
 Array = NDArray[np.float64]
 
 _STEPS = 16
+_ROUNDS = 5
 _EXPLAINED = 0.5
+_NEGLIGIBLE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +66,8 @@ class GrowthFit:
                 "mass-conserving transport cannot explain the data: it predicts the next snapshot "
                 f"no better than no change; use the source term; {figures}."
             )
-        if self.error < _EXPLAINED * self.transport_error:
+        left = self.transport_error > _NEGLIGIBLE * self.persistence_error
+        if left and self.error < _EXPLAINED * self.transport_error:
             return (
                 "mass-conserving transport explains the data in part only: births and deaths "
                 f"halve what it leaves over; {figures}."
@@ -123,8 +126,8 @@ def fit_growth(
 ) -> GrowthFit:
     """Birth rates per state from masses (counts with their true totals) at several times.
 
-    Given `rates` are used as they are. Otherwise `g_x` is the mean over intervals, weighted by
-    length, of `log` (mass seen) less `log` (mass that the energy's flow brings there), smoothed
+    Given `rates` are used as they are. Otherwise `g_x` is the rate under which, over all intervals
+    weighted by length, `log` (mass seen) less `log` (mass predicted) is zero on average, smoothed
     along the graph by `smoothness`; its standard error is that of the mean over intervals.
     """
     t = _checks.as_times(times, minimum=2)
@@ -138,25 +141,22 @@ def fit_growth(
             f"masses[{k}, {x}] is {seen[k, x]:g}; growth is a ratio: smooth the counts first."
         )
     lengths = np.diff(t)
-    moved = np.array(
-        [
-            growth_flow(kernel, energy, seen[k], t[k : k + 2], rates=np.zeros(n))[-1]
-            for k in range(t.size - 1)
-        ]
-    )
+    moved = _grown(kernel, energy, seen, t, np.zeros(n))
     slopes = np.log(seen[1:] / moved) / lengths[:, None]
     share = lengths / lengths.sum()
     if rates is None:
         g = share @ slopes
-        spread = np.sqrt(share @ (slopes - g) ** 2 / max(t.size - 2, 1))
+        for _ in range(_ROUNDS):
+            g = g + share @ (
+                np.log(seen[1:] / _grown(kernel, energy, seen, t, g)) / lengths[:, None]
+            )
+        spread = np.sqrt(share @ (slopes - share @ slopes) ** 2 / max(t.size - 2, 1))
         stderr = spread if t.size > 2 else np.full(n, np.nan)
         if smoothness > 0:
             g = np.linalg.solve(np.eye(n) + smoothness * roughness(kernel), g)
     else:
         g, stderr = _checks.as_vector(rates, n, "rates"), np.zeros(n)
-    grown = np.array(
-        [growth_flow(kernel, energy, seen[k], t[k : k + 2], rates=g)[-1] for k in range(t.size - 1)]
-    )
+    grown = _grown(kernel, energy, seen, t, g)
     return GrowthFit(
         g,
         stderr,
@@ -167,6 +167,17 @@ def fit_growth(
         energy is not None,
         float(np.log(seen[-1].sum() / seen[0].sum()) / (t[-1] - t[0])),
     )
+
+
+def _grown(
+    kernel: MarkovKernel, energy: FreeEnergy | None, seen: Array, t: Array, rates: Array
+) -> Array:
+    """Each snapshot carried to the time of the next."""
+    steps = [
+        growth_flow(kernel, energy, seen[k], t[k : k + 2], rates=rates)[-1]
+        for k in range(t.size - 1)
+    ]
+    return np.array(steps)
 
 
 def _mean_hellinger(a: Array, b: Array) -> float:

@@ -1,0 +1,161 @@
+"""Relaxation fits, bridges, displacement, and the choice among them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from thalweg import FreeEnergy, InputError, MarkovKernel, Snapshots, gradient_flow
+from thalweg.points import (
+    Displacement,
+    PointInterpolator,
+    displace,
+    fit_relaxation,
+    leave_one_time_out,
+    schroedinger_bridge,
+    walk_generator,
+    wasserstein1,
+)
+from thalweg.points.relaxation import path_entropy
+from thalweg.snapshots import WeightedPoints
+
+
+def even(x: np.ndarray) -> WeightedPoints:
+    return WeightedPoints(x, np.full(x.shape[0], 1 / x.shape[0]))
+
+
+def ring(n: int) -> MarkovKernel:
+    w = np.roll(np.eye(n), 1, axis=1)
+    return MarkovKernel.from_weights(w + w.T)
+
+
+def test_with_several_snapshots_the_likelihood_sets_the_clock() -> None:
+    kernel, beta = ring(10), 0.6
+    v = 0.8 * np.sin(2 * np.pi * np.arange(10) / 10)
+    p0 = np.r_[0.6, 0.3, np.full(8, 0.0125)]
+    times = np.array([0.0, 0.7, 1.5, 3.0, 5.0])
+    path = gradient_flow(kernel, FreeEnergy(v, beta), p0, times).probabilities
+    rng = np.random.default_rng(0)
+    seen = Snapshots.from_counts(times, [rng.multinomial(20_000, p / p.sum()) for p in path])
+    fit = fit_relaxation(kernel, seen)
+    assert abs(np.log(fit.energy.beta / beta)) < 0.35
+    assert abs(fit.predict(kernel, [1.0])[0] - np.asarray(
+        gradient_flow(kernel, FreeEnergy(v, beta), p0, [0.0, 1.0]).probabilities[-1]
+    )).sum() < 0.05  # fmt: skip
+
+
+def test_the_clock_follows_the_unit_of_time() -> None:
+    kernel = ring(8)
+    counts = [[700, 200, 50, 10, 10, 10, 10, 10], [100, 100, 150, 250, 200, 100, 50, 50]]
+    one = fit_relaxation(kernel, Snapshots.from_counts([0.0, 1.0], counts))
+    ten = fit_relaxation(kernel, Snapshots.from_counts([0.0, 10.0], counts))
+    assert np.isclose(one.energy.beta, 10 * ten.energy.beta, rtol=1e-6)
+    half = one.predict(kernel, [0.5])[0]
+    assert np.allclose(half, ten.predict(kernel, [5.0])[0], atol=1e-4)
+
+
+def test_path_entropy_of_free_diffusion_is_zero_and_else_positive() -> None:
+    kernel = ring(5)
+    ps, times = np.tile(kernel.stationary, (4, 1)), np.linspace(0, 1, 4)
+    assert path_entropy(kernel, 1.0, np.zeros(5), times, ps) == 0
+    u = np.array([0.0, 1.0, 0.3, -0.2, 0.5])
+    one = path_entropy(kernel, 1.0, u, times, ps)
+    assert one > 0
+    assert np.isclose(path_entropy(kernel, 2.0, u, times, ps), 2 * one)
+
+
+def test_bridge_meets_its_ends_and_is_the_walk_where_the_walk_does() -> None:
+    kernel = ring(6)
+    energy = FreeEnergy(np.array([0.0, 0.4, 0.1, -0.3, 0.2, 0.0]), 0.7)
+    walk = walk_generator(kernel, energy)
+    assert np.allclose(walk.sum(axis=1), 0)
+    assert np.allclose(energy.equilibrium(kernel) @ walk, 0, atol=1e-12)
+    from scipy.linalg import expm
+
+    p = np.r_[0.7, np.full(5, 0.06)]
+    q = p @ expm(2.0 * walk)
+    path = schroedinger_bridge(walk, p, q, 2.0, np.array([0.0, 0.8, 2.0]))
+    assert np.allclose(path, [p, p @ expm(0.8 * walk), q], atol=1e-8)
+    other = np.random.default_rng(0).dirichlet(np.ones(6))
+    ends = schroedinger_bridge(walk, p, other, 2.0, np.array([0.0, 2.0]))
+    assert np.allclose(ends, [p, other], atol=1e-7)
+
+
+def test_displacement_of_a_shift_is_the_shift_and_curves_follow_a_parabola() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(60, 2))
+    times = np.array([0.0, 1.0, 2.0, 3.0])
+    straight = tuple(base + [t, 0.0] for t in times)
+    cloud = displace(times, straight, 1.5, Displacement(), rng=rng)
+    assert wasserstein1(cloud, even(base + [1.5, 0.0])) < 1e-7
+    bent = tuple(base + [t, t * t] for t in times)
+    truth = even(base + [1.5, 2.25])
+    curved = displace(times, bent, 1.5, Displacement(curvature=1.0), rng=rng)
+    assert wasserstein1(curved, truth) < 1e-7
+    assert wasserstein1(displace(times, bent, 1.5, Displacement(), rng=rng), truth) > 0.2
+
+
+def test_wasserstein_against_the_line() -> None:
+    rng = np.random.default_rng(1)
+    x, y = np.sort(rng.normal(size=50)), np.sort(rng.normal(1.0, 2.0, size=50))
+    exact = abs(x - y).mean()
+    assert np.isclose(wasserstein1(even(x[:, None]), even(y[:, None])), exact)
+
+
+@pytest.fixture(scope="module")
+def moving() -> tuple[np.ndarray, list[np.ndarray]]:
+    rng = np.random.default_rng(0)
+    times = np.array([0.0, 1.0, 2.0, 3.0, 4.0])
+    return times, [rng.normal([3 * t, 0.3 * t], 0.4, size=(70, 2)) for t in times]
+
+
+def test_auto_moves_individuals_where_the_cloud_travels_and_says_why(moving: tuple) -> None:
+    times, clouds = moving
+    keep = [0, 1, 3, 4]
+    model = PointInterpolator(n_states=16, n_partitions=1)
+    model.fit(times[keep], [clouds[k] for k in keep])
+    guess = model.interpolate(2.0)
+    assert guess.method in ("displacement", "curved")
+    assert guess.method in guess.why
+    assert "W1" in guess.why
+    assert set(model.scores_) == {"flow", "bridge", "geodesic", "displacement", "curved"}
+    assert wasserstein1(guess.points, even(clouds[2])) < 0.3
+
+
+def test_forecast_beats_persistence_on_a_travelling_cloud(moving: tuple) -> None:
+    times, clouds = moving
+    model = PointInterpolator(n_states=16, n_partitions=1).fit(times[:4], clouds[:4])
+    ahead = model.forecast(4.0)
+    assert ahead.method == "displacement"
+    assert wasserstein1(ahead.points, even(clouds[4])) < 0.5
+    with pytest.raises(InputError, match="use forecast"):
+        model.interpolate(4.0)
+    with pytest.raises(InputError, match="use interpolate"):
+        model.forecast(1.0)
+
+
+def test_two_snapshots_use_the_documented_default(moving: tuple) -> None:
+    times, clouds = moving
+    model = PointInterpolator(n_states=12, n_partitions=1).fit(times[:2], clouds[:2])
+    guess = model.interpolate(0.5)
+    assert guess.method == "flow"
+    assert "two snapshots" in guess.why
+
+
+def test_nothing_leaks_from_the_left_out_time(moving: tuple) -> None:
+    """Whatever the left-out snapshot holds, the guess for its time is the same."""
+    times, clouds = moving
+    three, options = [clouds[0], clouds[1], clouds[2]], {"n_states": 12, "n_partitions": 1}
+    other = [clouds[0], clouds[1] + 100.0, clouds[2]]
+    tables = [
+        leave_one_time_out(times[:3], x, methods=["flow"], baselines=["log-linear"], **options)
+        for x in (three, other)
+    ]
+    # All points are far from the moved snapshot, so W1 grows by the shift alone.
+    gap = tables[1]["mean_error"] - tables[0]["mean_error"]
+    assert (gap > 130).all()
+    one, two = (
+        PointInterpolator(**options).fit(times[[0, 2]], [x[0], x[2]]).interpolate(1.0)
+        for x in (three, other)
+    )
+    assert np.array_equal(one.points.weights, two.points.weights)
