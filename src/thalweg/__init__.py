@@ -8,9 +8,9 @@ and `thalweg --help` cost nothing.
 >>> energy = thalweg.FreeEnergy([0.0, 1.0, -1.0], beta=0.5)
 >>> flow = thalweg.gradient_flow(kernel, energy, [0.8, 0.1, 0.1], [0.0, 1.0, 100.0])
 >>> flow.probabilities[-1].round(4)
-array([0.1109, 0.0300, 0.8591])
+array([0.1155, 0.0313, 0.8533])
 >>> energy.equilibrium(kernel).round(4)
-array([0.1109, 0.0300, 0.8591])
+array([0.1155, 0.0313, 0.8533])
 """
 
 from __future__ import annotations

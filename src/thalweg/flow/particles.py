@@ -60,8 +60,8 @@ def simulate(
 
     `method`:
 
-    - `"exact"`: every jump. In mean-field rates, held over steps of at most `dt` (0.01 unless told) at
-      the flow's value in their middle, second order in `dt`; in empirical rates by Gillespie's
+    - `"exact"`: every jump. In mean-field rates, held over steps of at most `dt` (0.01 unless told)
+      at the flow's value in their middle, second order in `dt`; in empirical rates by Gillespie's
       algorithm, one jump after the other, with no time step at all.
     - `"tau-leap"`: steps of at most `dt` (0.01 unless told); in each, an individual leaves at most
       once. First order in `dt`; counts are never negative.

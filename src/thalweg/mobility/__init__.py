@@ -164,7 +164,7 @@ class PorousMediumMean(Mobility):
     One-homogeneous for every `q`: harmonic at -1, geometric at 1/2, logarithmic at 1,
     arithmetic at 2.
 
-    >>> float(PorousMediumMean(2.0)(1.0, 5.0))
+    >>> round(float(PorousMediumMean(2.0)(1.0, 5.0)), 12)
     3.0
     """
 
