@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "thalweg.diffusion": ["HammingProcess", "reverse_rates", "score_ratios"],
-    "thalweg.energy": ["Entropy", "FreeEnergy", "PowerEnergy", "centred"],
+    "thalweg.energy": ["Entropy", "FreeEnergy", "PowerEnergy", "centred", "edge_interaction"],
     "thalweg.errors": ["ConvergenceError", "InputError", "MissingDependencyError", "ThalwegError"],
     "thalweg.flow": [
         "JkoResult",
@@ -60,7 +60,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
     from thalweg.diffusion import HammingProcess, reverse_rates, score_ratios
-    from thalweg.energy import Entropy, FreeEnergy, PowerEnergy, centred
+    from thalweg.energy import Entropy, FreeEnergy, PowerEnergy, centred, edge_interaction
     from thalweg.errors import (
         ConvergenceError,
         InputError,
@@ -129,6 +129,7 @@ __all__ = [
     "Trajectory",
     "TransportGeometry",
     "centred",
+    "edge_interaction",
     "estimate_probabilities",
     "fit_weak",
     "gradient_flow",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -22,7 +23,14 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import LogMean, Mobility, PorousMediumMean, PowerHeatMean
 
-__all__ = ["Entropy", "FreeEnergy", "InternalEnergy", "PowerEnergy", "centred"]
+__all__ = [
+    "Entropy",
+    "FreeEnergy",
+    "InternalEnergy",
+    "PowerEnergy",
+    "centred",
+    "edge_interaction",
+]
 
 Array = NDArray[np.float64]
 Interaction: TypeAlias = Any
@@ -247,6 +255,28 @@ def centred(potential: ArrayLike, kernel: MarkovKernel) -> Array:
     """The potential minus its mean under `pi`: how potentials are compared and reported."""
     v = _checks.as_vector(potential, kernel.n_states, "potential")
     return np.asarray(v - kernel.stationary @ v)
+
+
+def edge_interaction(
+    kernel: MarkovKernel, function: Callable[[NDArray[np.int32], NDArray[np.int32]], ArrayLike]
+) -> sparse.csr_array:
+    """The interaction that couples neighbours only: `W_xy = function(x, y)` on the edges.
+
+    `function` takes two arrays of states and gives one number a pair.
+
+    >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    >>> edge_interaction(kernel, lambda x, y: x + y).toarray()
+    array([[0., 1., 0.],
+           [1., 0., 3.],
+           [0., 3., 0.]])
+    """
+    source, target, _ = kernel.edges
+    values = _checks.as_array(function(source, target), "the interaction")
+    values = np.broadcast_to(values, source.shape)
+    upper = sparse.coo_array(
+        (values, (source, target)), shape=(kernel.n_states, kernel.n_states)
+    ).tocsr()
+    return sparse.csr_array(upper + upper.T)
 
 
 def _interaction(matrix: ArrayLike | sparse.sparray | None, n: int) -> Interaction | None:
