@@ -16,7 +16,7 @@ __all__ = ["Displacement", "displace"]
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-_MOST = 1500
+MOST_COUPLED = 1500
 _MOST_ENTROPIC = 600
 _NEIGHBORS = 10
 
@@ -42,7 +42,7 @@ def displace(
     how: Displacement,
     *,
     rng: np.random.Generator,
-    most: int = _MOST,
+    most: int = MOST_COUPLED,
 ) -> WeightedPoints:
     """The cloud at `time`, between two snapshots or past the last (straight on)."""
     most = min(most, _MOST_ENTROPIC) if how.entropic else most

@@ -15,7 +15,7 @@ from thalweg.errors import InputError
 from thalweg.geometry import TransportGeometry
 from thalweg.points.bridge import schroedinger_bridge, walk_generator
 from thalweg.points.coupling import wasserstein1
-from thalweg.points.displacement import Displacement, displace
+from thalweg.points.displacement import MOST_COUPLED, Displacement, displace
 from thalweg.points.relaxation import MOST_STATES, RelaxationFit, fit_relaxation
 from thalweg.snapshots import (
     HeatKernel,
@@ -37,6 +37,7 @@ DEFAULT_METHOD = "flow"
 
 _CURVED = Displacement(curvature=0.5, pull=0.5)
 _NEAR = 2.0
+_FARTHER = 1.25
 _TRIAL_POINTS = 600
 _TRIAL_STATES = 30
 _MOVERS = {"displacement": Displacement(), "curved": _CURVED}
@@ -202,7 +203,8 @@ class PointInterpolator:
 
         `"flow"` goes on from the last snapshot with the fitted energy; `"displacement"` moves
         individuals straight on; `"persistence"` changes nothing. `"auto"` tries them on the last
-        training time; with two training times it is the flow.
+        training time; straight lines only where they were tried about as far ahead, in units of
+        the interval before, as they are asked for. With two training times it is the flow.
         """
         if time < self.times_[-1]:
             raise InputError(
@@ -213,19 +215,24 @@ class PointInterpolator:
             return self._one(time, method, f"{method} was asked for")
         if self.times_.size < 3:
             return self._one(time, "flow", "two snapshots leave nothing to try methods on")
-        name, why = self._choose("forecast")
+        asked = self._reach(self.times_, time)
+        tried = self._reach(self.times_[:-1], float(self.times_[-1]))
+        ruled_out = ("displacement",) if asked > _FARTHER * tried else ()
+        name, why = self._choose("forecast", ruled_out)
         return self._one(time, name, why)
 
     # ---------------------------------------------------------------- how
 
-    def _one(self, time: float, method: str, why: str) -> Interpolation:
+    def _one(
+        self, time: float, method: str, why: str, *, most: int = MOST_COUPLED
+    ) -> Interpolation:
         rng = np.random.default_rng([self.seed, 1])
         if method == "persistence":
             last = self._clouds[-1]
             cloud = WeightedPoints(last, np.full(last.shape[0], 1 / last.shape[0]))
             return Interpolation(time, cloud, method, why)
         if method in _MOVERS:
-            cloud = displace(self.times_, self._clouds, time, _MOVERS[method], rng=rng)
+            cloud = displace(self.times_, self._clouds, time, _MOVERS[method], rng=rng, most=most)
             return Interpolation(time, cloud, method, why)
         if method not in METHODS:
             raise InputError(f"method is {method!r}; choose 'auto' or one of {', '.join(METHODS)}.")
@@ -237,12 +244,20 @@ class PointInterpolator:
         weights = np.mean([cloud.weights for cloud in clouds], axis=0)
         return Interpolation(time, WeightedPoints(clouds[0].points, weights), method, why, ps[0])
 
-    def _choose(self, task: str) -> tuple[str, str]:
-        scores = self._trial(task)
+    @staticmethod
+    def _reach(times: Array, time: float) -> float:
+        """How far ahead, in units of the last interval; infinite where there is none."""
+        return float((time - times[-1]) / (times[-1] - times[-2])) if times.size > 1 else np.inf
+
+    def _choose(self, task: str, ruled_out: tuple[str, ...] = ()) -> tuple[str, str]:
+        scores = {name: w for name, w in self._trial(task).items() if name not in ruled_out}
         best = min(scores, key=lambda name: scores[name])
         listed = ", ".join(f"{name} {w:.3g}" for name, w in sorted(scores.items(), key=_second))
         times = "inner training times" if task == "interpolate" else "the last training time"
-        return best, f"{best} came nearest to {times} when left out (W1: {listed})"
+        why = f"{best} came nearest to {times} when left out (W1: {listed})"
+        if ruled_out:
+            why += f"; {', '.join(ruled_out)} was not tried so far ahead"
+        return best, why
 
     def _trial(self, task: str) -> dict[str, float]:
         """Nested leave-one-time-out: states, kernel and bandwidth are chosen anew each time."""
@@ -268,7 +283,7 @@ class PointInterpolator:
         truth = WeightedPoints(x, np.full(x.shape[0], 1 / x.shape[0]))
         time = float(self.times_[k])
         for name in scores:
-            guess = inner._one(time, name, "").points
+            guess = inner._one(time, name, "", most=_TRIAL_POINTS).points
             scores[name].append(wasserstein1(guess, truth, most=_TRIAL_POINTS, rng=rng))
 
 
