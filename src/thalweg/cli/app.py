@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from thalweg import __version__
+from thalweg._version import __version__
 
 app = typer.Typer(
     name="thalweg",

@@ -17,8 +17,8 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from thalweg import __version__
 from thalweg._files import atomic_write
+from thalweg._version import __version__
 from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg.experiments import BENCHMARKS, BenchResult, BenchSettings, load_benchmark

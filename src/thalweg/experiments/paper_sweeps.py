@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from thalweg import __version__
+from thalweg._version import __version__
 from thalweg.experiments import BenchResult, BenchSettings
 from thalweg.experiments.comparison import METHODS, PUBLISHED, compare, melt, summary
 from thalweg.experiments.sweep import SweepResult, run_sweep

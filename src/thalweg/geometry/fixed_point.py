@@ -163,6 +163,8 @@ def _mix(inputs: list[Array], outputs: list[Array], scale: Array) -> Array:
     differences = residuals[1:] - residuals[:-1]
     # Scaled normal equations with a cut-off: ten times cheaper than the long least squares.
     size = np.linalg.norm(differences, axis=1)
+    # Between end points equal to rounding, residuals repeat: such a pair has no say.
+    size = np.where(size > 0, size, 1.0)
     differences = differences / size[:, None]
     gamma = (
         np.linalg.lstsq(differences @ differences.T, differences @ residuals[-1], rcond=1e-13)[0]

@@ -56,7 +56,7 @@ def save(
     path: str | os.PathLike[str], kernel: MarkovKernel, fit: Fitted, settings: dict[str, Any]
 ) -> None:
     """Write a fitted model."""
-    import thalweg
+    from thalweg._version import __version__
 
     arrays: Arrays = {
         "stationary": kernel.stationary,
@@ -71,7 +71,7 @@ def save(
         "potentials": fit.potentials,
     }
     header: dict[str, Any] = {
-        "thalweg": thalweg.__version__,
+        "thalweg": __version__,
         "numpy": np.__version__,
         "beta": fit.energy.beta,
         "beta_stderr": None if np.isnan(fit.beta_stderr) else fit.beta_stderr,

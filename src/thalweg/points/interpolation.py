@@ -37,6 +37,7 @@ DEFAULT_METHOD = "flow"
 
 _CURVED = Displacement(curvature=0.5, pull=0.5)
 _NEAR = 2.0
+_SAME = 1e-9
 _FARTHER = 1.25
 _TRIAL_POINTS = 600
 _TRIAL_STATES = 30
@@ -90,6 +91,8 @@ class _Partition:
             walk = walk_generator(kernel, self.fit.energy)
             ends = self.smooth[k], self.smooth[k + 1]
             return schroedinger_bridge(walk, *ends, span, np.array([since]))[0]
+        if float(np.abs(self.smooth[k] - self.smooth[k + 1]).sum()) < _SAME:
+            return self.smooth[k]
         geometry = TransportGeometry(kernel)
         path = geometry.geodesic(self.smooth[k], self.smooth[k + 1], tolerance=1e-3, n_steps=8)
         return np.asarray(path.at([since / span]).probabilities[0])

@@ -39,10 +39,11 @@ Array = NDArray[np.float64]
 MOST_STATES = 300
 _RATIO = 1.4
 _PRIOR = 0.5
-_RUNGS = 24
+_RUNGS = 14
 _PAST = 2
 _ITERATIONS = 40
 _GAIN = 0.05
+_RELATIVE_GAIN = 1e-4
 _PATH_STEPS = 24
 
 
@@ -199,7 +200,7 @@ class _Search:
                     break
                 continue
             u, now, damping = u + step, new, max(damping / 5, 1e-10)
-            if value - new[0] < _GAIN:
+            if value - new[0] < max(_GAIN, _RELATIVE_GAIN * value):
                 break
         return u - u.mean(), now[3]
 

@@ -7,7 +7,8 @@ from importlib.metadata import version
 
 import numpy as np
 
-from thalweg import __version__, plots
+from thalweg import plots
+from thalweg._version import __version__
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.forecast import Forecast
 from thalweg.report.findings import findings
