@@ -41,7 +41,7 @@ _RATIO = 1.4
 _PRIOR = 0.5
 _RUNGS = 14
 _PAST = 2
-_ITERATIONS = 40
+_ITERATIONS = 15
 _GAIN = 0.05
 _RELATIVE_GAIN = 1e-4
 _PATH_STEPS = 24
@@ -142,17 +142,18 @@ def _excess(log_ratio: Array) -> Array:
 
 def _choice(rungs: list[tuple[float, Array, float, float]], slack: float) -> int:
     misfit = np.array([r[2] for r in rungs])
-    entropy = np.array([r[3] for r in rungs])
+    entropy = np.nan_to_num(np.array([r[3] for r in rungs]), nan=np.inf)
     allowed = misfit <= misfit.min() + slack * max(1.0, misfit.min() / slack**2)
     return int(np.argmin(np.where(allowed, entropy, np.inf)))
 
 
 def _passed(rungs: list[tuple[float, Array, float, float]], slack: float) -> bool:
-    """Whether the choice lies some rungs back and what came after is worse in both respects."""
+    """Whether the choice, and any misfit clearly better than its own, lie some rungs back."""
+    misfit = np.array([r[2] for r in rungs])
     best = _choice(rungs, slack)
-    if len(rungs) - 1 - best < _PAST:
-        return False
-    return all(r[2] >= rungs[best][2] - slack for r in rungs[best + 1 :])
+    if misfit[best] > misfit.min() + slack:
+        best = max(best, int(np.argmin(misfit)))
+    return len(rungs) - 1 - best >= _PAST
 
 
 class _Search:
@@ -168,7 +169,7 @@ class _Search:
         self._rough = prior * roughness(kernel)
         self._floor = saturated(self.counts[1:])
         self.slack = float(np.sqrt(0.5 * kernel.n_states * (self.times.size - 1)))
-        self._mesh = Mesh(np.full(self.times.size - 1, 4, dtype=np.int64), 3)
+        self._mesh = Mesh(np.full(self.times.size - 1, 4, dtype=np.int64), 2)
 
     def fastest(self) -> float:
         """A clock so fast that the flow rests when the last snapshot comes."""

@@ -62,7 +62,7 @@ class WeightedPoints:
         return np.asarray(among[chosen] + 0.5 * rng.random((n, 1)) * (other - among[chosen]))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PointSnapshots(Snapshots):
     """Snapshots of individuals with coordinates; it keeps the points, their states, the kernel.
 
