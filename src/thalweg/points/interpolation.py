@@ -24,7 +24,7 @@ from thalweg.snapshots import (
     WeightedPoints,
     estimate_probabilities,
 )
-from thalweg.snapshots.clouds import build, default_states
+from thalweg.snapshots.clouds import assign, build, default_states
 
 __all__ = ["METHODS", "Interpolation", "PointInterpolator"]
 
@@ -66,8 +66,15 @@ class _Partition:
 
     @cached_property
     def fit(self) -> RelaxationFit:
-        near = None if self.first is None else _NEAR * self.first.fit.energy.beta
-        return fit_relaxation(self.seen.kernel, self.seen, fastest=near)
+        kernel = self.seen.kernel
+        if self.first is None:
+            return fit_relaxation(kernel, self.seen)
+        known, old = self.first.fit.energy, self.first.seen.kernel
+        assert kernel.coordinates is not None
+        assert old.coordinates is not None
+        (nearest,) = assign(old.coordinates, [kernel.coordinates])
+        u = known.potential[nearest] / known.beta
+        return fit_relaxation(kernel, self.seen, fastest=_NEAR * known.beta, start=u - u.mean())
 
     @cached_property
     def smooth(self) -> Array:

@@ -79,11 +79,13 @@ def fit_relaxation(
     *,
     prior: float = _PRIOR,
     fastest: float | None = None,
+    start: Array | None = None,
 ) -> RelaxationFit:
     """The flow through the snapshots whose walk departs least from free diffusion.
 
     `fastest`: where the ladder of `beta` begins; unless told, so high that the flow would rest
-    long before the last snapshot.
+    long before the last snapshot. `start`: a guess of `U` there; unless told, the last snapshot as
+    an equilibrium.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     >>> seen = Snapshots.from_counts([0.0, 2.0], [[900, 90, 10], [100, 300, 600]])
@@ -97,10 +99,11 @@ def fit_relaxation(
             f"{kernel.n_states}; use fewer states."
         )
     search = _Search(kernel, snapshots, prior)
-    beta, u = fastest or search.fastest(), search.resting()
+    beta = fastest or search.fastest()
+    u = search.resting() if start is None else start
     rungs: list[tuple[float, Array, float, float]] = []
     for _ in range(_RUNGS):
-        found = search.fit(beta, u)
+        found = search.fit(beta, u, iterations=_ITERATIONS if rungs else 4 * _ITERATIONS)
         if found is None:
             break
         u, misfit = found
@@ -183,14 +186,14 @@ class _Search:
         u = -np.log(self._last / self.kernel.stationary)
         return np.asarray(u - u.mean())
 
-    def fit(self, beta: float, u: Array) -> tuple[Array, float] | None:
+    def fit(self, beta: float, u: Array, *, iterations: int) -> tuple[Array, float] | None:
         """The likeliest `U` and its misfit, half the deviance."""
         model = FlowModel(self.kernel, self.times, fixed_initial=self.initial, fixed_beta=beta)
         now = self._evaluate(model, beta, u)
         if now is None:
             return None
         damping = 1e-4
-        for _ in range(_ITERATIONS):
+        for _ in range(iterations):
             value, gradient, curvature, _ = now
             lift = damping * np.diag(np.diag(curvature))
             step = -cho_solve(cho_factor(curvature + lift), gradient)
