@@ -47,6 +47,7 @@ _HOMES = {
         "PowerHeatMean",
         "PowerProduct",
     ],
+    "thalweg.points": ["PointInterpolator", "leave_one_time_out"],
     "thalweg.snapshots": [
         "Dirichlet",
         "HeatKernel",
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
         PowerHeatMean,
         PowerProduct,
     )
+    from thalweg.points import PointInterpolator, leave_one_time_out
     from thalweg.snapshots import (
         Dirichlet,
         HeatKernel,
@@ -118,6 +120,7 @@ __all__ = [
     "LogMean",
     "MarkovKernel",
     "MissingDependencyError",
+    "PointInterpolator",
     "PorousMediumMean",
     "PowerEnergy",
     "PowerHeatMean",
@@ -138,6 +141,7 @@ __all__ = [
     "jko_flow",
     "jko_step",
     "jump_rates",
+    "leave_one_time_out",
     "load",
     "make_graph",
     "reverse_rates",

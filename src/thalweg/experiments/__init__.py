@@ -54,6 +54,7 @@ BENCHMARKS: dict[str, tuple[str, str, str]] = {
     "flow": ("flow", "run", "gradient flows: evaluations, error, mass, positivity"),
     "geodesic": ("geodesic", "run", "W_K distances, geodesics, JKO steps: cost and error"),
     "diffusion": ("diffusion", "run", "exact reversal, learned denoisers, tilted noise"),
+    "realdata": ("realdata", "run", "real data: held-out times, known answers, baselines"),
     "speed": ("speed", "run", "the whole fit against the paper's network; a million states"),
 }
 """By name: module, function, and what it shows."""
