@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
-from thalweg.errors import InputError
+from thalweg.errors import ConvergenceError, InputError
 from thalweg.geometry import TransportGeometry
 from thalweg.points.bridge import schroedinger_bridge, walk_generator
 from thalweg.points.coupling import wasserstein1
@@ -293,7 +293,12 @@ class PointInterpolator:
         truth = WeightedPoints(x, np.full(x.shape[0], 1 / x.shape[0]))
         time = float(self.times_[k])
         for name in scores:
-            guess = inner._one(time, name, "", most=_TRIAL_POINTS).points
+            try:
+                guess = inner._one(time, name, "", most=_TRIAL_POINTS).points
+            except ConvergenceError:
+                # A method that fails on the training times is never the one to choose.
+                scores[name].append(np.inf)
+                continue
             scores[name].append(wasserstein1(guess, truth, most=_TRIAL_POINTS, rng=rng))
 
 

@@ -40,6 +40,7 @@ MOST_STATES = 300
 _RATIO = 1.4
 _PRIOR = 0.5
 _RUNGS = 14
+_TRIES = 10  # tenfold slower clocks tried before giving up
 _PAST = 2
 _ITERATIONS = 15
 _GAIN = 0.05
@@ -102,6 +103,11 @@ def fit_relaxation(
     beta = fastest or search.fastest()
     u = search.resting() if start is None else start
     rungs: list[tuple[float, Array, float, float]] = []
+    for _ in range(_TRIES):
+        # A graph with a bottleneck mixes so slowly that the fastest clock has no computable flow.
+        if search.can_flow(beta, u):
+            break
+        beta /= 10.0
     for _ in range(_RUNGS):
         found = search.fit(beta, u, iterations=_ITERATIONS if rungs else 4 * _ITERATIONS)
         if found is None:
@@ -180,6 +186,11 @@ class _Search:
         symmetric = root[:, None] * self.kernel.matrix.toarray() / root[None, :]
         gap = 1.0 - eigh(0.5 * (symmetric + symmetric.T), eigvals_only=True)[-2]
         return 3.0 / float(max(gap, 1e-6) * (self.times[-1] - self.times[0]))
+
+    def can_flow(self, beta: float, u: Array) -> bool:
+        """Whether the flow at this clock can be computed on the mesh."""
+        model = FlowModel(self.kernel, self.times, fixed_initial=self.initial, fixed_beta=beta)
+        return model.probabilities(beta * u, self._mesh) is not None
 
     def resting(self) -> Array:
         """`U` of the last snapshot as an equilibrium."""

@@ -259,34 +259,38 @@ class FlowModel:
             count = part.stop - part.start
             out, coarse = np.empty((count, n)), np.empty((count, n))
             slopes = np.empty((count, n, n_columns))
-            solved = dynamics.integrate(
-                kernel.edges.source,
-                kernel.edges.target,
-                kernel.edges.conductance,
-                pi,
-                self.mobility.spec,
-                self.order,
-                identity,
-                features,
-                basis,
-                fixed,
-                a,
-                self.interactions,
-                theta[self.interaction_slice],
-                self.fixed_interaction,
-                self.beta(theta),
-                self.learns_beta and sensitivities,
-                forces if sensitivities else forces[:, :0],
-                lengths[part],
-                mesh.substeps[part],
-                fine,
-                mesh.n_levels,
-                chains,
-                carried,
-                out,
-                coarse,
-                slopes,
-            )
+            try:
+                solved = dynamics.integrate(
+                    kernel.edges.source,
+                    kernel.edges.target,
+                    kernel.edges.conductance,
+                    pi,
+                    self.mobility.spec,
+                    self.order,
+                    identity,
+                    features,
+                    basis,
+                    fixed,
+                    a,
+                    self.interactions,
+                    theta[self.interaction_slice],
+                    self.fixed_interaction,
+                    self.beta(theta),
+                    self.learns_beta and sensitivities,
+                    forces if sensitivities else forces[:, :0],
+                    lengths[part],
+                    mesh.substeps[part],
+                    fine,
+                    mesh.n_levels,
+                    chains,
+                    carried,
+                    out,
+                    coarse,
+                    slopes,
+                )
+            except np.linalg.LinAlgError:
+                # A singular Newton matrix: no flow at these parameters; the optimiser turns back.
+                solved = False
             if not solved:
                 yield None
                 return
