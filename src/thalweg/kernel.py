@@ -96,7 +96,7 @@ class MarkovKernel:
                 f"weights are not symmetric: {w[x, y]:.6g} from {x} to {y} but {w[y, x]:.6g} back; "
                 "symmetrise them with (w + w.T) / 2."
             )
-        _check_connected(w, "weights")
+        _check_connected(w, "weights", names=names)
         upper = sparse.triu(w, k=1).tocoo()
         # The upper triangle is what is kept, so the degrees must be its own for exact balance.
         degree = np.bincount(upper.row, upper.data, w.shape[0])
@@ -143,7 +143,7 @@ class MarkovKernel:
                 f"row {worst} of the matrix sums to {sums[worst]:.10g}, not 1; divide each row by "
                 "its sum, or use from_weights if these are symmetric weights."
             )
-        _check_connected(k, "matrix", connection="strong")
+        _check_connected(k, "matrix", connection="strong", names=names)
         k = sparse.diags_array(1 / sums) @ k
         stationary = _stationary(k)
         flow = (sparse.diags_array(stationary) @ k).tocsr()
@@ -329,16 +329,21 @@ def _check_entries(csr: sparse.csr_array, name: str, what: str) -> None:
 
 
 def _check_connected(
-    csr: sparse.csr_array, name: str, connection: Literal["weak", "strong"] = "weak"
+    csr: sparse.csr_array,
+    name: str,
+    *,
+    connection: Literal["weak", "strong"] = "weak",
+    names: Sequence[Hashable] | None = None,
 ) -> None:
     count, label = connected_components(csr, directed=connection == "strong", connection=connection)
     if count > 1:
         sizes = np.sort(np.bincount(label))[::-1]
         shown = ", ".join(str(int(size)) for size in sizes[:5]) + (", ..." if count > 5 else "")
         stray = int(np.flatnonzero(label != np.argmax(np.bincount(label)))[0])
+        called = repr(names[stray]) if names is not None and len(names) > stray else stray
         raise InputError(
             f"the graph of the {name} falls into {count} components of sizes {shown} (state "
-            f"{stray} is outside the largest); add edges between them, or keep one component."
+            f"{called} is outside the largest); add edges between them, or keep one component."
         )
 
 

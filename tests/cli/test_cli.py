@@ -53,6 +53,8 @@ def test_fit_writes_everything_and_forecast_reads_it(capsys, files):
     assert code == 0
     assert "time is column 'day'" in said
     assert "report.html" in text
+    # The verdict of the goodness-of-fit test is told, with its p-value.
+    assert "(p = " in text
     assert {p.name for p in out.iterdir()} == {
         "model.thalweg",
         "states.csv",
@@ -95,7 +97,10 @@ def test_check_says_what_is_odd(capsys, files):
     [
         (lambda f: (f / "edges.csv").unlink(), "there is no file"),
         (lambda f: (f / "edges.csv").write_text("source,target\nhill,slope\n"), "'valley'"),
-        (lambda f: (f / "edges.csv").write_text(EDGES + "x,y\n"), "2 components"),
+        (
+            lambda f: (f / "edges.csv").write_text(EDGES + "x,y\n"),
+            "2 components of sizes 4, 2 (state 'x'",
+        ),
         (lambda f: (f / "seen.csv").write_text("day,place\n0,hill\n"), "one snapshot"),
         (lambda f: (f / "seen.csv").write_text(""), "empty"),
         (lambda f: (f / "seen.csv").write_text("day,place,n\n0,hill,nan\n1,hill,2\n"), "count"),

@@ -45,9 +45,9 @@ def choose(
         if wanted.strip().lower() in lower:
             return lower[wanted.strip().lower()]
         close = difflib.get_close_matches(wanted.lower(), list(lower), n=1)
-        hint = f" did you mean {str(lower[close[0]])!r}?" if close else ""
+        hint = f"; did you mean {str(lower[close[0]])!r}?" if close else "."
         raise InputError(
-            f"{where} has no column {wanted!r} for the {what};{hint} Its columns are "
+            f"{where} has no column {wanted!r} for the {what}{hint} Its columns are "
             f"{_shown(columns)}."
         )
     named = [column for column in columns if str(column).strip().lower() in known]

@@ -128,7 +128,10 @@ def read_population(path: Path, kernel: MarkovKernel) -> Array:
         if key not in known:
             raise InputError(f"{path.name}: the graph has no state {key[:40]!r} (row {row + 2}).")
         if not np.isfinite(number) or number < 0:
-            raise InputError(f"{path.name}: the number of {key[:40]!r} is not one (row {row + 2}).")
+            raise InputError(
+                f"{path.name}: the value of {key[:40]!r} must be a number that is not negative "
+                f"(row {row + 2})."
+            )
         p[known[key]] += number
     if p.sum() <= 0:
         raise InputError(f"{path.name} holds no mass.")

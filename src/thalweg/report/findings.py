@@ -75,7 +75,7 @@ def _agreement(model: FreeEnergyRegressor, snapshots: Snapshots) -> str:
 
 
 def _verdict(diagnostics: dict[str, Any]) -> list[str]:
-    p = diagnostics.get("goodness_of_fit_p")
+    p = diagnostics.get("p_value")
     if p is None:
         return []
     if p < 0.01:
