@@ -62,6 +62,20 @@ def test_same_seed_same_network_and_the_global_generator_is_left_alone(problem) 
     assert torch.equal(state, torch.random.get_rng_state())
 
 
+def test_the_compiled_steps_are_those_of_torch(problem) -> None:
+    kernel, _, times, p, counts = problem
+    fits = {
+        engine: fit_neural(kernel, times, counts, p, seed=3, batch_size=100, engine=engine)
+        for engine in ("torch", "compiled")
+    }
+    literal, grouped = fits["torch"], fits["compiled"]
+    assert grouped.n_steps == literal.n_steps
+    # Rounding differs from the first step on, in single precision.
+    assert np.allclose(grouped.losses, literal.losses, rtol=1e-4, atol=1e-6)
+    assert np.abs(grouped.gradient - literal.gradient).max() < 2e-3
+    assert abs(grouped.energy.beta - literal.energy.beta) < 2e-4
+
+
 def planar(seed: int, n: int) -> MarkovKernel:
     points = np.random.default_rng(seed).random((n, 2))
     distance = ((points[:, None] - points[None]) ** 2).sum(axis=2)

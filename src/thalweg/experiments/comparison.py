@@ -4,7 +4,8 @@ The population is the paper's: `n` individuals, rates frozen over each interval,
 method forecasts from the true initial distribution; its error is the time-averaged Hellinger
 distance to the true probabilities. `sampled` errors compare `n` individuals simulated from the
 method's energy, as the paper does: they contain sampling noise that no method can avoid, which the
-row of the true energy shows.
+row of the true energy shows. `cramer_rao_limit` is the least root mean square of the error that the
+snapshots allow: the bound for counts of individuals seen again at every time.
 """
 
 from __future__ import annotations
@@ -12,28 +13,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.linalg import expm
 
 from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.experiments.population import follow, frozen_chain
+from thalweg.experiments.statistical_limit import hellinger_limit
 from thalweg.experiments.sweep import Cell
-from thalweg.flow import gradient_flow, jump_rates, simulate
+from thalweg.flow import gradient_flow, simulate
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
-from thalweg.learn.rivals import free_ctmc, no_movement
+from thalweg.learn.rivals import free_ctmc, no_movement, reversible_msm
 from thalweg.snapshots import Snapshots, hellinger
 
-__all__ = ["METHODS", "compare", "grid", "melt", "summary"]
+__all__ = ["METHODS", "Data", "compare", "draw", "grid", "melt", "summary"]
 
 Array = NDArray[np.float64]
-
-PUBLISHED = {0.01: (0.066, 0.142), 0.1: (0.059, 0.150), 0.2: (0.069, 0.159)}
-"""Table 1 of the paper: beta -> (the paper's method, OpenFIM). Published, not measured here."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,12 @@ class Data:
     times: Array
     truth: Array
     seen: Snapshots
-    frozen: bool
+    transitions: NDArray[np.int64] | None
+    """Counted between each time and the next, where individuals were followed."""
+
+    @property
+    def frozen(self) -> bool:
+        return self.transitions is not None
 
 
 def grid(kind: str, steps: int, horizon: float, rng: np.random.Generator) -> Array:
@@ -69,61 +74,75 @@ def draw(cell: Cell, rng: np.random.Generator) -> Data:
     """The problem of a cell: `V` uniform in [-amplitude, amplitude], `p0` from a flat Dirichlet."""
     kernel = make_graph(cell["family"], int(cell["n_states"]), rng=rng)
     amplitude = float(cell.get("amplitude", 1.0))
-    n = kernel.n_states
-    energy = FreeEnergy(rng.uniform(-amplitude, amplitude, n), float(cell["beta"]))
-    p0 = np.maximum(rng.dirichlet(np.ones(n)), 1e-9)
+    states = kernel.n_states
+    energy = FreeEnergy(rng.uniform(-amplitude, amplitude, states), float(cell["beta"]))
+    p0 = np.maximum(rng.dirichlet(np.ones(states)), 1e-9)
     p0 /= p0.sum()
     times = grid(cell.get("grid", "uniform"), int(cell["steps"]), float(cell["horizon"]), rng)
-    frozen = bool(cell.get("frozen", True))
-    truth = _forecast(kernel, energy, p0, times, frozen)
-    if frozen:
-        seen = simulate(kernel, energy, p0, times, int(cell["n"]), method="frozen", rng=rng)
-    else:
-        counts = [rng.multinomial(int(cell["n"]), p / p.sum()) for p in truth]
+    n = int(cell["n"])
+    if cell.get("frozen", True):
+        truth, matrices = frozen_chain(kernel, energy, p0, times)
+        counts, transitions = follow(p0, matrices, n, rng)
         seen = Snapshots.from_counts(times, counts)
-    return Data(kernel, energy, p0, times, truth, seen, frozen)
+        return Data(kernel, energy, p0, times, truth, seen, transitions)
+    truth = gradient_flow(kernel, energy, p0, times, rtol=1e-7).probabilities
+    seen = Snapshots.from_counts(times, [rng.multinomial(n, p / p.sum()) for p in truth])
+    return Data(kernel, energy, p0, times, truth, seen, None)
 
 
-def _forecast(
-    kernel: MarkovKernel, energy: FreeEnergy, p0: Array, times: Array, frozen: bool
-) -> Array:
-    if not frozen:
-        return gradient_flow(kernel, energy, p0, times, rtol=1e-7).probabilities
-    path = [p0]
-    for step in np.diff(times):
-        rates = jump_rates(kernel, energy, np.maximum(path[-1], 1e-300)).toarray()
-        p = np.maximum(path[-1] @ expm(step * rates), 0.0)
-        path.append(p / p.sum())
-    return np.array(path)
+def _forecast(data: Data, energy: FreeEnergy) -> Array:
+    if data.frozen:
+        return frozen_chain(data.kernel, energy, data.p0, data.times)[0]
+    flow = gradient_flow(data.kernel, energy, data.p0, data.times, rtol=1e-7)
+    return flow.probabilities
 
 
-def _regressor(**options: Any) -> Callable[[Data], FreeEnergy]:
-    def fit(data: Data) -> FreeEnergy:
-        return FreeEnergyRegressor(**options).fit(data.kernel, data.seen).energy_
+def _regressor(**options: Any) -> Callable[[Data], tuple[FreeEnergy, str]]:
+    def fit(data: Data) -> tuple[FreeEnergy, str]:
+        model = FreeEnergyRegressor(**options).fit(data.kernel, data.seen)
+        return model.energy_, model.status_.name
 
     return fit
 
 
-def _likelihood(data: Data) -> FreeEnergy:
-    options = {"observation": "tracked", "discretization": "frozen"} if data.frozen else {}
-    return _regressor(**options)(data)
+def _likelihood(data: Data) -> tuple[FreeEnergy, str]:
+    if not data.frozen:
+        return _regressor()(data)
+    return _regressor(observation="tracked", discretization="frozen", environment="mean-field")(
+        data
+    )
 
 
-ENERGY_METHODS: dict[str, Callable[[Data], FreeEnergy]] = {
+def _markov_states(data: Data) -> Array:
+    if data.transitions is None:
+        raise InputError("only snapshots exist; a Markov-state model needs trajectories.")
+    steps = np.diff(data.times)
+    if np.ptp(steps) > 1e-9 * steps.max():
+        raise InputError("intervals differ; a Markov-state model has one lag time.")
+    matrix = reversible_msm(data.transitions.sum(axis=0))
+    rows = [data.p0]
+    for _ in steps:
+        rows.append(rows[-1] @ matrix)
+    return np.array(rows)
+
+
+ENERGY_METHODS: dict[str, Callable[[Data], tuple[FreeEnergy, str]]] = {
     "likelihood": _likelihood,
     "weak": _regressor(method="weak"),
     "paper": _regressor(method="neural"),
-    "truth": lambda data: data.energy,
+    "truth": lambda data: (data.energy, "CONVERGED"),
 }
 CURVE_METHODS: dict[str, Callable[[Data], Array]] = {
     "ctmc_least_squares": lambda d: free_ctmc(
         d.kernel, d.times, d.seen.counts, method="least-squares"
     ),
     "ctmc_likelihood": lambda d: free_ctmc(d.kernel, d.times, d.seen.counts),
+    "markov_state_model": _markov_states,
     "no_movement": lambda d: no_movement(d.kernel, d.times, d.seen.counts),
     "histograms": lambda d: np.asarray(d.seen.frequencies),
 }
 METHODS = (*ENERGY_METHODS, *CURVE_METHODS)
+LIMIT = "cramer_rao_limit"
 
 
 def compare(cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:
@@ -135,8 +154,8 @@ def compare(cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:
         started = time.perf_counter()
         try:
             if name in ENERGY_METHODS:
-                energy = ENERGY_METHODS[name](data)
-                curve = _forecast(data.kernel, energy, data.p0, data.times, data.frozen)
+                energy, row[f"status_{name}"] = ENERGY_METHODS[name](data)
+                curve = _forecast(data, energy)
                 row[f"sampled_{name}"] = _sampled_error(data, energy, streams[name])
                 row[f"collapsed_{name}"] = bool(curve[-1].max() > 0.999 > data.truth[-1].max())
             else:
@@ -146,20 +165,30 @@ def compare(cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:
             row[f"error_{name}"] = None
             row[f"failure_{name}"] = f"{type(error).__name__}: {error}"[:200]
         row[f"seconds_{name}"] = round(time.perf_counter() - started, 4)
+    if cell.get("limit", True):
+        started = time.perf_counter()
+        row[f"error_{LIMIT}"] = hellinger_limit(
+            data.kernel, data.energy, data.p0, data.times, int(cell["n"]), tracked=data.frozen
+        )
+        row[f"seconds_{LIMIT}"] = round(time.perf_counter() - started, 4)
     return row
 
 
 def _sampled_error(data: Data, energy: FreeEnergy, rng: np.random.Generator) -> float:
     n = int(data.seen.sizes[0])
-    method: Literal["frozen", "tau-leap"] = "frozen" if data.frozen else "tau-leap"
-    drawn = simulate(data.kernel, energy, data.p0, data.times, n, method=method, rng=rng)
-    return float(np.mean(hellinger(data.truth, np.asarray(drawn.frequencies))))
+    if data.frozen:
+        _, matrices = frozen_chain(data.kernel, energy, data.p0, data.times)
+        frequencies = follow(data.p0, matrices, n, rng)[0] / n
+    else:
+        drawn = simulate(data.kernel, energy, data.p0, data.times, n, method="tau-leap", rng=rng)
+        frequencies = np.asarray(drawn.frequencies)
+    return float(np.mean(hellinger(data.truth, frequencies)))
 
 
 def melt(table: pd.DataFrame, coordinates: Sequence[str]) -> pd.DataFrame:
     """One row per cell and method: `method, error, sampled, seconds`."""
     parts = []
-    for name in METHODS:
+    for name in (*METHODS, LIMIT):
         if f"error_{name}" not in table:
             continue
         part = table[list(coordinates)].copy()

@@ -11,7 +11,8 @@ import plotly.graph_objects as go
 
 from thalweg._version import __version__
 from thalweg.experiments import BenchResult, BenchSettings
-from thalweg.experiments.comparison import METHODS, PUBLISHED, compare, melt, summary
+from thalweg.experiments.comparison import METHODS, compare, melt, summary
+from thalweg.experiments.published import TABLE1
 from thalweg.experiments.sweep import SweepResult, run_sweep
 from thalweg.graphs import GRAPH_FAMILIES
 from thalweg.plots.series import PALETTE
@@ -54,9 +55,8 @@ def run_table1(settings: BenchSettings) -> BenchResult:
         ]
     sweep = _sweep("table1", settings, cells)
     table = summary(sweep.table, ["horizon", "steps", "beta"])
-    published = [PUBLISHED[beta] for beta in table["beta"]]
-    table["published_paper"] = [paper for paper, _ in published]
-    table["published_openfim"] = [openfim for _, openfim in published]
+    for name in ("paper", "openfim"):
+        table[f"published_{name}"] = [str(TABLE1[beta][name]) for beta in table["beta"]]
     notes = (
         *sweep.notes,
         "error: forecast without sampling noise; sampled: n individuals simulated from the energy, "

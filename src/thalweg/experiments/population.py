@@ -1,0 +1,80 @@
+"""The paper's population: rates frozen over each interval, every individual followed.
+
+`p_{k+1} = p_k exp(dt Q(p_k))`, and the individuals move by the same matrices, so that counts of
+transitions, which a Markov-state model needs, come with the snapshots.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg._threads import single_threaded
+from thalweg.energy import FreeEnergy
+from thalweg.flow import jump_rates
+from thalweg.kernel import MarkovKernel
+
+__all__ = ["follow", "frozen_chain", "transition_matrix"]
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+_FASTEST = 1e8
+"""A rate beyond this, per interval, is as good as immediate."""
+_TERMS = 24
+"""Of the exponential's series at norm one: the rest is below 1e-23."""
+
+
+def transition_matrix(kernel: MarkovKernel, energy: FreeEnergy, p: Array, step: float) -> Array:
+    """`exp(step Q(p))`, rows summing to one, by a series without subtractions and squarings.
+
+    >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    >>> transition_matrix(kernel, FreeEnergy([0.0, 0.0], 1.0), np.array([0.25, 0.75]), 1.0).round(3)
+    array([[1.   , 0.   ],
+           [0.487, 0.513]])
+    """
+    rates = jump_rates(kernel, energy, p).toarray()
+    np.fill_diagonal(rates, 0.0)
+    rates = np.minimum(rates, _FASTEST / step)
+    leaving = rates.sum(axis=1)
+    clock = max(float(leaving.max()), 1e-300)
+    tick = rates / clock
+    tick[np.diag_indices_from(tick)] = np.maximum(1 - leaving / clock, 0.0)
+    squarings = max(0, math.ceil(math.log2(clock * step)))
+    mean = clock * step / 2.0**squarings
+    out, power, weight = np.zeros_like(tick), np.eye(len(tick)), 1.0
+    for j in range(_TERMS):
+        out += weight * power
+        power = power @ tick
+        weight *= mean / (j + 1)
+    for k in range(squarings + 1):
+        out /= out.sum(axis=1, keepdims=True)
+        if k < squarings:
+            out = out @ out
+    return out
+
+
+@single_threaded
+def frozen_chain(
+    kernel: MarkovKernel, energy: FreeEnergy, p0: Array, times: Array
+) -> tuple[Array, Array]:
+    """The infinite population at the times, and the matrices that move it from each to the next."""
+    p, rows, matrices = p0, [p0], []
+    for step in np.diff(times):
+        matrices.append(transition_matrix(kernel, energy, p, float(step)))
+        p = p @ matrices[-1]
+        p = p / p.sum()
+        rows.append(p)
+    return np.array(rows), np.array(matrices)
+
+
+def follow(p0: Array, matrices: Array, n: int, rng: np.random.Generator) -> tuple[Counts, Counts]:
+    """`n` individuals: counts at the times, and transitions (intervals, from, to) between them."""
+    counts = [rng.multinomial(n, p0)]
+    transitions = np.empty(matrices.shape, dtype=np.int64)
+    for k, matrix in enumerate(matrices):
+        transitions[k] = rng.multinomial(counts[-1], matrix)
+        counts.append(transitions[k].sum(axis=0))
+    return np.array(counts), transitions

@@ -1,0 +1,41 @@
+"""Where torch comes in: only when a network is trained, and on one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from thalweg.errors import MissingDependencyError
+
+__all__ = ["load_torch", "one_thread"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def load_torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise MissingDependencyError(
+            "the neural methods need torch, which is not installed; install it with "
+            "pip install 'thalweg[neural]'."
+        ) from None
+    return torch
+
+
+def one_thread(train: Callable[P, R]) -> Callable[P, R]:
+    """Train on one thread: on networks this small several only wait for each other."""
+
+    @wraps(train)
+    def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+        torch = load_torch()
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return train(*args, **kwargs)
+        finally:
+            torch.set_num_threads(before)
+
+    return limited
