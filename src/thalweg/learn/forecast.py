@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +15,7 @@ from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory, gradient_flow, jump_rates
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.delta import band_around, deviation_from_covariance, deviation_from_draws
 from thalweg.learn.weak import TimeBasis
 from thalweg.mobility import Mobility
 from thalweg.status import Status
@@ -118,71 +118,38 @@ def bands(
     p0: ArrayLike | None,
     mobility: Mobility,
     level: float,
-    n_draws: int,
-    rng: np.random.Generator,
+    size: float,
+    n_draws: int = 32,
 ) -> Forecast:
-    """Quantiles of the flows of energies drawn from the fit's Gaussian approximation.
+    """The flow with pointwise bands in [0, 1], by the delta method (see `thalweg.learn.delta`).
 
-    `covariance` is that of (potential, beta, log initial distribution); beta is drawn on its
-    logarithm. With `p0` given the start is certain. `draws` of (potential, beta) take its place
-    where there is none, and then the start counts as certain too.
+    `covariance` is that of (potential, beta, log initial distribution). With `p0` given the start
+    is certain. `draws` of (potential, beta) take its place where there is none, at most `n_draws`
+    of them, and then the start counts as certain too. `size`: individuals in a snapshot.
     """
     if covariance is None and draws is None:
         raise InputError(
             "this fit has no covariance to draw a band from; fit with method='likelihood', or call "
             "predict for the forecast alone."
         )
-    if not 0 < level < 1:
-        raise InputError(f"level is {level:g}; it must lie strictly between 0 and 1.")
-    n = kernel.n_states
-    start = initial if p0 is None else _checks.as_probability(p0, n, "p0")
-    best = gradient_flow(kernel, energy, start, times, mobility=mobility)
-    paths = []
-    for v, beta, begin in _draws(energy, initial, covariance, draws, n_draws, rng):
-        drawn = FreeEnergy(v, beta, energy.interaction, energy.internal)
-        begin = start if p0 is not None else begin
-        path = gradient_flow(kernel, drawn, begin, times, mobility=mobility, rtol=1e-5)
-        if path.status:
-            paths.append(path.probabilities)
-    if not paths:
-        return Forecast(
-            best.times, best.probabilities, best.probabilities, best.probabilities, level,
-            Status.NOT_FINITE,
+    start = initial if p0 is None else _checks.as_probability(p0, kernel.n_states, "p0")
+    best = gradient_flow(kernel, energy, start, times, mobility=mobility, rtol=1e-6)
+    if best.times.size < 2:
+        p = best.probabilities
+        return Forecast(best.times, p, p, p, level, best.status)
+    if covariance is not None:
+        deviation = deviation_from_covariance(
+            kernel, energy, start, covariance, best.times, known_start=p0 is not None,
+            mobility=mobility,
         )  # fmt: skip
-    tail = 0.5 * (1 - level)
-    lower, upper = np.quantile(np.array(paths), [tail, 1 - tail], axis=0)
-    return Forecast(
-        best.times,
-        best.probabilities,
-        np.minimum(lower, best.probabilities),
-        np.maximum(upper, best.probabilities),
-        level,
-        best.status,
-    )
-
-
-def _draws(
-    energy: FreeEnergy,
-    initial: Array,
-    covariance: Array | None,
-    draws: Array | None,
-    n_draws: int,
-    rng: np.random.Generator,
-) -> Iterator[tuple[Array, float, Array]]:
-    """Potential, beta and start, again and again."""
-    n = initial.size
-    if covariance is None:
+    else:
         assert draws is not None
-        for row in draws[:n_draws]:
-            yield row[:n], float(row[n]), initial
-        return
-    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    for _ in range(n_draws):
-        z = root @ rng.standard_normal(values.size)
-        beta = energy.beta
-        if beta > 0:
-            beta = float(beta * np.exp(np.clip(z[n] / beta, -5.0, 5.0)))
-        logs = np.log(np.maximum(initial, 1e-300)) + z[n + 1 :]
-        begin = np.exp(logs - logs.max())
-        yield energy.potential + z[:n], beta, begin / begin.sum()
+        deviation = deviation_from_draws(
+            kernel, energy, start, draws[:n_draws], best.times, best.probabilities,
+            mobility=mobility,
+        )  # fmt: skip
+    if deviation is None:
+        nothing = np.full_like(best.probabilities, np.nan)
+        return Forecast(best.times, best.probabilities, nothing, nothing, level, Status.NOT_FINITE)
+    lower, upper = band_around(best.probabilities, deviation, size, level)
+    return Forecast(best.times, best.probabilities, lower, upper, level, best.status)

@@ -270,9 +270,13 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         *,
         p0: ArrayLike | None = None,
         level: float = 0.95,
-        n_draws: int = 200,
+        n_draws: int = 32,
     ) -> Forecast:
-        """The flow from `p0` (or the fitted start) at `times[0]`, with pointwise bands."""
+        """The flow from `p0` (or the fitted start) at `times[0]`, with pointwise bands in [0, 1].
+
+        By the delta method: exact sensitivities up to a few hundred states; beyond, differences of
+        the flow along `n_draws` draws from the posterior.
+        """
         fit = self._fit
         if self.time_basis is not None or self.discretization == "frozen":
             raise InputError(
@@ -294,8 +298,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             p0=p0,
             mobility=self._mobility,
             level=level,
+            size=float(fit.visits.sum()) / fit.times.size,
             n_draws=n_draws,
-            rng=np.random.default_rng(self.seed),
         )
 
     def score(self, snapshots: Snapshots) -> float:

@@ -21,6 +21,7 @@ from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow.particles import simulate
+from thalweg.learn.delta import band_around
 from thalweg.learn.likelihood.fit import first_mesh, fit_likelihood
 from thalweg.learn.likelihood.frozen import FrozenObjective
 from thalweg.learn.likelihood.model import FlowModel, Mesh
@@ -207,7 +208,7 @@ class _Profile:
 def forecast_band(
     fit: LikelihoodFit, times: ArrayLike, *, p0: ArrayLike | None = None, level: float = 0.95
 ) -> Band:
-    """The flow of the fitted energy with pointwise bands, by the delta method on the logits.
+    """The flow of the fitted energy with pointwise bands in [0, 1], by the delta method.
 
     From the fitted initial distribution at the first observed time, or from `p0`, which is then
     taken as known and at `times[0]`. Earlier times than the first observed one are refused.
@@ -247,12 +248,8 @@ def forecast_band(
         log_p, slopes = log_p[1:], slopes[1:]
     p = np.exp(log_p)
     deviation = np.sqrt(np.maximum(np.einsum("kxi,ij,kxj->kx", slopes, covariance, slopes), 0.0))
-    with np.errstate(over="ignore", divide="ignore"):
-        spread = _quantile(level) * deviation / np.maximum(1.0 - p, 1e-12)
-        odds = p / np.maximum(1.0 - p, 1e-300)
-        down, up = odds * np.exp(-spread), odds * np.exp(np.minimum(spread, 700.0))
-        upper = np.where(np.isfinite(up), up / (1.0 + up), 1.0)
-    return Band(grid, p, down / (1.0 + down), upper)
+    lower, upper = band_around(p, deviation, float(fit.counts.sum()) / fit.times.size, level)
+    return Band(grid, p, lower, upper)
 
 
 def _mesh_for(model: FlowModel, fit: LikelihoodFit) -> Mesh:

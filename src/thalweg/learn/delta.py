@@ -1,0 +1,141 @@
+"""Bands around a flow by the delta method: how its uncertain parameters move the probabilities.
+
+A standard deviation of `log p` becomes an interval of `p` on two scales. On the logits, errors of
+well-seen states are symmetric; but a state that nobody visited has a logarithm that the data do not
+bound below, and its interval there runs up to one. On the scale `arcsin sqrt p`, where a sample of
+`n` has the error `1 / (2 sqrt n)` whatever `p` is, that state keeps the bound that the empty sample
+puts on it. The upper end is the lower of the two, and no arcsine is surer than one sample makes it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.flow import gradient_flow
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.likelihood.model import FlowModel, Mesh
+from thalweg.mobility import Mobility
+
+__all__ = ["band_around", "deviation_from_covariance", "deviation_from_draws"]
+
+Array = NDArray[np.float64]
+
+_STEP = 0.05
+"""How far along a draw the flow is differenced: far enough for the integrator's tolerance."""
+_LONGEST_STEP = 0.4
+
+
+def band_around(p: Array, deviation: Array, size: float, level: float) -> tuple[Array, Array]:
+    """Lower and upper bounds in [0, 1] from the standard deviation of `log p`.
+
+    `size`: individuals in an ordinary snapshot.
+
+    >>> low, high = band_around(np.array([0.5, 1e-6]), np.array([0.1, 30.0]), 100.0, 0.95)
+    >>> low.round(3), high.round(3)
+    (array([0.403, 0.   ]), array([0.597, 0.016]))
+    """
+    if not 0 < level < 1:
+        raise InputError(f"level is {level:g}; it must lie strictly between 0 and 1.")
+    z = float(ndtri(0.5 + 0.5 * level))
+    rest = np.maximum(1.0 - p, 1e-12)
+    odds, width = p / rest, np.minimum(z * deviation / rest, 600.0)
+    down, up = odds * np.exp(-width), odds * np.exp(width)
+    angle = np.arcsin(np.sqrt(np.clip(p, 0.0, 1.0)))
+    error = 0.5 * deviation * np.sqrt(p / rest)
+    low = np.sin(np.clip(angle - z * error, 0.0, 0.5 * np.pi)) ** 2
+    seen = z * (error + 0.5 / np.sqrt(max(size, 1.0)))
+    high = np.sin(np.clip(angle + seen, 0.0, 0.5 * np.pi)) ** 2
+    lower = np.minimum(np.minimum(down / (1.0 + down), low), p)
+    upper = np.maximum(np.minimum(up / (1.0 + up), high), p)
+    return lower, upper
+
+
+def deviation_from_covariance(
+    kernel: MarkovKernel,
+    energy: FreeEnergy,
+    start: Array,
+    covariance: Array,
+    times: Array,
+    *,
+    known_start: bool,
+    mobility: Mobility,
+) -> Array | None:
+    """Standard deviation of `log p` at `times`, from exact sensitivities of the flow.
+
+    `covariance` is that of (potential, beta, log initial distribution). None where the flow with
+    its sensitivities could not be integrated.
+    """
+    n = kernel.n_states
+    learns = energy.beta > 0 and covariance[n, n] > 0
+    model = FlowModel(
+        kernel,
+        times,
+        fixed_interaction=_dense(energy.interaction),
+        fixed_beta=None if learns else energy.beta,
+        fixed_initial=np.maximum(start, 1e-300) if known_start else None,
+        mobility=mobility,
+        internal=energy.internal,
+    )
+    keep = list(range(n + 1 if learns else n))
+    units = np.ones(2 * n + 1)
+    theta = [energy.potential]
+    if learns:
+        units[n] = 1.0 / energy.beta
+        theta.append(np.array([np.log(energy.beta)]))
+    if not known_start:
+        keep += list(range(n + 1, 2 * n + 1))
+        theta.append(np.log(np.maximum(start, 1e-300) / kernel.stationary))
+    scaled = (units[:, None] * covariance * units)[np.ix_(keep, keep)]
+    # As fine as twice the slopes of this potential ask for: an error bar needs three digits.
+    leaving = 2.0 * float(kernel.edges.conductance.sum())
+    size = float(np.sqrt(kernel.stationary @ energy.potential**2)) + energy.beta
+    steps = np.ceil(np.diff(times) * size * leaving / _LONGEST_STEP)
+    result = model.sensitivities(
+        np.concatenate(theta), Mesh(np.clip(steps, 1, 2000).astype(np.int64), 3)
+    )
+    if result is None:
+        return None
+    _, slopes = result
+    return np.sqrt(np.maximum(np.einsum("kxi,ij,kxj->kx", slopes, scaled, slopes), 0.0))
+
+
+def deviation_from_draws(
+    kernel: MarkovKernel,
+    energy: FreeEnergy,
+    start: Array,
+    draws: Array,
+    times: Array,
+    p: Array,
+    *,
+    mobility: Mobility,
+) -> Array | None:
+    """The same from draws of (potential, beta): the flow is differenced a short way along each.
+
+    Not the flows of the draws themselves: where the data say little, a draw is a landscape that
+    the data exclude, and its flow carries the population to states that nobody visited.
+    """
+    n = kernel.n_states
+    log_p = np.log(np.maximum(p, 1e-300))
+    squares, count = np.zeros_like(p), 0
+    for row in draws:
+        v = energy.potential + _STEP * (row[:n] - energy.potential)
+        beta = energy.beta
+        if beta > 0 and row[n] > 0:
+            beta *= float((row[n] / beta) ** _STEP)
+        moved = FreeEnergy(v, beta, energy.interaction, energy.internal)
+        path = gradient_flow(kernel, moved, start, times, mobility=mobility, rtol=1e-6)
+        if path.status:
+            squares += ((np.log(np.maximum(path.probabilities, 1e-300)) - log_p) / _STEP) ** 2
+            count += 1
+    return np.sqrt(squares / count) if count else None
+
+
+def _dense(interaction: object) -> Array:
+    if interaction is None:
+        return np.zeros((0, 0))
+    toarray = getattr(interaction, "toarray", None)
+    return np.asarray(interaction if toarray is None else toarray(), dtype=np.float64)
