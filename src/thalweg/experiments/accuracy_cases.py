@@ -127,8 +127,8 @@ def tracked_run(
     problem = draw_problem(index, rng, n_states=6, beta=beta, times=times)
     p0 = problem.probabilities[0]
 
-    def sampled(energy: FreeEnergy) -> Array:
-        seen = simulate(
+    def population(energy: FreeEnergy) -> Array:
+        followed = simulate(
             problem.kernel,
             energy,
             p0,
@@ -138,7 +138,16 @@ def tracked_run(
             method="frozen" if frozen else "exact",
             rates="empirical" if frozen else "mean-field",
         )
-        return np.asarray(seen.counts, dtype=float)
+        return np.asarray(followed.counts, dtype=float)
+
+    def forecast(energy: FreeEnergy) -> Array:
+        if frozen:
+            return population(energy) / n
+        # At each time a population that follows the flow is a sample of it: draw that.
+        theta = np.concatenate([energy.potential, [np.log(energy.beta)], problem.theta[-p0.size :]])
+        flow = problem.model.probabilities(theta, problem.mesh)
+        assert flow is not None
+        return np.array([rng.multinomial(n, p / p.sum()) for p in flow]) / n
 
     truth = problem.probabilities
     if frozen:
@@ -152,11 +161,11 @@ def tracked_run(
         discretization="frozen" if frozen else "continuous",
         environment="empirical" if frozen else "mean-field",
     )
-    seen = sampled(problem.energy)
+    seen = population(problem.energy)
     fit = fit_likelihood(problem.kernel, times, seen, options=options)
     to_flow, to_seen = np.empty((2, 2))
     for j, energy in enumerate((fit.energy, problem.energy)):
-        forecasts = [sampled(energy) / n for _ in range(_FORECASTS)]
+        forecasts = [forecast(energy) for _ in range(_FORECASTS)]
         to_flow[j] = np.mean([_distance(truth, q) for q in forecasts])
         to_seen[j] = np.mean([_distance(seen / n, q) for q in forecasts])
     best = float(np.hypot(to_flow[1], np.sqrt(_tracked_limit(problem, seen, frozen))))
