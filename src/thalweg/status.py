@@ -43,6 +43,10 @@ class Status(Enum):
         "The right-hand side moves mass across edges of zero weight; smooth the density so that "
         "every state keeps some mass, or solve on each component."
     )
+    WORK_LIMIT = (
+        "The next refinement would take more work than allowed; the best value and the estimate of "
+        "its error are given: ask for a looser tolerance."
+    )
     LEFT_SIMPLEX = (
         "A density reached zero, beyond which the geodesic cannot be followed; use a smaller "
         "potential or a shorter time."

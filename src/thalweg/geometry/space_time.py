@@ -1,31 +1,30 @@
-"""Newton's system for a path on a midpoint mesh, by sparse elimination in space.
+"""Newton's system for a path on a staggered mesh, by sparse elimination in space.
 
-Unknowns: the change `x` of the density at the inner nodes in time, and the potential `psi` at the
-stages between them. Their equations
+Unknowns: the change `x` of the density at the inner nodes in time, and the new potential `psi` on
+the intervals between them. With `v = (x_{k-1} + x_k) / 2` on interval `k`, of width `h`,
 
-    pi (x_k - x_{k-1}) - h A v_k - h M psi_k = -h D_k,          v_k = (x_{k-1} + x_k) / 2,
-    pi (psi_k - psi_{k+1}) - (h/2) sum (A^T psi + (K - damping) v) = (h/2) sum constant
+    pi (x_k - x_{k-1}) - h (A v + M psi_k) = right_psi,
+    pi (psi_k - psi_{k+1}) - (h/2) (A^T psi + K v)_k - (h/2) (A^T psi + K v)_{k+1} + d x_k = right_x
 
-are symmetric and quasi-definite: positive in `x`, negative in `psi`, so every order of elimination
-is stable but for scaling, and two Cholesky factorisations do for each front. All times of a state
-are eliminated together, the states in an order with little fill (`elimination_order`).
+is symmetric and quasi-definite: positive in `x` (a concave mean makes `-K` so, and the barrier
+gives `d > 0`), negative in `psi`. All times of a state are eliminated together, the states in an
+order with little fill (`elimination_order`). Each front is scaled and pivoted: near an empty end
+point densities span dozens of decades, and two Cholesky factorisations lose what LU keeps.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-from thalweg.geometry import stages
-from thalweg.geometry.elimination_order import Elimination, Front
-from thalweg.geometry.newton_system import Direction, Linearisation
+from thalweg.geometry.elimination_order import Elimination
+from thalweg.kernel import MarkovKernel
 
-__all__ = ["SpaceTime", "solve_sparse"]
+__all__ = ["SpaceTime", "SparseFactor"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -35,137 +34,153 @@ Index = NDArray[np.int64]
 class SpaceTime:
     """The symmetric system at one iterate: `x` has one row less than `psi`."""
 
-    lin: Linearisation
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.lin.rho.shape
-
-    def right(self) -> tuple[Array, Array]:
-        h = self.lin.mesh.weights[:, None]
-        constant = h * self.lin.constant
-        return 0.5 * (constant[:-1] + constant[1:]), -h * self.lin.gain
+    kernel: MarkovKernel
+    widths: Array
+    table: Array
+    """Per interval and edge: `c m, c g m_s, c g m_t, c g^2 m''/2` (three)."""
+    damping: Array
+    """`d`, at the inner nodes."""
+    scale: tuple[Array, Array]
+    """Units of `x` and of `psi` in which the entries are of order one."""
 
     def product(self, x: Array, psi: Array) -> tuple[Array, Array]:
         """The matrix times `(x, psi)`."""
-        lin = self.lin
-        source, target, _ = lin.kernel.edges
-        pi, h = lin.kernel.stationary, lin.mesh.weights[:, None]
-        v = np.zeros_like(psi)
-        v[:-1] = 0.5 * x
-        v[1:] += 0.5 * x
-        gain, force = stages.newton_product(source, target, lin.table, psi, v)
-        force = 0.5 * h * (force - lin.damping * v)
-        gain = -h * gain
-        gain[:-1] += pi * x
-        gain[1:] -= pi * x
-        return pi * (psi[:-1] - psi[1:]) - force[:-1] - force[1:], gain
+        source, target, _ = self.kernel.edges
+        return _product(
+            source, target, self.kernel.stationary, self.widths, self.table, self.damping, x, psi
+        )
 
 
-class _Eliminated(NamedTuple):
-    first: Array
-    """Cholesky factor of the `x` block."""
-    below_first: Array
-    second: Array
-    """Cholesky factor of minus the `psi` block that is left."""
-    below_second: Array
+@njit(cache=True)
+def _product(
+    source: NDArray[np.int32],
+    target: NDArray[np.int32],
+    pi: Array,
+    h: Array,
+    table: Array,
+    damping: Array,
+    x: Array,
+    psi: Array,
+) -> tuple[Array, Array]:
+    count, n = psi.shape
+    top, bottom = damping * x, np.zeros((count, n))
+    v, force = np.zeros(n), np.zeros(n)
+    for k in range(count):
+        for i in range(n):
+            after = x[k, i] if k < count - 1 else 0.0
+            before = x[k - 1, i] if k > 0 else 0.0
+            v[i] = 0.5 * (before + after)
+            force[i] = 0.0
+            bottom[k, i] = pi[i] * (after - before)
+        for e in range(source.size):
+            p, q = source[e], target[e]
+            difference = psi[k, p] - psi[k, q]
+            a, b = table[k, e, 1], table[k, e, 2]
+            flux = h[k] * (table[k, e, 0] * difference + a * v[p] + b * v[q])
+            bottom[k, p] -= flux
+            bottom[k, q] += flux
+            cross = table[k, e, 4]
+            force[p] += a * difference + table[k, e, 3] * v[p] + cross * v[q]
+            force[q] += b * difference + cross * v[p] + table[k, e, 5] * v[q]
+        for i in range(n):
+            half = 0.5 * h[k] * force[i]
+            if k < count - 1:
+                top[k, i] += pi[i] * psi[k, i] - half
+            if k > 0:
+                top[k - 1, i] -= pi[i] * psi[k, i] + half
+    return top, bottom
 
 
 class SparseFactor:
-    """The factorised system; `singular` if a pivot has the wrong sign."""
+    """The factorised system."""
 
-    def __init__(self, lin: Linearisation, order: Elimination, regular: float = 0.0) -> None:
+    def __init__(self, system: SpaceTime, order: Elimination) -> None:
         self.order = order
-        self.count = lin.rho.shape[0]
-        self.singular = False
-        source, target, _ = lin.kernel.edges
-        pi, h = lin.kernel.stationary, lin.mesh.weights
-        updates: dict[int, list[tuple[Index, Array]]] = {}
-        self.parts: list[_Eliminated] = []
+        self.count = count = system.widths.size
+        self.scale = system.scale
+        sx, sp = (np.ascontiguousarray(s.T) for s in system.scale)
+        waiting: dict[int, list[tuple[Index, Array]]] = {}
+        self.parts: list[tuple[Array, NDArray[np.int32], Array]] = []
         for g, front in enumerate(order.fronts):
-            matrix = _front(front, lin, pi, h, self.count, regular, front.parent < 0)
-            for places, update in updates.pop(g, []):
-                _extend(matrix, update, places, front.states.size, self.count)
-            part, update = _eliminate(matrix, front, self.count)
-            if part is None:
-                self.singular = True
-                return
-            self.parts.append(part)
-            if front.parent >= 0:
-                updates.setdefault(front.parent, []).append((front.places, update))
+            size = (front.states.size + front.border.size) * (2 * count - 1)
+            matrix = np.zeros((size, size), order="F")
+            _fill(
+                matrix.T,
+                front.states,
+                front.edges,
+                front.ends,
+                system.table,
+                system.damping,
+                system.kernel.stationary,
+                system.widths,
+                front.parent < 0,
+            )
+            _rescale(matrix.T, front.states, front.border, sx, sp)
+            for places, update in waiting.pop(g, []):
+                _extend(matrix.T, update, places, front.states.size, count)
+            cut = front.states.size * (2 * count - 1)
+            pivot = np.asfortranarray(matrix[:cut, :cut])
+            _mirror(pivot.T)
+            lu, swaps, _ = lapack.dgetrf(pivot, overwrite_a=1)
+            ahead = np.zeros((cut, 0))
+            if front.border.size:
+                below = np.asfortranarray(matrix[cut:, :cut])
+                ahead, _ = lapack.dgetrs(lu, swaps, np.asfortranarray(below.T), overwrite_b=1)
+                rest = np.asfortranarray(matrix[cut:, cut:])
+                update = blas.dgemm(-1.0, below, ahead, beta=1.0, c=rest, overwrite_c=1)
+                waiting.setdefault(front.parent, []).append((front.places, update))
+            self.parts.append((lu, swaps, ahead))
 
     def solve(self, x: Array, psi: Array) -> tuple[Array, Array]:
         """The solution for the right-hand sides of the two kinds of rows."""
-        x, psi = x.T.copy(), psi.T.copy()
-        fronts = self.order.fronts
+        sx, sp = self.scale
+        x, psi = (sx * x).T.copy(), (sp * psi).T.copy()
+        cut = self.count - 1
         kept = []
-        for front, part in zip(fronts, self.parts, strict=True):
-            first = _triangle(part.first, x[front.states].ravel(), False)
-            rest = part.below_first @ first
-            cut = part.second.shape[0]
-            second = psi[front.states].ravel() - rest[:cut]
-            second = _triangle(part.second, second, False)
+        for front, (_, _, ahead) in zip(self.order.fronts, self.parts, strict=True):
+            own = np.concatenate([x[front.states].ravel(), psi[front.states].ravel()])
             if front.border.size:
-                left = rest[cut:] - part.below_second @ second
-                left = left.reshape(front.border.size, -1)
-                x[front.border] -= left[:, : self.count - 1]
-                psi[front.border] -= left[:, self.count - 1 :]
-            kept.append((first, second))
-        for front, part, (first, second) in zip(
-            reversed(fronts), reversed(self.parts), reversed(kept), strict=True
+                left = (ahead.T @ own).reshape(front.border.size, -1)
+                x[front.border] -= left[:, :cut]
+                psi[front.border] -= left[:, cut:]
+            kept.append(own)
+        for front, (lu, swaps, ahead), own in zip(
+            reversed(self.order.fronts), reversed(self.parts), reversed(kept), strict=True
         ):
-            border = np.concatenate([x[front.border], psi[front.border]], axis=1).ravel()
-            second = -_triangle(part.second, second - part.below_second.T @ border, True)
-            known = np.concatenate([second, border])
-            first = _triangle(part.first, first - part.below_first.T @ known, True)
-            x[front.states] = first.reshape(front.states.size, -1)
-            psi[front.states] = second.reshape(front.states.size, -1)
-        return x.T, psi.T
+            found, _ = lapack.dgetrs(lu, swaps, own)
+            states, border = front.states, front.border
+            if border.size:
+                found -= ahead @ np.concatenate([x[border], psi[border]], axis=1).ravel()
+            x[states] = found[: states.size * cut].reshape(states.size, -1)
+            psi[states] = found[states.size * cut :].reshape(states.size, -1)
+        return sx * x.T, sp * psi.T
 
 
-def _triangle(factor: Array, right: Array, transposed: bool) -> Array:
-    if right.size == 0:
-        return right
-    return np.asarray(blas.dtrsv(factor, right, lower=1, trans=1 if transposed else 0))
+@njit(cache=True)
+def _rescale(matrix: Array, states: Index, border: Index, sx: Array, sp: Array) -> None:
+    cut = sx.shape[1]
+    block = 2 * cut + 1
+    n = states.size
+    unit = np.empty((n + border.size) * block)
+    for i in range(n):
+        unit[i * cut : (i + 1) * cut] = sx[states[i]]
+        start = n * cut + i * (cut + 1)
+        unit[start : start + cut + 1] = sp[states[i]]
+    for i in range(border.size):
+        start = (n + i) * block
+        unit[start : start + cut] = sx[border[i]]
+        unit[start + cut : start + block] = sp[border[i]]
+    for i in range(unit.size):
+        for j in range(i, unit.size):
+            if matrix[i, j] != 0.0:
+                matrix[i, j] *= unit[i] * unit[j]
 
 
-def _eliminate(matrix: Array, front: Front, count: int) -> tuple[_Eliminated | None, Array]:
-    nx, np_ = front.states.size * (count - 1), front.states.size * count
-    first, bad = lapack.dpotrf(matrix[:nx, :nx], lower=1, clean=1)
-    rest = matrix[nx:, nx:]
-    if bad:
-        return None, rest
-    below = blas.dtrsm(1.0, first, matrix[nx:, :nx], side=1, lower=1, trans_a=1)
-    rest = blas.dsyrk(-1.0, below, beta=1.0, c=rest, lower=1)
-    second, bad = lapack.dpotrf(-rest[:np_, :np_], lower=1, clean=1)
-    if bad:
-        return None, rest
-    left = rest[np_:, :np_]
-    if not front.border.size:
-        return _Eliminated(first, below, second, left), left
-    left = blas.dtrsm(1.0, second, left, side=1, lower=1, trans_a=1)
-    update = blas.dsyrk(1.0, left, beta=1.0, c=rest[np_:, np_:], lower=1)
-    return _Eliminated(first, below, second, left), update
-
-
-def _front(
-    front: Front, lin: Linearisation, pi: Array, h: Array, count: int, regular: float, root: bool
-) -> Array:
-    size = (front.states.size + front.border.size) * (2 * count - 1)
-    matrix = np.zeros((size, size), order="F")
-    _fill(
-        matrix.T,
-        front.states,
-        front.edges,
-        front.ends,
-        lin.table,
-        lin.damping,
-        pi,
-        h,
-        regular,
-        root,
-    )
-    return matrix
+@njit(cache=True)
+def _mirror(matrix: Array) -> None:
+    for i in range(matrix.shape[0]):
+        for j in range(i):
+            matrix[i, j] = matrix[j, i]
 
 
 @njit(cache=True)
@@ -198,7 +213,6 @@ def _fill(
     damping: Array,
     pi: Array,
     h: Array,
-    regular: float,
     root: bool,
 ) -> None:
     count, n = h.size, states.size
@@ -206,14 +220,10 @@ def _fill(
         x = states[i]
         for k in range(count):
             p = _place(i, k, 1, n, count)
-            matrix[p, p] -= regular * h[k] * pi[x]
             if k < count - 1:
                 q = _place(i, k, 0, n, count)
                 _add(matrix, q, p, pi[x])
-                matrix[q, q] += 0.25 * h[k] * damping[k, x]
-                matrix[q, q] += 0.25 * h[k + 1] * damping[k + 1, x]
-                if k > 0:
-                    _add(matrix, q, q - 1, 0.25 * h[k] * damping[k, x])
+                matrix[q, q] += damping[k, x]
             if k > 0:
                 _add(matrix, _place(i, k - 1, 0, n, count), p, -pi[x])
     if root:
@@ -255,39 +265,12 @@ def _extend(matrix: Array, update: Array, places: Index, states: int, count: int
     for i in range(places.size):
         for k in range(block):
             kind = 0 if k < count - 1 else 1
-            where[i * block + k] = _place(
-                places[i], k - kind * (count - 1), kind, states, count
-            )
+            where[i * block + k] = _place(places[i], k - kind * (count - 1), kind, states, count)
     for j in range(where.size):
         column = where[j]
         for i in range(j, where.size):
             row = where[i]
             if row >= column:
-                matrix[row, column] += update[i, j]
-            else:
                 matrix[column, row] += update[i, j]
-
-
-def solve_sparse(lin: Linearisation, order: Elimination, refinements: int = 2) -> Direction:
-    """The direction to rounding on a midpoint mesh, or one of NaN if the factorisation fails."""
-    source, target, _ = lin.kernel.edges
-    system = SpaceTime(lin)
-    right = system.right()
-    psi = np.full(lin.rho.shape, np.nan)
-    x = psi[1:]
-    for regular in (0.0, 1e-10, 1e-7):
-        factor = SparseFactor(lin, order, regular)
-        if factor.singular:
-            continue
-        x, psi = factor.solve(*right)
-        for _ in range(refinements):
-            image = system.product(x, psi)
-            dx, dpsi = factor.solve(right[0] - image[0], right[1] - image[1])
-            x, psi = x + dx, psi + dpsi
-        break
-    v = np.zeros_like(psi)
-    v[:-1] = 0.5 * x
-    v[1:] += 0.5 * x
-    flux = stages.newton_flux(source, target, lin.table, psi, v)
-    middle = (lin.mesh.interpolate(*lin.mesh.locate(np.array([0.5]))) @ psi)[0]
-    return Direction(psi, flux, middle, 1, 0.0)
+            else:
+                matrix[row, column] += update[i, j]

@@ -1,0 +1,162 @@
+"""Geodesics between far or empty end points: staggered curves on nested graded meshes.
+
+Each level halves the intervals of the last and starts from its curve. The nodes of a level are then
+joined by splines of the square root of the density, in the mesh's own parameter: a smooth curve
+from `p0` to `p1` whose length bounds the distance from above. Length is least on the geodesic, so
+the bound's error is the square of the curve's; it falls about sixteenfold from level to level.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
+
+from thalweg.geometry.elimination_order import Elimination
+from thalweg.geometry.interior_steps import Centred, Solve, centre
+from thalweg.geometry.mesh import gauss
+from thalweg.geometry.newton_system import balanced
+from thalweg.geometry.space_time import SpaceTime, SparseFactor
+from thalweg.geometry.staggered import Staggered, edge_weights, graded_widths
+from thalweg.status import Status
+
+__all__ = ["Graded", "affordable", "by_elimination", "smooth_length", "solve_graded"]
+
+Array = NDArray[np.float64]
+
+_FIRST = 4
+_POWER = 2.0
+"""Densities grow like powers of time from an empty end; with this grading like squares of them."""
+_GAIN = 16.0
+"""By how much a halved mesh reduces the error of the bound, in theory."""
+_STEPS = 10
+"""Newton steps of a level, about: to foresee its work."""
+_GAUSS = 3
+
+
+class Graded(NamedTuple):
+    """The finest level that was solved, and what is known about the distance."""
+
+    problem: Staggered
+    centred: Centred
+    distance: float
+    """The length of the smooth curve: the distance is not larger."""
+    error: float
+    status: Status
+    steps: int
+    products: int
+
+
+def solve_graded(
+    problem: Staggered,
+    solve: Solve,
+    *,
+    tolerance: float,
+    singular: tuple[bool, bool],
+    most_intervals: int,
+    max_steps: int = 60,
+) -> Graded:
+    """Levels of 4, 8, 16, ... intervals until the estimated relative error is below `tolerance`."""
+    problem = problem.on(graded_widths(_FIRST, singular, _POWER))
+    curve = problem.start()
+    scale = problem.action(curve)
+    mu, psi = 0.02 * scale, None
+    bounds: list[float] = []
+    steps = products = 0
+    best: Graded | None = None
+    for level in range(20):
+        mu_end = max(10.0 ** (-2 - level), 0.05 * tolerance) * scale
+        found = centre(
+            problem,
+            curve,
+            solve,
+            mu=mu,
+            mu_end=mu_end,
+            tolerance=0.05 * mu_end,
+            max_steps=max_steps,
+            psi=psi,
+        )
+        steps, products = steps + found.steps, products + found.products
+        bounds.append(smooth_length(problem, found.curve.rho))
+        error = _error(bounds)
+        here = Graded(problem, found, bounds[-1], error, found.status, steps, products)
+        best = here if best is None or here.distance <= best.distance else best
+        best = best._replace(steps=steps, products=products)
+        if not found.status:
+            return best._replace(status=found.status, error=max(error, best.error))
+        if error <= tolerance * best.distance:
+            return best._replace(status=Status.CONVERGED, error=error)
+        if 2 * problem.widths.size > most_intervals:
+            break
+        finer = problem.on(graded_widths(2 * problem.widths.size, singular, _POWER))
+        curve, psi = problem.halved(found.curve, finer), np.repeat(found.psi, 2, axis=0)
+        problem = finer
+        scale = min(scale, best.distance**2)
+        mu = mu_end
+    assert best is not None
+    return best._replace(status=Status.WORK_LIMIT, error=_error(bounds))
+
+
+def _error(bounds: list[float]) -> float:
+    """From how the bound fell: as fast as theory says, or as slowly as was seen."""
+    if len(bounds) < 2:
+        return bounds[-1]
+    last = abs(bounds[-2] - bounds[-1])
+    gain = _GAIN
+    if len(bounds) > 2:
+        seen = abs(bounds[-3] - bounds[-2]) / max(last, 1e-300)
+        gain = float(np.clip(seen, 2.0, _GAIN)) if seen < 0.4 * _GAIN else _GAIN
+    return last / (gain - 1.0)
+
+
+def smooth_length(problem: Staggered, rho: Array) -> float:
+    """The length of the splines of `sqrt(rho)` through the nodes, each point of mass one."""
+    pi = problem.kernel.stationary
+    count = problem.widths.size
+    root = CubicSpline(np.arange(count + 1.0), np.sqrt(rho), axis=0)
+    slope = root.derivative()
+    x, w = gauss(_GAUSS)
+    total = 0.0
+    for k in range(count):
+        at, weight = k + x, w
+        if k == 0:
+            at, weight = x**2, 2 * x * w
+        elif k == count - 1:
+            at, weight = count - x**2, 2 * x * w
+        for u, part in zip(at, weight, strict=True):
+            y, dy = root(u), slope(u)
+            mass, growth = float(pi @ (y * y)), 2 * float(pi @ (y * dy))
+            here = np.maximum(y * y / mass, 1e-60)
+            gain = balanced(pi * (2 * y * dy / mass - y * y * (growth / mass**2)))
+            weights = edge_weights(*problem.kernel.edges, here, problem.spec)
+            psi = problem.solver.factor(weights).solve(gain, tolerance=1e-5).x
+            total += part * float(np.sqrt(max(float(gain @ psi), 0.0)))
+    return total
+
+
+def by_elimination(order: Elimination) -> Solve:
+    """Newton's systems by sparse elimination, with one step of refinement."""
+
+    def solve(
+        system: SpaceTime, right_x: Array, right_psi: Array, guess: Array
+    ) -> tuple[Array, Array, int]:
+        factor = SparseFactor(system, order)
+        x, psi = factor.solve(right_x, right_psi)
+        top, bottom = system.product(x, psi)
+        more = factor.solve(right_x - top, right_psi - bottom)
+        return x + more[0], psi + more[1], 1
+
+    return solve
+
+
+def affordable(order: Elimination, flops: float, entries: float) -> int:
+    """The most intervals, a power of two, whose levels cost no more than this."""
+    intervals = _FIRST
+    while intervals < 1024:
+        block = 4 * intervals - 1
+        if 2 * _STEPS * order.flops(block) > flops or order.entries(block) > entries:
+            break
+        intervals *= 2
+    return intervals

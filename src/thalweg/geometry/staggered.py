@@ -1,0 +1,216 @@
+"""A path with densities at nodes in time and fluxes between them: the problem of method B.
+
+On interval `k`, of width `h_k`, the flux is constant and the mobility is taken at the mean of the
+densities at its ends. Half the action plus a barrier on the inner nodes is minimised subject to
+`pi (R_k - R_{k-1}) = h_k div F_k`; it is convex for a concave mean. The densities are unknowns of
+their own, so one of 1e-20 is as exact as one of 1: nothing is a difference of large numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.special import betainc
+
+from thalweg.geometry import fast_mean
+from thalweg.geometry.newton_system import balanced
+from thalweg.geometry.space_time import SpaceTime
+from thalweg.kernel import MarkovKernel
+from thalweg.laplacian import LaplacianSolver
+
+__all__ = ["Curve", "Staggered", "edge_weights", "graded_widths"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int32]
+
+_LEAN = 0.3
+_QUADRATURE = np.polynomial.legendre.leggauss(5)
+
+
+class Curve(NamedTuple):
+    """Densities at all nodes, ends included, and fluxes on the intervals."""
+
+    rho: Array
+    flux: Array
+
+    @property
+    def middle(self) -> Array:
+        return 0.5 * (self.rho[:-1] + self.rho[1:])
+
+
+def graded_widths(intervals: int, singular: tuple[bool, bool], power: float) -> Array:
+    """Widths of so many intervals, which near a singular end grow like `k^(power - 1)`.
+
+    >>> graded_widths(4, (False, False), 2.0)
+    array([0.25, 0.25, 0.25, 0.25])
+    >>> graded_widths(4, (True, True), 2.0)
+    array([0.15625, 0.34375, 0.34375, 0.15625])
+    """
+    left, right = (power if s else 1.0 for s in singular)
+    u = np.linspace(0, 1, intervals + 1)
+    # From either end to the middle, so that no small width is a difference of numbers near one.
+    first, second = betainc(left, right, u), betainc(right, left, u)
+    half = intervals // 2
+    widths = np.empty(intervals)
+    widths[:half] = np.diff(first)[:half]
+    widths[half:] = np.diff(second)[: intervals - half][::-1]
+    return np.asarray(widths / widths.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Staggered:
+    """Minimise `sum_k h_k sum_e F_ke^2 / (2 c m_ke)` over the curves from `p0` to `p1`."""
+
+    kernel: MarkovKernel
+    spec: Array
+    p0: Array
+    p1: Array
+    widths: Array
+    solver: LaplacianSolver
+
+    def on(self, widths: Array) -> Staggered:
+        return Staggered(self.kernel, self.spec, self.p0, self.p1, widths, self.solver)
+
+    @property
+    def spans(self) -> Array:
+        """The time that each inner node stands for."""
+        return 0.5 * (self.widths[:-1] + self.widths[1:])
+
+    def start(self) -> Curve:
+        """A curve that leaves and arrives slowly and leans towards the stationary distribution."""
+        pi = self.kernel.stationary
+        source, target, _ = self.kernel.edges
+        t = np.concatenate([[0.0], np.cumsum(self.widths)])[:, None]
+        share, lean = np.sin(0.5 * np.pi * t) ** 2, _LEAN * np.sin(np.pi * t) ** 2
+        rho = (1 - lean) * ((1 - share) * self.p0 + share * self.p1) / pi + lean
+        rho[0], rho[-1] = self.p0 / pi, self.p1 / pi
+        flux = np.empty((self.widths.size, source.size))
+        for k, h in enumerate(self.widths):
+            w = edge_weights(*self.kernel.edges, 0.5 * (rho[k] + rho[k + 1]), self.spec)
+            gain = balanced(pi * (rho[k + 1] - rho[k]) / h)
+            psi = self.solver.factor(w).solve(gain, tolerance=1e-8).x
+            flux[k] = w * (psi[source] - psi[target])
+        return Curve(rho, flux)
+
+    def halved(self, curve: Curve, finer: Staggered) -> Curve:
+        """The same curve on a mesh that cuts each interval in two."""
+        rho = np.empty((2 * len(curve.flux) + 1, curve.rho.shape[1]))
+        rho[::2] = curve.rho
+        share = (finer.widths[::2] / self.widths)[:, None]
+        rho[1::2] = (1 - share) * curve.rho[:-1] + share * curve.rho[1:]
+        return Curve(rho, np.repeat(curve.flux, 2, axis=0))
+
+    def action(self, curve: Curve) -> float:
+        return float(
+            self.widths @ _actions(*self.kernel.edges, curve.middle, *curve[1:], self.spec)
+        )
+
+    def value(self, curve: Curve, mu: float) -> float:
+        """Half the action minus `mu` times the mean logarithm of the inner densities."""
+        inner = curve.rho[1:-1]
+        if not inner.min() > 0:
+            return np.inf
+        barrier = mu * float(self.spans @ (np.log(inner) @ self.kernel.stationary))
+        return 0.5 * self.action(curve) - barrier
+
+    def defect(self, curve: Curve) -> Array:
+        """What the fluxes bring and the densities do not show, per interval and state."""
+        source, target, _ = self.kernel.edges
+        pi = self.kernel.stationary
+        gain = np.zeros((curve.flux.shape[0], pi.size))
+        for k, flux in enumerate(curve.flux):
+            gain[k] = np.bincount(source, flux, pi.size) - np.bincount(target, flux, pi.size)
+        return np.asarray(self.widths[:, None] * gain - pi * np.diff(curve.rho, axis=0))
+
+    def length(self, curve: Curve) -> float:
+        """The length of the curve with densities linear between nodes: no less than W_K."""
+        x, w = 0.5 * (1 + _QUADRATURE[0]), 0.5 * _QUADRATURE[1]
+        total = 0.0
+        last = self.widths.size - 1
+        for k, h in enumerate(self.widths):
+            at, weight = x, w
+            if k == 0:
+                at, weight = x**2, 2 * x * w
+            elif k == last:
+                at, weight = 1 - x**2, 2 * x * w
+            rho = np.outer(1 - at, curve.rho[k]) + np.outer(at, curve.rho[k + 1])
+            flux = np.broadcast_to(curve.flux[k], (at.size, curve.flux.shape[1]))
+            actions = _actions(*self.kernel.edges, rho, np.ascontiguousarray(flux), self.spec)
+            total += h * float(weight @ np.sqrt(actions))
+        return total
+
+    def linearise(self, curve: Curve, mu: float, z: Array) -> tuple[SpaceTime, Array, Array, Array]:
+        """Newton's system, its two right-hand sides, and the force on the intervals."""
+        pi, h = self.kernel.stationary, self.widths[:, None]
+        middle, inner = curve.middle, curve.rho[1:-1]
+        table, force = _linearise(*self.kernel.edges, middle, curve.flux, self.spec)
+        spans = self.spans[:, None]
+        scale = (np.sqrt(inner / pi), 1.0 / np.sqrt(middle * pi))
+        system = SpaceTime(self.kernel, self.widths, table, spans * pi * z / inner, scale)
+        pull = 0.5 * h * force
+        right_x = spans * pi * mu / inner - pull[:-1] - pull[1:]
+        return system, right_x, -pi * np.diff(curve.rho, axis=0), force
+
+    def fluxes(self, table: Array, x: Array, psi: Array) -> Array:
+        """The new fluxes `c m grad psi + c g dm`."""
+        source, target, _ = self.kernel.edges
+        v = np.zeros_like(psi)
+        v[:-1] = 0.5 * x
+        v[1:] += 0.5 * x
+        return np.asarray(
+            table[:, :, 0] * (psi[:, source] - psi[:, target])
+            + table[:, :, 1] * v[:, source]
+            + table[:, :, 2] * v[:, target]
+        )
+
+
+@njit(cache=True)
+def edge_weights(
+    source: Index, target: Index, conductance: Array, rho: Array, spec: Array
+) -> Array:
+    """`c m(rho)` of every edge."""
+    out = np.empty(source.size)
+    for e in range(source.size):
+        out[e] = conductance[e] * fast_mean.mean_first(spec, rho[source[e]], rho[target[e]])[0]
+    return out
+
+
+@njit(cache=True)
+def _actions(
+    source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
+) -> Array:
+    out = np.zeros(rho.shape[0])
+    for k in range(rho.shape[0]):
+        for e in range(source.size):
+            f = flux[k, e]
+            m = fast_mean.mean_first(spec, rho[k, source[e]], rho[k, target[e]])[0]
+            out[k] += f * f / (conductance[e] * m)
+    return out
+
+
+@njit(cache=True)
+def _linearise(
+    source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
+) -> tuple[Array, Array]:
+    """Per edge `c m, c g m_s, c g m_t, c g^2 m''/2` (three); the force `sum c g^2 m_s / 2`."""
+    table = np.empty((rho.shape[0], source.size, 6))
+    force = np.zeros(rho.shape)
+    for k in range(rho.shape[0]):
+        for e in range(source.size):
+            x, y, c = source[e], target[e], conductance[e]
+            m, first, second, ss, st, tt = fast_mean.mean_derivatives(spec, rho[k, x], rho[k, y])
+            g = flux[k, e] / (c * m)
+            half = 0.5 * c * g * g
+            table[k, e, 0] = c * m
+            table[k, e, 1] = c * g * first
+            table[k, e, 2] = c * g * second
+            table[k, e, 3] = half * ss
+            table[k, e, 4] = half * st
+            table[k, e, 5] = half * tt
+            force[k, x] += half * first
+            force[k, y] += half * second
+    return table, force
