@@ -1,8 +1,11 @@
-"""Files appear complete or not at all: written beside their place, then renamed."""
+"""Files and folders appear complete or not at all: written beside their place, then renamed."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +14,7 @@ from typing import IO, Any
 
 from thalweg.errors import InputError
 
-__all__ = ["atomic_write", "make_folder"]
+__all__ = ["atomic_folder", "atomic_write", "make_folder"]
 
 
 @contextmanager
@@ -63,3 +66,102 @@ def make_folder(path: Path) -> None:
         raise InputError(
             f"cannot make the folder {path}: {error.strerror}; choose one that you may write to."
         ) from None
+
+
+@contextmanager
+def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A new folder beside `path`; on success it takes the place of `path`, on failure it is gone.
+
+    An older folder stays until the new one is complete, and then the two change places at once. One
+    that holds more than the new one is not thrown away: the new files are renamed into it.
+
+    >>> place = tempfile.TemporaryDirectory()
+    >>> with atomic_folder(Path(place.name) / "out") as folder:
+    ...     _ = (folder / "a.txt").write_text("whole")
+    >>> sorted(p.name for p in (Path(place.name) / "out").iterdir())
+    ['a.txt']
+    >>> place.cleanup()
+    """
+    target = Path(path).resolve()
+    if target.exists() and not target.is_dir():
+        raise InputError(f"{path} is a file; choose another name for the folder of the results.")
+    make_folder(target.parent)
+    _sweep(target)
+    staged = target.parent / f"{_prefix(target)}{os.getpid()}"
+    try:
+        staged.mkdir()
+    except OSError as error:
+        raise InputError(
+            f"cannot write {path}: {error.strerror}; choose a folder that you may write to."
+        ) from None
+    try:
+        yield staged
+        _sync(staged)
+        _take_place(staged, target)
+    except InputError as error:
+        raise InputError(str(error).replace(str(staged), str(path))) from None
+    except OSError as error:
+        raise InputError(
+            f"cannot write {path}: {error.strerror or error}; free some space or choose another "
+            "folder."
+        ) from None
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name}.thalweg-{socket.gethostname()}-"
+
+
+def _sweep(target: Path) -> None:
+    """Remove what killed processes of this machine left beside `target`."""
+    for left in target.parent.glob(f"{_prefix(target)}*"):
+        number = left.name.rpartition("-")[2]
+        if number.isdigit() and not _alive(int(number)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _alive(process: int) -> bool:
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return process != os.getpid()
+
+
+def _sync(folder: Path) -> None:
+    for path in (*folder.iterdir(), folder):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        except OSError:
+            if os.name == "posix" and path.is_file():
+                raise
+        finally:
+            os.close(handle)
+
+
+def _take_place(staged: Path, target: Path) -> None:
+    if not target.exists():
+        os.rename(staged, target)
+        return
+    names = {entry.name for entry in staged.iterdir()}
+    foreign = any(entry.name not in names for entry in target.iterdir())
+    if foreign or not _exchange(staged, target):
+        for name in sorted(names):
+            os.replace(staged / name, target / name)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swap two folders in one step, where the system can (Linux: `renameat2`)."""
+    try:
+        swap = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    here, exchange = -100, 2
+    arguments = (here, os.fsencode(first), here, os.fsencode(second), ctypes.c_uint(exchange))
+    return bool(swap(*arguments) == 0)

@@ -1,7 +1,8 @@
 """The command line: `thalweg demo`, `thalweg fit`, `thalweg bench NAME`, and what comes with them.
 
-Exit codes: 0 done; 2 the input is wrong (one sentence says how); 3 the computation ended without
-reaching its tolerance (the results are written all the same); 130 interrupted.
+Exit codes: 0 done; 2 the input is wrong, or a file cannot be read or written (one sentence says
+how); 3 the computation ended without reaching its tolerance (the results are written all the same);
+130 interrupted.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     epilog=(
         "Start with [bold]thalweg demo[/]: it makes a population, and leaves a page to open. "
-        "Exit codes: 0 done, 2 wrong input, 3 not converged, 130 interrupted."
+        "Exit codes: 0 done, 2 wrong input or a file that cannot be read or written, 3 not "
+        "converged (results are written all the same), 130 interrupted. "
+        "[bold]thalweg --install-completion[/] teaches your shell the commands."
     ),
 )
 
@@ -41,21 +43,42 @@ def options(
     """Options that every command has."""
 
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+def _demo_names() -> list[str]:
+    from thalweg.cli.demo_names import DEMOS
+
+    return list(DEMOS)
+
+
 @app.command()
 def demo(
+    name: Annotated[
+        str, typer.Argument(help="Which example; see --list.", autocompletion=_demo_names)
+    ] = "valleys",
     out: Annotated[Path, typer.Option(help="The folder that receives index.html.")] = Path(
         "thalweg-demo"
     ),
-    states: Annotated[int, typer.Option(min=10, max=20_000, help="How many states.")] = 1000,
+    states: Annotated[
+        int | None, typer.Option(min=10, max=20_000, help="How many states, about.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same page.")] = 0,
+    list_them: Annotated[bool, typer.Option("--list", help="List the examples.")] = False,
+    json: Json = False,
 ) -> None:
-    """Simulate a population on a Delaunay graph and draw its flow to a page.
+    """Simulate a population, recover the landscape that moved it, and draw both to a page.
 
-    The landscape has several valleys; the population starts at the centre and finds them.
+    By default, a thousand places with several valleys; the population starts at the centre.
     """
+    if list_them:
+        from thalweg.cli.demo_names import print_demos
+
+        print_demos(json)
+        return
     from thalweg.cli.demo import run
 
-    run(out, states, seed)
+    run(name, out, states, seed, json)
 
 
 SnapshotsFile = Annotated[
@@ -96,7 +119,6 @@ StateKey = Annotated[
 NeighborsKey = Annotated[
     str | None, typer.Option("--neighbors-key", help="For .h5ad: which neighbour graph.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 @app.command()
@@ -169,7 +191,6 @@ def fit(
 
     Writes model.thalweg, states.csv, forecast.csv and report.html.
     """
-    from thalweg.cli.fit import run_fit
     from thalweg.cli.problem import load_problem
 
     problem = load_problem(
@@ -185,6 +206,10 @@ def fit(
         state_key=state_key,
         neighbors_key=neighbors_key,
     )
+    problem.tell(quiet=json)
+    # Only now, so that a mistake in the files is told before the mathematics is loaded.
+    from thalweg.cli.fit import run_fit
+
     run_fit(
         problem,
         out,
@@ -214,21 +239,77 @@ def forecast(
     out: Annotated[Path | None, typer.Option(help="A CSV file; else it is printed.")] = None,
     json: Json = False,
 ) -> None:
-    """The population that a fitted model expects at other times."""
-    from thalweg.cli.fit import run_forecast
+    """The population that a fitted model expects at other times, with 95 % bands."""
+    from thalweg.cli.forecast import run_forecast
 
     run_forecast(model, times, start, out, json)
+
+
+@app.command()
+def interpolate(
+    snapshots: SnapshotsFile,
+    times: Annotated[str, typer.Option(help="As 1,2,5 or as from:to:how-many, like 0:10:21.")],
+    graph: OptionalGraph = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A model.thalweg; else the landscape is fitted first.")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help=(
+                "[bold]flow[/]: follow the landscape, bent to meet the snapshots (default from "
+                "three snapshots on); [bold]geodesic[/]: the shortest path in W_K between the two "
+                "nearest ones."
+            )
+        ),
+    ] = None,
+    time: TimeColumn = None,
+    state: StateColumn = None,
+    count: CountColumn = None,
+    weight: WeightColumn = None,
+    largest_component: Largest = False,
+    time_key: TimeKey = None,
+    state_key: StateKey = None,
+    neighbors_key: NeighborsKey = None,
+    seed: Annotated[int, typer.Option(help="Same seed, same numbers.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="A .csv, or an .html page with a slider; else printed.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """The population at times between the snapshots."""
+    from thalweg.cli.problem import load_problem
+
+    problem = load_problem(
+        snapshots,
+        graph,
+        time=time,
+        state=state,
+        count=count,
+        weight=weight,
+        largest_component=largest_component,
+        time_key=time_key,
+        state_key=state_key,
+        neighbors_key=neighbors_key,
+    )
+    problem.tell(quiet=json)
+    from thalweg.cli.interpolate import run_interpolate
+
+    run_interpolate(
+        problem, times, model_file=model, method=method, seed=seed, out=out, as_json=json
+    )
 
 
 @app.command()
 def report(
     model: ModelFile,
     out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
+    json: Json = False,
 ) -> None:
     """Draw the report of a fitted model again."""
-    from thalweg.cli.fit import run_report
+    from thalweg.cli.forecast import run_report
 
-    run_report(model, out)
+    run_report(model, out, json)
 
 
 Population = Annotated[Path, typer.Argument(help="A table with a state and a share a row.")]
@@ -261,11 +342,12 @@ def geodesic(
     out: Annotated[
         Path | None, typer.Option(help="A .csv, or an .html page with a slider; else printed.")
     ] = None,
+    json: Json = False,
 ) -> None:
     """The shortest path in W_K from one population to another."""
     from thalweg.cli.transport import run_geodesic
 
-    run_geodesic(first, second, graph, mean, steps, out)
+    run_geodesic(first, second, graph, mean, steps, out, json)
 
 
 @app.command()
@@ -278,11 +360,12 @@ def simulate(
     ] = False,
     seed: Annotated[int, typer.Option(help="Same seed, same counts.")] = 0,
     out: Annotated[Path | None, typer.Option(help="A CSV file; else it is printed.")] = None,
+    json: Json = False,
 ) -> None:
     """Draw snapshots from a fitted model, as a table that [bold]thalweg fit[/] reads."""
     from thalweg.cli.transport import run_simulate
 
-    run_simulate(model, times, individuals, tracked, seed, out)
+    run_simulate(model, times, individuals, tracked, seed, out, json)
 
 
 @app.command()

@@ -28,6 +28,21 @@ class Problem:
     time_unit: str
     messages: tuple[str, ...]
 
+    def tell(self, *, quiet: bool) -> None:
+        """Say what was guessed and what is about to be worked on."""
+        if quiet:
+            return
+        from thalweg.cli.output import say
+
+        for message in self.messages:
+            say(f"guessed: {message}", stderr=True)
+        seen = self.snapshots
+        say(
+            f"{seen.n_times} snapshots of {float(np.sum(seen.sizes)):g} individuals on "
+            f"{self.kernel.n_states} states",
+            stderr=True,
+        )
+
 
 def load_problem(
     snapshots: Path,

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from rich.console import Console
 
 from thalweg._files import atomic_write
 from thalweg.adapters.columns import COUNT_NAMES, STATE_NAMES, choose
 from thalweg.adapters.edges import read_graph
 from thalweg.adapters.tables import read_table, state_key
-from thalweg.cli.fit import parse_times
+from thalweg.cli.output import give, long_table, parse_times, say
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import simulate
@@ -52,57 +50,74 @@ def run_distance(first: Path, second: Path, graph: Path, mean: str, as_json: boo
         return
     print(f"{geodesic.distance:.12g}")
     if not geodesic.status:
-        Console(stderr=True).print(
-            f"error estimate {geodesic.error_estimate:.2g}: {geodesic.status.value}",
-            highlight=False,
-            markup=False,
-        )
+        said = f"error estimate {geodesic.error_estimate:.2g}: {geodesic.status.value}"
+        say(said, stderr=True)
 
 
 def run_geodesic(
-    first: Path, second: Path, graph: Path, mean: str, steps: int, out: Path | None
+    first: Path, second: Path, graph: Path, mean: str, steps: int, out: Path | None, as_json: bool
 ) -> None:
     """The populations along the geodesic, as a table, or as a page with a slider."""
     kernel, _ = read_graph(graph)
     geodesic = TransportGeometry(kernel, _mean(mean)).geodesic(
         read_population(first, kernel), read_population(second, kernel)
     )
-    points = geodesic.at(np.linspace(0, 1, steps))
-    if out is not None and out.suffix == ".html":
+    facts = {"distance": geodesic.distance, "status": geodesic.status.name}
+    if out is not None and out.suffix.lower() == ".html":
         from thalweg import plots
         from thalweg.report import Section, page
 
-        figure = plots.flow(kernel, points.times, points.probabilities, title="density p / pi")
+        figure = plots.geodesic(kernel, geodesic, n_steps=steps)
         text = f"The distance is {geodesic.distance:.6g}; the path has constant speed."
         with atomic_write(out) as file:
             file.write(page("Geodesic", f"{first.name} to {second.name}", [
                 Section("The path", (text,), (figure,))
             ]))  # fmt: skip
+        if as_json:
+            print(json.dumps({**facts, "files": [str(out)]}))
+        else:
+            say(f"open {out}")
         return
-    frame = _long(kernel, points.times, points.probabilities)
-    _give(frame, out)
+    points = geodesic.at(np.linspace(0, 1, steps))
+    frame = long_table(kernel, points.times, points.probabilities)
+    give(frame, out, as_json, "geodesic", facts)
 
 
 def run_simulate(
-    model_file: Path, times: str, individuals: int, tracked: bool, seed: int, out: Path | None
+    model_file: Path,
+    times: str,
+    individuals: int,
+    tracked: bool,
+    seed: int,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     """Snapshots such as a fitted model would give, as a table that `thalweg fit` reads."""
+    when = parse_times(times)
     model = load(model_file)
     energy: FreeEnergy = model.energy_
+    if when[0] < model.times_[0]:
+        raise InputError(
+            f"times begin with {when[0]:g}, before the model's first snapshot at "
+            f"{model.times_[0]:g}; a flow runs forwards only."
+        )
+    rng = np.random.default_rng(seed)
+    early = when[0] > model.times_[0]
+    grid = np.insert(when, 0, model.times_[0]) if early else when
     seen = simulate(
         model.kernel_,
         energy,
         model.initial_,
-        parse_times(times),
+        grid,
         individuals,
         method="tau-leap",
         tracked=tracked,
-        rng=np.random.default_rng(seed),
+        rng=rng,
     )
-    frame = _long(model.kernel_, seen.times, np.asarray(seen.counts))
+    frame = long_table(model.kernel_, when, np.asarray(seen.counts)[int(early) :])
     frame = frame.rename(columns={"probability": "count"})
     frame["count"] = frame["count"].astype(int)
-    _give(frame[frame["count"] > 0], out)
+    give(frame[frame["count"] > 0], out, as_json, "snapshots", {"individuals": individuals})
 
 
 def read_population(path: Path, kernel: MarkovKernel) -> Array:
@@ -142,23 +157,3 @@ def _mean(name: str) -> Mobility:
     if name not in MEANS:
         raise InputError(f"--mean is {name!r}; choose {', '.join(MEANS)}.")
     return MEANS[name]
-
-
-def _long(kernel: MarkovKernel, times: Array, values: Array) -> pd.DataFrame:
-    names = [str(x) for x in (kernel.names or range(kernel.n_states))]
-    return pd.DataFrame(
-        {
-            "time": np.repeat(times, len(names)),
-            "state": np.tile(names, len(times)),
-            "probability": np.asarray(values).ravel(),
-        }
-    )
-
-
-def _give(frame: Any, out: Path | None) -> None:
-    if out is None:
-        print(frame.to_csv(index=False), end="")
-        return
-    with atomic_write(out) as file:
-        frame.to_csv(file, index=False)
-    Console().print(f"written to {out}", highlight=False, soft_wrap=True)

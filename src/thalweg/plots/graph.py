@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import ArrayLike, NDArray
 
+from thalweg.errors import InputError
+from thalweg.geometry import Geodesic
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import view
 
-__all__ = ["flow", "landscape", "state_names"]
+__all__ = ["flow", "gallery", "geodesic", "landscape", "state_names"]
 
 Array = NDArray[np.float64]
 
@@ -82,6 +84,75 @@ def flow(
         margin={"b": 110},
     )
     return figure
+
+
+def geodesic(
+    kernel: MarkovKernel,
+    path: Geodesic,
+    *,
+    n_steps: int = 21,
+    title: str | None = None,
+) -> go.Figure:
+    """The population along a geodesic, with a slider: 0 is one end, 1 the other.
+
+    >>> from thalweg.geometry import TransportGeometry
+    >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    >>> path = TransportGeometry(kernel).geodesic([0.8, 0.1, 0.1], [0.1, 0.1, 0.8])
+    >>> len(geodesic(kernel, path, n_steps=5).frames)
+    5
+    """
+    points = path.at(np.linspace(0, 1, n_steps))
+    if title is None:
+        title = f"Geodesic of length {path.distance:.4g}"
+    return flow(kernel, points.times, points.probabilities, title=title)
+
+
+def gallery(
+    kernel: MarkovKernel,
+    values: Mapping[str, ArrayLike],
+    *,
+    columns: int = 3,
+    label: str = "V",
+    title: str = "",
+) -> go.Figure:
+    """Several quantities of the states side by side on one colour scale, each under its name.
+
+    >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    >>> len(gallery(kernel, {"truth": [0.0, 1.0], "fit": [0.1, 0.9]}).data)
+    4
+    """
+    from plotly.subplots import make_subplots
+
+    if not values:
+        raise InputError("gallery got nothing to draw; give it names and values, as a mapping.")
+    drawn = view(kernel)
+    names = state_names(drawn.kernel)
+    pictures = {
+        name: drawn.mean(np.asarray(value, dtype=np.float64)) for name, value in values.items()
+    }
+    low = min(float(v.min()) for v in pictures.values())
+    high = max(float(v.max()) for v in pictures.values())
+    width = min(columns, len(pictures))
+    height = -(-len(pictures) // width)
+    titles = [_escaped(str(name)) for name in pictures]
+    figure = make_subplots(
+        height, width, subplot_titles=titles, horizontal_spacing=0.03, vertical_spacing=0.08
+    )
+    for k, v in enumerate(pictures.values()):
+        text = [f"{name}<br>{label} = {value:.4g}" for name, value in zip(names, v, strict=True)]
+        states = _states(drawn.xy, v, text, LANDSCAPE_SCALE, label)
+        states.marker.update(cmin=low, cmax=high, showscale=k == 0)
+        states.marker.size = max(3.0, states.marker.size / width)
+        where = {"row": k // width + 1, "col": k % width + 1}
+        figure.add_trace(_edges(drawn.kernel, drawn.xy), **where)
+        figure.add_trace(states, **where)
+    _styled(figure, title)
+    figure.update_xaxes(visible=False)
+    figure.update_yaxes(visible=False)
+    for k in range(len(pictures)):
+        number = "" if k == 0 else str(k + 1)
+        figure.update_layout({f"yaxis{number}": {"scaleanchor": f"x{number}"}})
+    return figure.update_layout(height=min(1400, 120 + 360 * height))
 
 
 def state_names(kernel: MarkovKernel) -> list[str]:

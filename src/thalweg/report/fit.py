@@ -25,8 +25,14 @@ def fit_page(
     forecast: Forecast | None = None,
     title: str = "Energy landscape",
     messages: tuple[str, ...] = (),
+    time_labels: tuple[str, ...] = (),
+    time_unit: str = "",
 ) -> str:
-    """The page of a fitted model; with the snapshots it also shows how well they are met."""
+    """The page of a fitted model; with the snapshots it also shows how well they are met.
+
+    `time_labels` are the snapshots' times as the user wrote them (dates, for instance), `time_unit`
+    what the numbers on the axes count.
+    """
     kernel = model.kernel_
     stderr = model.potential_stderr_ if np.isfinite(model.potential_stderr_).all() else None
     sections = [
@@ -58,16 +64,16 @@ def fit_page(
             )
         )
     if forecast is not None:
+        banded = bool(np.isfinite(forecast.lower).all())
         figure = plots.forecast(
             kernel,
             forecast.times,
             forecast.probabilities,
-            lower=forecast.lower,
-            upper=forecast.upper,
+            lower=forecast.lower if banded else None,
+            upper=forecast.upper if banded else None,
             start=float(model.times_[-1]),
         )
-        text = f"Bands hold {forecast.level:.0%} of the flows that the data allow."
-        sections.append(Section("Forecast", (text,), (figure,)))
+        sections.append(Section("Forecast", _about(forecast, model), (figure,)))
     sections.append(
         Section(
             "Potential by state",
@@ -76,11 +82,32 @@ def fit_page(
         )
     )
     sections.append(Section("Settings", messages, facts=_facts(model)))
-    lead = (
-        f"{kernel.n_states} states, {kernel.n_edges} edges, {model.times_.size} snapshots from "
-        f"{model.times_[0]:g} to {model.times_[-1]:g}."
+    return page(title, _lead(model, time_labels, time_unit), sections)
+
+
+def _lead(model: FreeEnergyRegressor, labels: tuple[str, ...], unit: str) -> str:
+    kernel, times = model.kernel_, model.times_
+    first, last = (f"{times[0]:g}", f"{times[-1]:g}") if not labels else (labels[0], labels[-1])
+    since = f" Times on the axes are {unit} since {first}." if unit and labels else ""
+    return (
+        f"{kernel.n_states} states, {kernel.n_edges} edges, {times.size} snapshots from {first} to "
+        f"{last}.{since}"
     )
-    return page(title, lead, sections)
+
+
+def _about(forecast: Forecast, model: FreeEnergyRegressor) -> tuple[str, ...]:
+    """What the bands hold, and what they leave out."""
+    text = "The states that change most. "
+    if not np.isfinite(forecast.lower).all():
+        return (text + "There are no bands: this method of fitting gives no error bars.",)
+    text += (
+        f"Bands are meant to hold the true share {forecast.level:.0%} of the time, if one fixed "
+        "landscape drives the population. They cover the error of the fit, not the chance in a new "
+        "sample."
+    )
+    if model.fitted_.joint_covariance is None:
+        text += " On a graph this large they leave out the error of the first snapshot."
+    return (text,)
 
 
 def _facts(model: FreeEnergyRegressor) -> dict[str, str]:

@@ -1,0 +1,24 @@
+"""The examples that `thalweg demo` has, by name."""
+
+from __future__ import annotations
+
+import json
+
+from thalweg.cli.output import say
+
+__all__ = ["DEMOS", "print_demos"]
+
+DEMOS = {
+    "valleys": "a thousand places on a plane, several valleys (the default)",
+    "cells": "cells that mature from one stem state into three fates, along a branching tree",
+    "molecule": "a molecule with three basins over two dihedral angles, a torus",
+}
+
+
+def print_demos(as_json: bool) -> None:
+    """What there is."""
+    if as_json:
+        print(json.dumps(DEMOS, indent=2))
+        return
+    for name, what in DEMOS.items():
+        say(f"{name:10s} {what}")

@@ -1,0 +1,139 @@
+"""The populations of the demos: a graph, the landscape that moves them, where they start."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.cli.demo_names import DEMOS
+from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.graphs import lattice, make_graph
+from thalweg.kernel import MarkovKernel
+
+__all__ = ["Population", "population"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """What is simulated, and the words for it."""
+
+    kernel: MarkovKernel
+    truth: FreeEnergy
+    start: Array
+    times: Array
+    individuals: int
+    title: str
+    lead: str
+    things: str
+
+
+def population(name: str, n_states: int | None, rng: np.random.Generator) -> Population:
+    """The population of a demo; `n_states` is about how many states it gets."""
+    makers: dict[str, Callable[[int | None, np.random.Generator], Population]] = {
+        "valleys": _valleys,
+        "cells": _cells,
+        "molecule": _molecule,
+    }
+    if name not in makers:
+        close = difflib.get_close_matches(name, DEMOS, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise InputError(f"there is no demo {name!r}; {hint}the names are {', '.join(DEMOS)}.")
+    return makers[name](n_states, rng)
+
+
+def _valleys(n_states: int | None, rng: np.random.Generator) -> Population:
+    kernel = make_graph("delaunay", n_states or 1000, rng=rng)
+    assert kernel.coordinates is not None
+    x, y = kernel.coordinates.T
+    truth = FreeEnergy(1.5 * np.sin(3 * np.pi * x) * np.cos(2 * np.pi * y), 0.1)
+    start = kernel.stationary * np.exp(-4 * ((x - 0.5) ** 2 + (y - 0.5) ** 2))
+    return Population(
+        kernel,
+        truth,
+        start / start.sum(),
+        np.linspace(0, 10, 21),
+        10_000,
+        "A population finds its valleys",
+        "A simulated population on a planar graph, and the energy landscape that drives it, "
+        "recovered from snapshots.",
+        "places",
+    )
+
+
+def _cells(n_states: int | None, rng: np.random.Generator) -> Population:
+    """A stem that branches twice: fates A, B and C, each the lower the more mature."""
+    stages = max(3, round((n_states or 42) / 7))
+    turns = {"stem": 0.0, "progenitor": 0.0, "A": 0.9, "B": 0.45, "C": -0.6}
+    origin = {"stem": None, "progenitor": "stem", "A": "progenitor", "B": "progenitor", "C": "stem"}
+    depth = {"A": 1.4, "B": 1.0, "C": 1.2, "stem": 0.6, "progenitor": 0.5}
+    names: list[str] = []
+    place: list[tuple[float, float]] = []
+    height: list[float] = []
+    edges: list[tuple[int, int]] = []
+    last: dict[str, int] = {}
+    for branch, angle in turns.items():
+        root = origin[branch]
+        before = None if root is None else last[root]
+        x, y = (0.0, 0.0) if before is None else place[before]
+        top = 0.0 if before is None else height[before]
+        for k in range(stages):
+            far = (k + 1) / stages
+            place.append((x + far * np.cos(angle), y + far * np.sin(angle)))
+            height.append(top - depth[branch] * far)
+            names.append(f"{branch} {k + 1}")
+            here = len(names) - 1
+            if before is not None:
+                edges.append((before, here))
+            before = here
+        last[branch] = len(names) - 1
+    n = len(names)
+    weights = np.zeros((n, n))
+    for a, b in edges:
+        weights[a, b] = weights[b, a] = 1.0
+    kernel = MarkovKernel.from_weights(weights, names=names, coordinates=np.array(place))
+    start = kernel.stationary * 1e-3
+    start[:2] += 0.5
+    return Population(
+        kernel,
+        FreeEnergy(np.array(height) * stages / 2, 0.3),
+        start / start.sum(),
+        np.linspace(0, 24, 9),
+        3000,
+        "Cells choose their fates",
+        "Simulated cells mature along a branching tree. Each is seen once, on one of nine days; "
+        "the landscape that draws them is recovered from the counts.",
+        "stages of maturation",
+    )
+
+
+def _molecule(n_states: int | None, rng: np.random.Generator) -> Population:
+    side = max(4, round(np.sqrt(n_states or 144)))
+    kernel = lattice((side, side), periodic=True)
+    assert kernel.coordinates is not None
+    phi, psi = 2 * np.pi * kernel.coordinates.T / side - np.pi
+
+    def basin(a: float, b: float, deep: float, sharp: float) -> Array:
+        return np.asarray(-deep * np.exp(sharp * (np.cos(phi - a) + np.cos(psi - b) - 2)))
+
+    truth = basin(-1.2, 2.5, 3.0, 2.0) + basin(-1.1, -0.6, 2.6, 3.0) + basin(1.0, 0.7, 2.2, 4.0)
+    start = kernel.stationary * np.exp(5 * (np.cos(phi + 1.1) + np.cos(psi + 0.6) - 2))
+    angles = np.rad2deg(np.column_stack([phi, psi]))
+    named = [f"phi {a:.0f}, psi {b:.0f}" for a, b in angles]
+    return Population(
+        kernel.with_labels(names=named, coordinates=angles),
+        FreeEnergy(truth, 0.6),
+        start / start.sum(),
+        np.linspace(0, 30, 11),
+        5000,
+        "A molecule leaves its basin",
+        "Simulated frames over two dihedral angles, started in the helical basin. The free-energy "
+        "surface is recovered from how the frames spread.",
+        "cells of the (phi, psi) torus",
+    )

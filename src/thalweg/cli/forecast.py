@@ -1,0 +1,96 @@
+"""`thalweg forecast` and `thalweg report`: from a saved model to tables and pages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg._files import atomic_write
+from thalweg.adapters.tables import read_snapshots
+from thalweg.cli.output import give, long_table, parse_times, say, state_labels
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.learn import FreeEnergyRegressor, load
+from thalweg.learn.forecast import Forecast
+
+__all__ = ["band_of", "run_forecast", "run_report", "smoothed_shares"]
+
+Array = NDArray[np.float64]
+
+_MOST_BAND_STATES = 30_000
+
+
+def band_of(model: FreeEnergyRegressor, times: Array, p0: Array | None = None) -> Forecast:
+    """The forecast, with bands where the fit has error bars; else the bounds are NaN."""
+    fit, n = model.fitted_, model.kernel_.n_states
+    known = fit.joint_covariance is not None or fit.draws is not None
+    plain = model.time_basis is None and model.discretization == "continuous"
+    if known and plain and n <= _MOST_BAND_STATES:
+        early = p0 is None and times[0] > model.times_[0]
+        grid = np.insert(times, 0, model.times_[0]) if early else times
+        # A flow of many states is dear: a dozen draws give a standard error to a fifth.
+        band = model.forecast(grid, p0=p0, n_draws=32 if n <= 3000 else 12)
+        skip = int(early)
+        return Forecast(
+            band.times[skip:],
+            band.probabilities[skip:],
+            band.lower[skip:],
+            band.upper[skip:],
+            band.level,
+            band.status,
+        )
+    path = model.predict(p0, times)
+    nothing = np.full_like(path.probabilities, np.nan)
+    return Forecast(path.times, path.probabilities, nothing, nothing, 0.95, path.status)
+
+
+def run_forecast(
+    model_file: Path, times: str, start: Path | None, out: Path | None, as_json: bool
+) -> None:
+    """The flow of a saved model at the given times, from its own start or from a snapshot file."""
+    when = parse_times(times)
+    model = load(model_file)
+    p0 = None
+    if start is not None:
+        table = read_snapshots(start, states=state_labels(model.kernel_))
+        p0 = smoothed_shares(model.kernel_, table.snapshots, -1)
+    elif when[0] < model.times_[0]:
+        raise InputError(
+            f"times begin with {when[0]:g}, before the model's first snapshot at "
+            f"{model.times_[0]:g}; a flow runs forwards only."
+        )
+    band = band_of(model, when, p0)
+    columns: list[tuple[str, Array]] = []
+    if np.isfinite(band.lower).all():
+        columns = [("lower", band.lower), ("upper", band.upper)]
+    frame = long_table(model.kernel_, band.times, band.probabilities, *columns)
+    give(frame, out, as_json, "forecast", {"status": band.status.name, "level": band.level})
+
+
+def run_report(model_file: Path, out: Path, as_json: bool) -> None:
+    """The report of a saved model, without the snapshots it was fitted to."""
+    from thalweg.report import findings, fit_page
+
+    model = load(model_file)
+    times = model.times_
+    span = float(times[-1] - times[0])
+    grid = np.unique(np.concatenate([times, np.linspace(times[-1], times[-1] + span, 11)]))
+    with atomic_write(out) as file:
+        file.write(fit_page(model, forecast=band_of(model, grid), title=model_file.stem))
+    if as_json:
+        print(json.dumps({"findings": findings(model), "files": [str(out)]}, indent=2))
+    else:
+        say(f"open {out}")
+
+
+def smoothed_shares(kernel: MarkovKernel, snapshots: Any, row: int) -> Array:
+    """The shares in one snapshot; an empty state has no logarithm, so half an individual is spread
+    over all of them."""
+    p = snapshots.frequencies[row]
+    p = p if isinstance(p, np.ndarray) else p.toarray().ravel()
+    mixed = np.asarray(p).ravel() * float(snapshots.sizes[row]) + 0.5 * kernel.stationary
+    return np.asarray(mixed / mixed.sum())

@@ -1,0 +1,111 @@
+"""What the commands have in common: times, names, long tables, and where results go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from thalweg._files import atomic_write
+from thalweg.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from thalweg.kernel import MarkovKernel
+
+__all__ = ["give", "long_table", "parse_times", "say", "state_labels", "write_table"]
+
+Array = NDArray[np.float64]
+
+_MOST_TIMES = 100_000
+MOST_CELLS = 20_000_000
+
+
+def parse_times(text: str) -> Array:
+    """Times from `1,2,5` or `0:10:21` (from, to, how many).
+
+    >>> parse_times("0:1:3"), parse_times("2, 5")
+    (array([0. , 0.5, 1. ]), array([2., 5.]))
+    """
+    try:
+        if ":" in text:
+            first, last, count = text.split(":")
+            if not 1 <= int(count) <= _MOST_TIMES:
+                raise ValueError(count)
+            times = np.linspace(float(first), float(last), int(count))
+        else:
+            times = np.array([float(part) for part in text.split(",")])
+        if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
+            raise ValueError(text)
+    except ValueError:
+        raise InputError(
+            f"times are {text[:40]!r}; give rising numbers as 1,2,5 or as from:to:how-many, like "
+            "0:10:21."
+        ) from None
+    return times
+
+
+def state_labels(kernel: MarkovKernel) -> list[str]:
+    """The names of the states as they are in tables."""
+    return [str(x) for x in (kernel.names or range(kernel.n_states))]
+
+
+def long_table(
+    kernel: MarkovKernel, times: Array, values: Array, *more: tuple[str, Array]
+) -> pd.DataFrame:
+    """One row per time and state: time, state, probability, and further columns."""
+    import pandas as pd
+
+    names = state_labels(kernel)
+    if len(times) * len(names) > MOST_CELLS:
+        raise InputError(
+            f"{len(times)} times of {len(names)} states are too many rows for a table; ask for "
+            "fewer times."
+        )
+    columns = {
+        "time": np.repeat(times, len(names)),
+        "state": np.tile(np.asarray(names, dtype=object), len(times)),
+        "probability": np.asarray(values).ravel(),
+    }
+    columns |= {name: np.asarray(array).ravel() for name, array in more}
+    return pd.DataFrame(columns)
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows as JSON has them: what is not a number becomes null."""
+    return list(json.loads(frame.to_json(orient="records", double_precision=15)))
+
+
+def write_table(frame: pd.DataFrame, path: Path) -> None:
+    """Write CSV, whole or not at all."""
+    with atomic_write(path) as file:
+        frame.to_csv(file, index=False)
+
+
+def give(
+    frame: pd.DataFrame, out: Path | None, as_json: bool, key: str, facts: dict[str, Any]
+) -> None:
+    """Rows as JSON, to a file, or to the terminal; to both a file and JSON if both are asked."""
+    if out is not None:
+        write_table(frame, out)
+    if as_json:
+        answer = dict(facts)
+        if out is None:
+            answer[key] = records(frame)
+        else:
+            answer["files"] = [str(out)]
+        print(json.dumps(answer))
+    elif out is None:
+        print(frame.to_csv(index=False), end="")
+    else:
+        say(f"written to {out}")
+
+
+def say(text: str, *, stderr: bool = False) -> None:
+    """One line of plain text, whatever is in it."""
+    Console(stderr=stderr).print(text, highlight=False, markup=False, soft_wrap=True)
