@@ -152,11 +152,12 @@ def by_elimination(order: Elimination) -> Solve:
 
 
 def affordable(order: Elimination, flops: float, entries: float) -> int:
-    """The most intervals, a power of two, whose levels cost no more than this."""
-    intervals = _FIRST
+    """The most intervals, a power of two, whose level costs no more than this; zero if none."""
+    intervals = 0
     while intervals < 1024:
-        block = 4 * intervals - 1
+        finer = max(_FIRST, 2 * intervals)
+        block = 2 * finer - 1
         if 2 * _STEPS * order.flops(block) > flops or order.entries(block) > entries:
             break
-        intervals *= 2
+        intervals = finer
     return intervals

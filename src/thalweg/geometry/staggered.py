@@ -28,7 +28,6 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int32]
 
 _LEAN = 0.3
-_QUADRATURE = np.polynomial.legendre.leggauss(5)
 
 
 class Curve(NamedTuple):
@@ -125,23 +124,6 @@ class Staggered:
         for k, flux in enumerate(curve.flux):
             gain[k] = np.bincount(source, flux, pi.size) - np.bincount(target, flux, pi.size)
         return np.asarray(self.widths[:, None] * gain - pi * np.diff(curve.rho, axis=0))
-
-    def length(self, curve: Curve) -> float:
-        """The length of the curve with densities linear between nodes: no less than W_K."""
-        x, w = 0.5 * (1 + _QUADRATURE[0]), 0.5 * _QUADRATURE[1]
-        total = 0.0
-        last = self.widths.size - 1
-        for k, h in enumerate(self.widths):
-            at, weight = x, w
-            if k == 0:
-                at, weight = x**2, 2 * x * w
-            elif k == last:
-                at, weight = 1 - x**2, 2 * x * w
-            rho = np.outer(1 - at, curve.rho[k]) + np.outer(at, curve.rho[k + 1])
-            flux = np.broadcast_to(curve.flux[k], (at.size, curve.flux.shape[1]))
-            actions = _actions(*self.kernel.edges, rho, np.ascontiguousarray(flux), self.spec)
-            total += h * float(weight @ np.sqrt(actions))
-        return total
 
     def linearise(self, curve: Curve, mu: float, z: Array) -> tuple[SpaceTime, Array, Array, Array]:
         """Newton's system, its two right-hand sides, and the force on the intervals."""

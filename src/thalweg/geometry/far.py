@@ -1,0 +1,125 @@
+"""Method B, for end points with empty states or far apart: which solver, and how much work at most.
+
+| graph and tolerance | solver |
+| --- | --- |
+| up to 100 states, tolerance below 1e-5 | collocation on an adaptive mesh, dense blocks |
+| elimination with little fill | staggered curves on graded meshes, sparse elimination |
+| any other | collocation with GMRES, a few rounds |
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.geometry.block_elimination import solve_blocks
+from thalweg.geometry.elimination_order import Elimination
+from thalweg.geometry.graded import Graded, affordable, by_elimination, solve_graded
+from thalweg.geometry.interior_point import AdaptivePath, solve_adaptive
+from thalweg.geometry.mesh import TimeMesh
+from thalweg.geometry.newton_path import NewtonPath
+from thalweg.geometry.newton_system import Direction, Linearisation, balanced, solve_krylov
+from thalweg.geometry.path_problem import PathProblem
+from thalweg.geometry.staggered import Staggered, edge_weights
+
+__all__ = ["solve_far"]
+
+Array = NDArray[np.float64]
+
+_COLLOCATION_STATES = 100
+_COLLOCATION_TOLERANCE = 1e-5
+_ELIMINATION_STATES = 6_000
+_FLOPS = 4e12
+"""Work of one level by elimination: two or three minutes."""
+_ENTRIES = 6e8
+"""Numbers of one factorisation: five gigabytes."""
+
+
+def solve_far(
+    problem: PathProblem, tolerance: float, singular: tuple[bool, bool], max_stages: int | None
+) -> AdaptivePath:
+    """The path by the solver of the table above; where it fails on a small graph, by the other."""
+    n = problem.kernel.n_states
+    precise = n <= _COLLOCATION_STATES and tolerance < _COLLOCATION_TOLERANCE
+    if precise or n > _ELIMINATION_STATES:
+        return _by_collocation(problem, tolerance, singular, max_stages)
+    order = Elimination.of(problem.kernel)
+    most = affordable(order, _FLOPS, _ENTRIES)
+    if most == 0:
+        return _by_collocation(problem, tolerance, singular, max_stages)
+    staggered = Staggered(
+        problem.kernel, problem.spec, problem.p0, problem.p1, np.ones(1), problem.solver
+    )
+    found = _as_path(
+        problem,
+        solve_graded(
+            staggered,
+            by_elimination(order),
+            tolerance=tolerance,
+            singular=singular,
+            most_intervals=most if max_stages is None else min(most, max_stages),
+        ),
+    )
+    if not found.status and n <= _COLLOCATION_STATES:
+        other = _by_collocation(problem, tolerance, singular, max_stages)
+        found = other if other.status or other.error < found.error else found
+    return found
+
+
+def _as_path(problem: PathProblem, found: Graded) -> AdaptivePath:
+    widths = found.problem.widths
+    mesh = TimeMesh(widths, np.ones(widths.size, dtype=np.int64))
+    centred = found.centred
+    path = NewtonPath(
+        centred.curve.flux,
+        centred.curve.middle,
+        centred.psi,
+        found.status,
+        found.steps,
+        found.products,
+        centred.decrement,
+    )
+    return AdaptivePath(
+        problem.on(mesh),
+        path,
+        found.distance,
+        found.distance,
+        found.error,
+        found.status,
+        found.steps,
+        found.products,
+    )
+
+
+def _by_collocation(
+    problem: PathProblem, tolerance: float, singular: tuple[bool, bool], max_stages: int | None
+) -> AdaptivePath:
+    n, pi = problem.kernel.n_states, problem.kernel.stationary
+    small = n <= _COLLOCATION_STATES
+    order = 4 if n <= 32 else 3
+    pieces, start = 4, None
+    if not any(singular):
+        middle = 0.5 * (problem.p0 + problem.p1) / pi
+        weights = edge_weights(*problem.kernel.edges, middle, problem.spec)
+        psi = problem.solver.factor(weights).solve(balanced(problem.gap), tolerance=1e-3).x
+        pieces = int(np.clip(np.ceil(np.sqrt(problem.gap @ psi)), 2, 16))
+        problem = problem.on(TimeMesh.uniform(pieces, order))
+        start = problem.chord_flux()
+
+    def direction(lin: Linearisation, forcing: float) -> Direction:
+        if small:
+            return solve_blocks(lin)
+        return solve_krylov(lin, problem.solver, tolerance=forcing, max_iterations=300)
+
+    return solve_adaptive(
+        problem,
+        direction,
+        tolerance=tolerance,
+        order=order,
+        singular=singular,
+        pieces=pieces,
+        max_stages=max_stages or (1500 if n <= 32 else 600 if small else 64),
+        max_rounds=40 if small else 3,
+        max_steps=80 if small else 25,
+        start=start,
+    )
