@@ -12,12 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from thalweg import _checks
 from thalweg.errors import InputError
 from thalweg.geometry import stages
-from thalweg.geometry.block_elimination import solve_blocks
-from thalweg.geometry.fixed_point import solve_fixed_point
-from thalweg.geometry.interior_point import AdaptivePath, solve_adaptive
+from thalweg.geometry.far import solve_far
+from thalweg.geometry.inside import solve_inside
+from thalweg.geometry.interior_point import AdaptivePath
 from thalweg.geometry.mesh import TimeMesh
-from thalweg.geometry.newton_path import DirectionSolver
-from thalweg.geometry.newton_system import Direction, Linearisation, balanced, solve_krylov
 from thalweg.geometry.path_problem import PathProblem
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
@@ -27,10 +25,8 @@ from thalweg.status import Status
 __all__ = ["Geodesic", "GeodesicMethod", "GeodesicPoints", "solve_geodesic"]
 
 Array = NDArray[np.float64]
-GeodesicMethod = Literal["auto", "fixed-point", "interior-point"]
+GeodesicMethod = Literal["auto", "collocation", "interior-point"]
 
-_DENSE_STATES = 400
-"""Up to this many states Newton's systems are solved by dense elimination."""
 _SINGULAR = 1e-3
 """An end point with a density below this needs a mesh graded towards it."""
 
@@ -124,8 +120,8 @@ def solve_geodesic(
 ) -> Geodesic:
     """The geodesic from `p0` to `p1`, with a relative error of the distance below `tolerance`.
 
-    Method A (fixed point, then Newton and GMRES) where both ends are well inside the simplex and
-    not far apart; method B (interior point) otherwise, and where A does not converge.
+    Method A (collocation, Newton and GMRES) where both ends are well inside the simplex; method B
+    (interior point) otherwise, and where A does not converge.
     """
     if method not in get_args(GeodesicMethod):
         raise InputError(
@@ -138,133 +134,37 @@ def solve_geodesic(
     lowest = (float((p0 / kernel.stationary).min()), float((p1 / kernel.stationary).min()))
     singular = (lowest[0] < _SINGULAR, lowest[1] < _SINGULAR)
     found: AdaptivePath | None = None
-    used = "fixed-point"
+    used = "collocation"
     inside = min(lowest) > 1e-8
-    if method == "fixed-point" and not inside:
+    if method == "collocation" and not inside:
         raise InputError(
-            f"the least density of the end points is {min(lowest):.3g}; the fixed point needs "
+            f"the least density of the end points is {min(lowest):.3g}; collocation needs "
             "densities above 1e-8: use method='auto'."
         )
-    if method == "fixed-point" or (method == "auto" and inside and not any(singular)):
-        found = _method_a(problem, tolerance, max_stages, potential_tolerance)
+    if method == "collocation" or (method == "auto" and inside and not any(singular)):
+        # The action is stationary: its error is the square of the path's.
+        wanted = 0.1 * np.sqrt(tolerance) if potential_tolerance is None else potential_tolerance
+        found = solve_inside(
+            problem,
+            tolerance=tolerance,
+            accuracy=float(np.clip(wanted, 1e-11, 3e-3)),
+            max_stages=120 if max_stages is None else max_stages,
+        )
     if found is None or (method == "auto" and not found.status):
         used = "interior-point"
-        other = _method_b(problem, tolerance, singular, max_stages)
+        other = solve_far(problem, tolerance, singular, max_stages)
         if found is None or other.status or other.error < found.error:
             found = other
         else:
-            used = "fixed-point"
+            used = "collocation"
     return _package(found, mobility, times, used)
-
-
-def _directions(problem: PathProblem, max_iterations: int) -> DirectionSolver:
-    def by_blocks(lin: Linearisation, forcing: float) -> Direction:
-        return solve_blocks(lin)
-
-    def by_krylov(lin: Linearisation, forcing: float) -> Direction:
-        return solve_krylov(lin, problem.solver, tolerance=forcing, max_iterations=max_iterations)
-
-    return by_blocks if problem.kernel.n_states <= _DENSE_STATES else by_krylov
-
-
-def _method_a(
-    problem: PathProblem,
-    tolerance: float,
-    max_stages: int | None,
-    potential_tolerance: float | None,
-) -> AdaptivePath | None:
-    pi = problem.kernel.stationary
-    middle = 0.5 * (problem.p0 + problem.p1) / pi
-    weights = stages.stage_weights(*problem.kernel.edges, middle[None], problem.spec)[0]
-    psi = problem.solver.factor(weights).solve(balanced(problem.gap), tolerance=1e-3).x
-    reach = float(np.sqrt(problem.gap @ psi))
-    if reach > 0.6:
-        return None
-    mesh = TimeMesh.uniform(1, 3 if reach < 0.1 or tolerance > 1e-7 else 4)
-    problem = problem.on(mesh)
-    # The action is stationary: its error is the square of the path's.
-    wanted = 0.01 * np.sqrt(tolerance) if potential_tolerance is None else potential_tolerance
-    accuracy = float(np.clip(wanted, 1e-11, 1e-4))
-    start = solve_fixed_point(
-        problem, tolerance=accuracy, psi=np.broadcast_to(psi, (mesh.size, psi.size)).copy()
-    )
-    if not start.status:
-        return None
-    length = problem.length(start.flux)
-    if _error(problem, start.rho, start.flux, length) <= tolerance * length.fine.sum():
-        return _from_fixed_point(problem, start)
-    found = solve_adaptive(
-        problem,
-        _directions(problem, 150),
-        tolerance=tolerance,
-        order=int(mesh.orders[0]),
-        singular=(False, False),
-        max_stages=200 if max_stages is None else max_stages,
-        start=start.flux,
-        psi=start.psi,
-        barrier=False,
-        max_steps=25,
-    )
-    return found._replace(products=found.products + start.products)
-
-
-def _error(problem: PathProblem, rho: Array, flux: Array, length: object) -> float:
-    from thalweg.geometry.path_problem import Length
-
-    assert isinstance(length, Length)
-    distance = float(np.sqrt(problem.mesh.weights @ problem.actions(rho, flux)))
-    return float(length.errors.sum()) + max(distance - float(length.coarse.sum()), 0.0)
-
-
-def _from_fixed_point(problem: PathProblem, start: object) -> AdaptivePath:
-    from thalweg.geometry.fixed_point import FixedPoint
-    from thalweg.geometry.newton_path import NewtonPath
-
-    assert isinstance(start, FixedPoint)
-    length = problem.length(start.flux)
-    distance = float(np.sqrt(problem.mesh.weights @ problem.actions(start.rho, start.flux)))
-    path = NewtonPath(
-        start.flux, start.rho, start.psi, start.status, start.sweeps, start.products, 0.0
-    )
-    error = _error(problem, start.rho, start.flux, length)
-    return AdaptivePath(
-        problem, path, distance, length.upper, error, start.status, start.sweeps, start.products
-    )
-
-
-def _method_b(
-    problem: PathProblem, tolerance: float, singular: tuple[bool, bool], max_stages: int | None
-) -> AdaptivePath:
-    n = problem.kernel.n_states
-    pi = problem.kernel.stationary
-    order = 4 if n <= 32 else 3 if n <= 100 else 2 if n <= 150 else 1
-    limit = max_stages or (1500 if n <= 32 else 600 if n <= 100 else 256)
-    pieces, start = 4 if n <= 150 else 8, None
-    if not any(singular):
-        middle = 0.5 * (problem.p0 + problem.p1) / pi
-        weights = stages.stage_weights(*problem.kernel.edges, middle[None], problem.spec)[0]
-        psi = problem.solver.factor(weights).solve(balanced(problem.gap), tolerance=1e-3).x
-        pieces = int(np.clip(np.ceil(np.sqrt(problem.gap @ psi)), 2, 16))
-        order = max(order, 3) if n > _DENSE_STATES else order
-        problem = problem.on(TimeMesh.uniform(pieces, order))
-        start = problem.chord_flux()
-    return solve_adaptive(
-        problem,
-        _directions(problem, 300),
-        tolerance=tolerance,
-        order=order,
-        singular=singular,
-        pieces=pieces,
-        max_stages=limit,
-        start=start,
-    )
 
 
 def _package(found: AdaptivePath, mobility: Mobility, times: Array, method: str) -> Geodesic:
     problem = found.problem
     mesh, kernel, pi = problem.mesh, problem.kernel, problem.kernel.stationary
     flux = found.path.flux
-    _, rho, _ = problem.value(flux, 0.0)
+    rho = found.path.rho
     _, force, _ = stages.linearise(*kernel.edges, np.maximum(rho, 1e-300), flux, problem.spec)
     # psi_i = middle - (J_mid force)_i / pi at every stage: the mean over the mass is the best one.
     weight = mesh.weights[:, None] * rho * pi

@@ -28,7 +28,10 @@ def gmres(
     max_iterations: int,
     restart: int = 100,
 ) -> KrylovSolution:
-    """`x` with `|b - A x| <= tolerance |b|`, or the best after `max_iterations`."""
+    """`x` with `|b - A x| <= tolerance |b|`, or the best after `max_iterations`.
+
+    The basis has the precision of `right`: single is enough for loose tolerances, at half the cost.
+    """
     size = float(np.linalg.norm(right))
     x = np.zeros_like(right)
     if size == 0.0:
@@ -57,7 +60,7 @@ def _cycle(
     if norm == 0.0 or not np.isfinite(norm):
         return np.zeros_like(right), 1
     capacity = min(steps, 16)
-    basis = np.empty((capacity + 1, right.size))
+    basis = np.empty((capacity + 1, right.size), right.dtype)
     basis[0] = right / norm
     hessenberg = np.zeros((steps + 1, steps))
     cosine, sine = np.zeros(steps), np.zeros(steps)
@@ -66,16 +69,19 @@ def _cycle(
     k = 0
     while k < steps:
         if k + 2 > basis.shape[0]:
-            grown = np.empty((min(2 * basis.shape[0], steps + 1), right.size))
+            grown = np.empty((min(2 * basis.shape[0], steps + 1), right.size), right.dtype)
             grown[: basis.shape[0]] = basis
             basis = grown
         new = operator(basis[k])
+        before = float(np.linalg.norm(new))
         for _ in range(2):
             # Twice is enough: the second pass removes what rounding left of the first.
             parts = basis[: k + 1] @ new
             new = new - parts @ basis[: k + 1]
             hessenberg[: k + 1, k] += parts
-        height = float(np.linalg.norm(new))
+            height = float(np.linalg.norm(new))
+            if height > 0.1 * before:
+                break
         if not np.isfinite(height):
             break
         hessenberg[k + 1, k] = height
@@ -98,4 +104,4 @@ def _cycle(
     if k == 0:
         return np.zeros_like(right), 1
     coefficients = np.linalg.solve(np.triu(hessenberg[:k, :k]), rotated[:k])
-    return np.asarray(coefficients @ basis[:k]), k
+    return np.asarray(coefficients.astype(right.dtype) @ basis[:k]), k

@@ -61,7 +61,8 @@ class PathProblem:
         return self.p1 - self.p0
 
     @cached_property
-    def _base(self) -> Array:
+    def base(self) -> Array:
+        """The end point's density from which each stage is integrated."""
         pi = self.kernel.stationary
         return np.where(self.mesh.late[:, None], self.p1 / pi, self.p0 / pi)
 
@@ -70,7 +71,7 @@ class PathProblem:
         return stages.flux_gain(source, target, flux, self.kernel.n_states)
 
     def densities(self, gain: Array) -> Array:
-        return np.asarray(self._base + (self.mesh.from_ends @ gain) / self.kernel.stationary)
+        return np.asarray(self.base + (self.mesh.from_ends @ gain) / self.kernel.stationary)
 
     def actions(self, rho: Array, flux: Array) -> Array:
         return stages.flux_action(*self.kernel.edges, rho, flux, self.spec)

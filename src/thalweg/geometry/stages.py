@@ -12,7 +12,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 from thalweg.geometry import fast_mean
-from thalweg.mobility import scalar
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int32]
@@ -26,7 +25,7 @@ def stage_weights(
     out = np.empty((rho.shape[0], source.size))
     for i in range(rho.shape[0]):
         for e in range(source.size):
-            out[i, e] = conductance[e] * scalar.mean(spec, rho[i, source[e]], rho[i, target[e]])
+            out[i, e] = conductance[e] * fast_mean.mean(spec, rho[i, source[e]], rho[i, target[e]])
     return out
 
 
@@ -68,7 +67,7 @@ def flux_action(
         for e in range(source.size):
             f = flux[i, e]
             if f != 0.0:
-                m = scalar.mean(spec, rho[i, source[e]], rho[i, target[e]])
+                m = fast_mean.mean(spec, rho[i, source[e]], rho[i, target[e]])
                 weight = conductance[e] * m
                 out[i] += f * f / weight if weight > 0.0 else np.inf
     return out

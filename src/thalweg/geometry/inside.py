@@ -1,0 +1,230 @@
+"""Method A: geodesics between end points inside the simplex, from coarse times to fine.
+
+The collocation equations are solved on a few stages first; the densities and potentials of that
+solution, polynomials in time, start the next mesh, where a Newton step or two remain to be done.
+The mesh grows until the length of the interpolated path and the discretised action agree.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.geometry import stages
+from thalweg.geometry.collocation import Collocation, inverse, solve_collocation
+from thalweg.geometry.interior_point import AdaptivePath
+from thalweg.geometry.mesh import TimeMesh
+from thalweg.geometry.newton_path import NewtonPath
+from thalweg.geometry.newton_system import balanced
+from thalweg.geometry.path_problem import PathProblem
+from thalweg.laplacian import Factor
+from thalweg.status import Status
+
+__all__ = ["solve_inside"]
+
+Array = NDArray[np.float64]
+
+_COARSE = 0.02
+"""The relative residual to which a mesh is solved that only starts the next."""
+_ATTEMPTS = ((0.1, 0.03), (1.0, 0.01), (0.02, 0.003))
+"""Barriers relative to the squared distance, and how well directions are solved for."""
+_BARRIER = 0.003
+"""The barrier of the coarse solution, relative to the squared distance."""
+_MAX_ORDER = 9
+_ROUNDING = 2e-13
+_MAX_ROUNDS = 12
+
+
+def solve_inside(
+    problem: PathProblem,
+    *,
+    tolerance: float,
+    accuracy: float,
+    max_stages: int = 120,
+    max_steps: int = 25,
+) -> AdaptivePath | None:
+    """The path whose estimated relative error of the distance is below `tolerance`.
+
+    `accuracy` bounds the relative residual, which is that of the potentials; the distance's error
+    is its square. `None` where Newton does not converge from the straight line; otherwise the best
+    path found, with its status.
+    """
+    problem = problem.on(TimeMesh.uniform(1, 3))
+    chord = _chord(problem, problem.mesh)
+    weights = stages.stage_weights(*problem.kernel.edges, chord, problem.spec)
+    factor = problem.solver.factor(problem.mesh.weights @ weights)
+    middle = inverse(factor, 1e-3)(problem.gap)
+    reach = float(np.sqrt(max(float(problem.gap @ middle), 0.0)))
+    psi = np.broadcast_to(middle, chord.shape)
+    if reach <= 0.3:
+        mesh = TimeMesh.uniform(1, 3 if reach < 0.1 or tolerance > 1e-7 else 4)
+        start = _Start(problem.on(mesh), _chord(problem, mesh), psi[: mesh.size], middle)
+        if mesh.size > psi.shape[0]:
+            start = start._replace(psi=np.broadcast_to(middle, start.rho.shape))
+        return _refine(start, None, factor, reach, tolerance, accuracy, max_stages, max_steps)
+    for barrier, forcing in _ATTEMPTS:
+        coarse = solve_collocation(
+            problem,
+            chord,
+            psi,
+            middle,
+            tolerance=_COARSE,
+            factor=factor,
+            barrier=barrier * reach**2,
+            barrier_end=_BARRIER * reach**2,
+            forcing=forcing,
+            max_steps=max_steps,
+        )
+        if coarse.status:
+            start = _carry(problem, coarse, TimeMesh.uniform(1, 5 if tolerance > 1e-6 else 7))
+            found = _refine(
+                start, (problem, coarse), factor, reach, tolerance, accuracy, max_stages, max_steps
+            )
+            if found is not None:
+                return found
+    return None
+
+
+class _Start(NamedTuple):
+    """A problem on its mesh, with densities and potentials to start from."""
+
+    problem: PathProblem
+    rho: Array
+    psi: Array
+    middle: Array
+
+
+def _refine(
+    start: _Start,
+    coarse: tuple[PathProblem, Collocation] | None,
+    factor: Factor,
+    reach: float,
+    tolerance: float,
+    accuracy: float,
+    max_stages: int,
+    max_steps: int,
+) -> AdaptivePath | None:
+    """Finer and finer meshes, until the error is small; `coarse` is a way back for hard pairs."""
+    steps, products = (coarse[1].steps, coarse[1].products) if coarse is not None else (0, 0)
+    best: AdaptivePath | None = None
+    barrier = _BARRIER * reach**2 if coarse is not None else 0.0
+    previous = np.inf
+    for _ in range(_MAX_ROUNDS):
+        problem = start.problem
+        solved = solve_collocation(
+            *start, tolerance=accuracy, factor=factor, barrier=barrier, max_steps=max_steps
+        )
+        factor = solved.factor
+        steps, products = steps + solved.steps, products + solved.products
+        if not solved.status and not solved.residual < 0.1:
+            if barrier > 0.0 or coarse is None:
+                break
+            # What a finer mesh inherits where hardly any mass is may be far off there.
+            start, barrier = _carry(*coarse, problem.mesh), _BARRIER * reach**2
+            continue
+        barrier = 0.0
+        found, errors = _assess(problem, solved, steps, products, previous)
+        if not np.isfinite(found.distance):
+            # Where hardly any mass is, the fluxes need more digits to keep the density positive.
+            accuracy *= 0.1
+            start = _Start(problem, solved.rho, solved.psi, solved.middle)
+            if accuracy < 1e-9:
+                break
+            continue
+        previous = found.distance
+        if best is None or found.error < best.error:
+            best = found
+        target = tolerance * found.distance
+        if solved.status and found.error <= target:
+            return found._replace(status=Status.CONVERGED)
+        if found.error <= _ROUNDING * found.distance:
+            break
+        finer = _finer(problem.mesh, errors, 0.5 * target)
+        if finer.size > max_stages:
+            break
+        start = _carry(problem, solved, finer)
+    if best is None:
+        return None
+    return best._replace(status=Status.STALLED, steps=steps, products=products)
+
+
+def _chord(problem: PathProblem, mesh: TimeMesh) -> Array:
+    t = mesh.times[:, None]
+    return np.asarray(((1 - t) * problem.p0 + t * problem.p1) / problem.kernel.stationary)
+
+
+def _carry(problem: PathProblem, solved: Collocation, mesh: TimeMesh) -> _Start:
+    """Densities and potentials of the collocation polynomials on another mesh."""
+    pi, old, finer = problem.kernel.stationary, problem.mesh, problem.on(mesh)
+    piece, place = old.locate(mesh.times)
+    rho = np.where(old.is_late(piece, place)[:, None], problem.p1, problem.p0)
+    rho = (rho + old.integral_from_ends(piece, place) @ solved.gain) / pi
+    low = np.minimum(np.minimum(problem.p0, problem.p1) / pi, solved.rho.min(axis=0))
+    rho = np.maximum(rho, 0.3 * low)
+    psi = solved.middle - (old.integral_from_middle(piece, place) @ solved.force) / pi
+    return _Start(finer, rho, psi, solved.middle)
+
+
+def _assess(
+    problem: PathProblem, solved: Collocation, steps: int, products: int, previous: float
+) -> tuple[AdaptivePath, Array]:
+    """The admissible path of a collocation solution, its distance and its errors by piece.
+
+    Where the interpolated path leaves the simplex between stages, its length says nothing, and the
+    change from the `previous` mesh's distance is the estimate.
+    """
+    flux = _flux(problem, solved.rho, solved.psi, solved.factor)
+    value, rho, _ = problem.value(flux, 0.0)
+    distance = float(np.sqrt(2 * value))
+    length = problem.length(flux)
+    # The action is stationary: the residual enters squared.
+    decrement = solved.residual**2 * value
+    pace = max(distance - float(length.coarse.sum()), 0.0)
+    error = float(length.errors.sum()) + pace
+    errors = length.errors
+    if not length.feasible:
+        error = abs(distance - previous)
+        errors = error * problem.mesh.widths
+    error += decrement / max(distance, 1e-300)
+    path = NewtonPath(flux, rho, solved.psi, solved.status, steps, products, decrement)
+    found = AdaptivePath(
+        problem, path, distance, length.upper, error, solved.status, steps, products
+    )
+    return found, errors
+
+
+def _flux(problem: PathProblem, rho: Array, psi: Array, factor: Factor) -> Array:
+    """`c m grad psi`, brought to end at `p1` exactly."""
+    source, target, _ = problem.kernel.edges
+    b = problem.mesh.weights
+    edge = stages.stage_weights(*problem.kernel.edges, rho, problem.spec)
+    flux = edge * (psi[:, source] - psi[:, target])
+    for _ in range(3):
+        # The factor may be that of an earlier iterate: its solve reduces the defect, repeatedly.
+        defect = problem.gap - b @ problem.gains(flux)
+        if float(np.abs(defect).sum()) <= 1e-13:
+            break
+        step = factor.solve(balanced(defect), tolerance=1e-6).x
+        flux += edge * (step[source] - step[target])
+    return np.asarray(flux)
+
+
+def _finer(mesh: TimeMesh, errors: Array, target: float) -> TimeMesh:
+    """More stages where the error is: two more on a smooth piece, a cut elsewhere."""
+    widths: list[float] = []
+    orders: list[int] = []
+    # An unknown error is no reason to cut: the next mesh tells.
+    errors = np.where(np.isfinite(errors), errors, 1e3 * target)
+    for width, order, error in zip(mesh.widths, mesh.orders, errors, strict=True):
+        if error <= target / mesh.pieces:
+            widths.append(float(width))
+            orders.append(int(order))
+        elif order < _MAX_ORDER and error < 1e4 * target:
+            widths.append(float(width))
+            orders.append(int(order) + 2)
+        else:
+            widths += [0.5 * float(width)] * 2
+            orders += [min(int(order), 6)] * 2
+    return TimeMesh(np.array(widths), np.array(orders))
