@@ -71,6 +71,25 @@ class Problem:
         variance = np.sum((flat @ covariance) * flat, axis=1).reshape(expected.shape)
         return float(np.mean(np.sum(self.probabilities * variance, axis=1)) / 8.0)
 
+    def tracked_limit(self, counts: Array, *, frozen: bool) -> float:
+        """The same bound for one population with these counts, forecast from the true start."""
+        model, theta = self.model, self.theta
+        if frozen:
+            # Rates are those of the counts, interval by interval: no start has to be learned.
+            model = replace(model, fixed_initial=self.probabilities[0])
+            theta = theta[: model.n_parameters]
+        objective = TrackedObjective(model, counts, frozen, frozen).reweighted(theta, self.mesh)
+        found = None if objective is None else objective.evaluate(theta, self.mesh)
+        slopes = self.model.sensitivities(self.theta, self.mesh)
+        assert found is not None
+        assert slopes is not None
+        energy = self.kernel.n_states + 1
+        covariance = np.linalg.pinv(found.information, rcond=1e-12, hermitian=True)
+        flat = slopes[1][:, :, :energy].reshape(-1, energy)
+        variance = np.sum((flat @ covariance[:energy, :energy]) * flat, axis=1)
+        variance = variance.reshape(counts.shape)
+        return float(np.mean(np.sum(self.probabilities * variance, axis=1)) / 8.0)
+
     def error(self, theta: Array) -> float:
         """Time-averaged squared Hellinger distance of another energy's flow."""
         p = self.model.probabilities(theta, self.mesh)
@@ -168,26 +187,8 @@ def tracked_run(
         forecasts = [forecast(energy) for _ in range(_FORECASTS)]
         to_flow[j] = np.mean([_distance(truth, q) for q in forecasts])
         to_seen[j] = np.mean([_distance(seen / n, q) for q in forecasts])
-    best = float(np.hypot(to_flow[1], np.sqrt(_tracked_limit(problem, seen, frozen))))
+    best = float(np.hypot(to_flow[1], np.sqrt(problem.tracked_limit(seen, frozen=frozen))))
     return float(to_flow[0]), float(to_flow[1]), best, float(to_seen[0]), float(to_seen[1])
-
-
-def _tracked_limit(problem: Problem, counts: Array, frozen: bool) -> float:
-    """Squared Hellinger distance, averaged over time, of an efficient estimator's flow."""
-    model, theta = problem.model, problem.theta
-    if frozen:
-        model = replace(model, fixed_initial=problem.probabilities[0])
-        theta = theta[: model.n_parameters]
-    objective = TrackedObjective(model, counts, frozen, frozen).reweighted(theta, problem.mesh)
-    found = None if objective is None else objective.evaluate(theta, problem.mesh)
-    slopes = problem.model.sensitivities(problem.theta, problem.mesh)
-    assert found is not None
-    assert slopes is not None
-    energy = problem.kernel.n_states + 1  # V and beta: the forecast starts from the true p0
-    covariance = np.linalg.pinv(found.information, rcond=1e-12, hermitian=True)[:energy, :energy]
-    flat = slopes[1][:, :, :energy].reshape(-1, energy)
-    variance = np.sum((flat @ covariance) * flat, axis=1).reshape(counts.shape)
-    return float(np.mean(np.sum(problem.probabilities * variance, axis=1)) / 8.0)
 
 
 def _distance(p: Array, q: Array) -> float:

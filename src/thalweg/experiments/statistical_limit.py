@@ -16,9 +16,7 @@ from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.experiments.accuracy_cases import Problem
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.likelihood.frozen import FrozenObjective
 from thalweg.learn.likelihood.model import FlowModel, Mesh
-from thalweg.learn.likelihood.tracked import TrackedObjective
 
 __all__ = ["hellinger_limit"]
 
@@ -31,34 +29,21 @@ def hellinger_limit(
 ) -> float:
     """The limit for `n` individuals a snapshot; NaN where the flow could not be differentiated.
 
-    `tracked`: the same individuals at every time, moving by rates frozen over the intervals (the
-    information of the conditional means and covariances of the counts); otherwise independent
-    snapshots of the continuous flow.
+    `tracked`: the same individuals at every time, moving by the rates of the flow (the information
+    of the conditional means and covariances of the counts); otherwise independent snapshots. Both
+    are differentiated along the continuous flow: the chain of frozen rates can be unstable where a
+    state is nearly empty, and its derivatives then say nothing about its errors.
     """
     model = FlowModel(kernel, times)
     theta = np.concatenate(
         [energy.potential, [np.log(energy.beta)], np.log(p0 / kernel.stationary)]
     )
-    steps = np.clip(np.ceil(np.diff(times) / 0.015), 1, 500).astype(np.int64)
-    if not tracked:
-        mesh = Mesh(steps)
-        p = model.probabilities(theta, mesh)
-        if p is None:
-            return float("nan")
-        return float(np.sqrt(Problem(kernel, energy, model, theta, mesh, p).limit(n)))
-    mesh = Mesh(np.minimum(steps, 8))
-    chain = FrozenObjective(model, np.empty((times.size, 0))).trajectory(theta, mesh)
-    if chain is None:
-        return float("nan")
-    p, slopes = chain
-    weighted = TrackedObjective(model, n * p, frozen=True, empirical=False).reweighted(theta, mesh)
-    found = None if weighted is None else weighted.evaluate(theta, mesh)
+    mesh = Mesh(np.clip(np.ceil(np.diff(times) / 0.015), 1, 500).astype(np.int64))
+    found = model.sensitivities(theta, mesh)
     if found is None:
         return float("nan")
-    covariance = np.linalg.pinv(found.information, rcond=1e-12, hermitian=True)
-    # Forecasts start from the true p0: only the energy's part of the error reaches them.
-    known = slice(0, model.n_energy)
-    by_energy = slopes[:, :, known] / p[:, :, None]
-    flat = by_energy.reshape(-1, model.n_energy)
-    variance = np.sum((flat @ covariance[known, known]) * flat, axis=1).reshape(p.shape)
-    return float(np.sqrt(np.mean(np.sum(p * variance, axis=1)) / 8.0))
+    p = np.exp(found[0])
+    problem = Problem(kernel, energy, model, theta, mesh, p)
+    if not tracked:
+        return float(np.sqrt(problem.limit(n)))
+    return float(np.sqrt(problem.tracked_limit(n * p, frozen=False)))
