@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from rich.console import Console
@@ -22,6 +23,7 @@ from thalweg._version import __version__
 from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg.experiments import BENCHMARKS, BenchResult, BenchSettings, load_benchmark
+from thalweg.experiments.figures import HOW_TO_GET_PICTURES, static_pictures
 
 __all__ = ["list_benchmarks", "run"]
 
@@ -35,9 +37,16 @@ def list_benchmarks() -> None:
 
 
 def run(
-    name: str, *, quick: bool, seed: int, jobs: int, out: Path | None, cluster: str | None = None
+    name: str,
+    *,
+    quick: bool,
+    seed: int,
+    jobs: int,
+    out: Path | None,
+    cluster: str | None = None,
+    instances: int | None = None,
 ) -> None:
-    """Run one benchmark."""
+    """Run one benchmark: print its table, and write table, figures and settings into `out`."""
     if name not in BENCHMARKS:
         close = difflib.get_close_matches(name, BENCHMARKS, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
@@ -50,6 +59,7 @@ def run(
             quick=quick,
             seed=seed,
             jobs=jobs if cluster is None else None,
+            instances=instances,
             folder=out,
             progress=progress,
         )
@@ -60,7 +70,9 @@ def run(
     for note in result.notes:
         console.print(note, soft_wrap=True, highlight=False, markup=False)
     if out is not None:
-        _write(out, name, result, quick=quick, seed=seed, seconds=seconds)
+        chosen = {"quick": quick, "seed": seed, "instances": instances, "jobs": jobs}
+        for sentence in _write(out, name, result, chosen, seconds):
+            console.print(sentence, soft_wrap=True, highlight=False, markup=False)
         console.print(f"written to {out}", highlight=False)
 
 
@@ -108,26 +120,35 @@ def _cell(value: object) -> str:
 
 
 def _write(
-    out: Path, name: str, result: BenchResult, *, quick: bool, seed: int, seconds: float
-) -> None:
+    out: Path, name: str, result: BenchResult, chosen: dict[str, Any], seconds: float
+) -> list[str]:
+    """Table, figures and settings; sentences about what had to be left out."""
+    said = []
     with atomic_write(out / f"{name}.csv") as file:
         result.table.to_csv(file, index=False)
     if find_spec("pyarrow") is not None:
         with atomic_write(out / f"{name}.parquet", "wb") as file:
             result.table.to_parquet(file, index=False)
+    else:
+        said.append("the Parquet table was left out: pip install 'thalweg[bench]'.")
     for title, figure in result.figures.items():
         with atomic_write(out / f"{name}-{title}.html") as file:
             file.write(figure.to_html(include_plotlyjs=True, full_html=True))
+    pictures = static_pictures(result.figures)
+    for title, picture in pictures.items():
+        with atomic_write(out / f"{name}-{title}", "wb") as file:
+            file.write(picture)
+    if result.figures and not pictures:
+        said.append(HOW_TO_GET_PICTURES)
     packages = {}
-    for package in ("numpy", "scipy", "numba", "networkx", "scikit-learn", "torch"):
+    for package in ("numpy", "scipy", "numba", "networkx", "pandas", "scikit-learn", "torch"):
         try:
             packages[package] = version(package)
         except PackageNotFoundError:
             continue
     settings = {
         "benchmark": name,
-        "quick": quick,
-        "seed": seed,
+        **chosen,
         "seconds": round(seconds, 1),
         "thalweg": __version__,
         "python": platform.python_version(),
@@ -137,3 +158,4 @@ def _write(
     }
     with atomic_write(out / f"{name}.json") as file:
         json.dump(settings, file, indent=2)
+    return said

@@ -25,6 +25,8 @@ class BenchSettings:
     seed: int = 0
     jobs: int | None = 1
     """None leaves the choice to joblib's configuration, such as a cluster's."""
+    instances: int | None = None
+    """Of each family of graphs in a sweep; None takes the benchmark's own number."""
     folder: Path | None = None
     """Where sweeps keep their journal; without it an interrupted sweep starts again."""
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
@@ -48,6 +50,8 @@ BENCHMARKS: dict[str, tuple[str, str, str]] = {
     "energy": ("paper_sweeps", "run_energy", "errors and collapses against amplitude and beta"),
     "delaunay": ("delaunay", "run", "a landscape of 1000 states: truth, recovered, error bar"),
     "gallery": ("gallery", "run", "the graph families, drawn"),
+    "pipeline": ("pipeline", "run", "from snapshots to forecast, each stage of one real fit"),
+    "mobility": ("mobility", "run", "which mean the held-out likelihood chooses, and the truth"),
     "w2": ("w2", "run", "the two-state lemma: the W2 speed diverges, the W_K speed converges"),
     "accuracy": ("accuracy", "run", "fits against the Cramer-Rao limit, coverage, robustness"),
     "laplacian": ("laplacian", "run", "Laplacian solves against scipy and CHOLMOD"),
@@ -56,6 +60,7 @@ BENCHMARKS: dict[str, tuple[str, str, str]] = {
     "diffusion": ("diffusion", "run", "exact reversal, learned denoisers, tilted noise"),
     "realdata": ("realdata", "run", "real data: held-out times, known answers, baselines"),
     "speed": ("speed", "run", "the whole fit against the paper's network; a million states"),
+    "scale": ("scale", "run", "time and peak memory from a thousand to a million states"),
 }
 """By name: module, function, and what it shows."""
 

@@ -23,10 +23,11 @@ _GRIDS = ("uniform", "random", "logarithmic")
 _FAST = tuple(m for m in METHODS if m != "paper")
 
 
-def _cells(quick: bool, instances: int, **axes: Sequence[Any]) -> list[dict[str, Any]]:
-    families = GRAPH_FAMILIES[::4] if quick else GRAPH_FAMILIES
+def _cells(settings: BenchSettings, instances: int, **axes: Sequence[Any]) -> list[dict[str, Any]]:
+    families = GRAPH_FAMILIES[::4] if settings.quick else GRAPH_FAMILIES
+    count = settings.instances or (1 if settings.quick else instances)
     names = [*axes, "family", "instance"]
-    values = [*axes.values(), families, range(1 if quick else instances)]
+    values = [*axes.values(), families, range(count)]
     return [dict(zip(names, combination, strict=True)) for combination in product(*values)]
 
 
@@ -51,7 +52,7 @@ def run_table1(settings: BenchSettings) -> BenchResult:
             continue
         cells += [
             {**cell, "horizon": horizon, "steps": steps, "n_states": 6, "n": 10_000}
-            for cell in _cells(settings.quick, 5, beta=(0.01, 0.1, 0.2))
+            for cell in _cells(settings, 5, beta=(0.01, 0.1, 0.2))
         ]
     sweep = _sweep("table1", settings, cells)
     table = summary(sweep.table, ["horizon", "steps", "beta"])
@@ -86,9 +87,7 @@ def run_timegrid(settings: BenchSettings) -> BenchResult:
     steps = (20, 100) if settings.quick else (20, 100, 1000, 10_000)
     cells = [
         {**cell, "horizon": 5.0, "n_states": 6, "n": 10_000, "beta": 0.1, "methods": list(_FAST)}
-        for cell in _cells(
-            settings.quick, 1, grid=("uniform", "random", "logarithmic"), steps=steps
-        )
+        for cell in _cells(settings, 1, grid=("uniform", "random", "logarithmic"), steps=steps)
     ]
     for cell in cells:
         # The free chain exponentiates a matrix per step: ten thousand of them say nothing new.
@@ -106,7 +105,7 @@ def run_energy(settings: BenchSettings) -> BenchResult:
     betas = (0.05, 1.0) if settings.quick else (0.01, 0.05, 0.2, 1.0)
     cells = [
         {**cell, "horizon": 5.0, "steps": 50, "n_states": 10, "n": 10_000}
-        for cell in _cells(settings.quick, 2, amplitude=amplitudes, beta=betas)
+        for cell in _cells(settings, 2, amplitude=amplitudes, beta=betas)
     ]
     sweep = _sweep("energy", settings, cells)
     table = summary(sweep.table, ["amplitude", "beta"])
@@ -124,7 +123,7 @@ def _line(
 ) -> BenchResult:
     cells = [
         {**cell, **fixed, "horizon": 5.0, "steps": 50}
-        for cell in _cells(settings.quick, instances, **{axis: values})
+        for cell in _cells(settings, instances, **{axis: values})
     ]
     sweep = _sweep(name, settings, cells)
     table = summary(sweep.table, [axis])
