@@ -23,7 +23,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     try:
-        app(arguments)
+        try:
+            app(arguments)
+        finally:
+            sys.stdout.flush()
     except ThalwegError as error:
         console.print(f"thalweg: {error}")
         sys.exit(3 if isinstance(error, ConvergenceError) else 2)
@@ -31,7 +34,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.print("thalweg: interrupted; nothing half-written was left.")
         sys.exit(130)
     except BrokenPipeError:
+        _drop_output()
         sys.exit(0)
+    except OSError as error:
+        _drop_output()
+        console.print(f"thalweg: cannot read or write: {error.strerror or error}.")
+        sys.exit(2)
     except MemoryError:
         console.print("thalweg: not enough memory; use fewer states or times.")
         sys.exit(2)
+
+
+def _drop_output() -> None:
+    """What is still in the buffer has nowhere to go: let it not fail again at the exit."""
+    import os
+    import sys
+
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -104,17 +104,17 @@ def _cells(n_states: int | None, rng: np.random.Generator) -> Population:
         kernel,
         FreeEnergy(np.array(height) * stages / 2, 0.3),
         start / start.sum(),
-        np.linspace(0, 24, 9),
+        np.linspace(0, 60, 11),
         3000,
         "Cells choose their fates",
-        "Simulated cells mature along a branching tree. Each is seen once, on one of nine days; "
+        "Simulated cells mature along a branching tree. Each is seen once, on one of eleven days; "
         "the landscape that draws them is recovered from the counts.",
         "stages of maturation",
     )
 
 
 def _molecule(n_states: int | None, rng: np.random.Generator) -> Population:
-    side = max(4, round(np.sqrt(n_states or 144)))
+    side = max(4, round(np.sqrt(n_states or 100)))
     kernel = lattice((side, side), periodic=True)
     assert kernel.coordinates is not None
     phi, psi = 2 * np.pi * kernel.coordinates.T / side - np.pi
