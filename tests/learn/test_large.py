@@ -12,6 +12,7 @@ from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.large import LargeOptions, fit_likelihood_large
 from thalweg.learn.large.evidence import probe, slope_of_log_determinant, updated_scales
+from thalweg.learn.large.fit import _Fitter
 from thalweg.learn.large.flow_map import FlowMap
 from thalweg.learn.large.posterior import Posterior
 from thalweg.learn.large.preconditioner import Information, Preconditioner, solve
@@ -212,6 +213,43 @@ def test_from_the_graph_alone_the_population_is_known_better_than_by_counting(da
     shares = counts / counts.sum(axis=1, keepdims=True)
     ours, raw = (np.sum((np.sqrt(q) - np.sqrt(truth)) ** 2) for q in (fit.probabilities, shares))
     assert ours < 0.3 * raw
+
+
+def test_from_the_graph_alone_the_landscape_is_recovered() -> None:
+    rng = np.random.default_rng(21)
+    kernel = make_graph("delaunay", 250, rng=rng)
+    V = wavy(kernel)
+    p0 = kernel.stationary * np.exp(2 * kernel.coordinates[:, 0])
+    times = np.linspace(0, 20, 11)
+    p = gradient_flow(kernel, FreeEnergy(V, BETA), p0 / p0.sum(), times).probabilities
+    counts = np.array([rng.multinomial(20_000, row / row.sum()) for row in p])
+    fit = fit_likelihood_large(kernel, times, counts, coordinates=None)
+    truth = centred(V, kernel)
+    pi = kernel.stationary
+    slope = (pi * fit.potential) @ truth / (pi @ truth**2)
+    assert np.corrcoef(fit.potential, truth)[0, 1] > 0.95
+    assert 0.85 < slope < 1.15
+    assert np.mean(np.abs(fit.potential - truth) < 2 * fit.potential_stderr) > 0.8
+
+
+def test_sampled_standard_errors_are_those_of_the_dense_information(data) -> None:
+    kernel, _, times, counts, _ = data
+    fitter = _Fitter(
+        kernel, times, counts.astype(float), kernel.coordinates, None,
+        LargeOptions(n_samples=150), None, np.random.default_rng(0),
+    )  # fmt: skip
+    fit = fitter.run()
+    posterior = fitter.posterior
+    covariance = np.linalg.inv(fitter.point.curvature(np.eye(posterior.size), tolerance=1e-7))
+    assert fit.log_beta_stderr == pytest.approx(np.sqrt(covariance[-1, -1]), rel=0.02)
+    middle = posterior.split(posterior.split(covariance)[1].T)[1]
+    field = posterior.potential.field(posterior.potential.field(middle).T)
+    centre = np.eye(300) - kernel.stationary
+    exact = np.sqrt(np.diag(centre @ field @ centre.T))
+    ratio = fit.potential_stderr / exact
+    # 150 draws: each standard error is good to 6 %.
+    assert np.mean(ratio) == pytest.approx(1.0, abs=0.05)
+    assert np.std(ratio) < 0.1
 
 
 def test_known_beta_is_kept(data) -> None:

@@ -38,14 +38,25 @@ class Probes:
         return float(self.along_beta[-1])
 
 
-def probe(point: Point, preconditioner: Preconditioner, z: Array, tolerance: float) -> Probes:
-    """Solve for the probes and for the direction of log beta together."""
+def probe(
+    point: Point,
+    preconditioner: Preconditioner,
+    z: Array,
+    tolerance: float,
+    before: Probes | None = None,
+) -> Probes:
+    """Solve for the probes and for the direction of log beta together.
+
+    `before`: the same probes solved nearby, as a start.
+    """
     right = np.concatenate([z, np.zeros((z.shape[0], 1))], axis=1)
     right[-1, :-1] = 0.0
     right[-1, -1] = 1.0
+    guess = None if before is None else np.column_stack([before.solved, before.along_beta])
     solved, iterations = solve(
-        point, right, preconditioner, tolerance=tolerance, min_iterations=3, max_iterations=50
-    )
+        point, right, preconditioner,
+        tolerance=tolerance, min_iterations=3, max_iterations=50, guess=guess,
+    )  # fmt: skip
     return Probes(right[:, :-1], solved[:, :-1], solved[:, -1], iterations)
 
 

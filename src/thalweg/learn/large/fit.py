@@ -336,7 +336,7 @@ class _Fitter:
         assert self.information is not None
         preconditioner = Preconditioner.of(self.posterior, self.information)
         if fine:
-            self.probes = probe(self.point, preconditioner, self.z_probes, 0.1)
+            self.probes = probe(self.point, preconditioner, self.z_probes, 0.1, self.probes)
         new_scales, counts = updated_scales(
             self.point, preconditioner, self.probes if fine else None, 1.5 if fine else 1.0
         )

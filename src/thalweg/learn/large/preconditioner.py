@@ -168,15 +168,18 @@ def solve(
     tolerance: float,
     min_iterations: int = 0,
     max_iterations: int = 200,
+    guess: Array | None = None,
 ) -> tuple[Array, int]:
     """`H^-1 right` for every column, by conjugate gradients, and the iterations it took.
 
     `H` carries the preconditioner's damping. Stops where the error in the norm of `H`, as the
-    preconditioner sees it, is `tolerance` times the first guess's.
+    preconditioner sees it, is `tolerance` times the size of the preconditioner's own answer.
+    A `guess` of the solution saves iterations.
     """
     damping = preconditioner.damping
     x = preconditioner(right)
     goal = tolerance**2 * np.sum(right * x, axis=0)
+    x = x if guess is None else guess.copy()
     r = right - point.curvature(x, damping)
     y = preconditioner(r)
     d = y.copy()

@@ -16,6 +16,7 @@ Array = NDArray[np.float64]
 
 _COUNTS_A_CELL = 30.0
 _MOST_STEPS = 40
+_UNSEEN = 1e-3
 
 
 def smoothed(kernel: MarkovKernel, counts: Array) -> Array:
@@ -55,6 +56,11 @@ def weak_start(
         V, found = fit.potential, fit.beta
     except InputError:
         V, found = np.zeros(kernel.n_states), 0.1
+    if beta is None and found <= _UNSEEN:
+        # Noise in the densities hides beta from the weak form. Late on, V leans on -beta log rho.
+        late = np.log(p[-1] / kernel.stationary)
+        late = late - kernel.stationary @ late
+        found = -float((kernel.stationary * late) @ V) / float(kernel.stationary @ late**2)
     spread = float(np.sqrt(kernel.stationary @ V**2))
     if spread > 5.0:
         V = V * (5.0 / spread)
