@@ -41,6 +41,7 @@ __all__ = [
 
 Array = NDArray[np.float64]
 
+_FEWEST = {"regular": 4, "watts_strogatz": 4}  # states that a random problem needs at least
 _FORECASTS = 4  # sampled forecasts a tracked run, averaged: their noise is half the figure's
 
 
@@ -286,7 +287,8 @@ def gof_run(index: int, seed: int, beta: float, times: Array, n: int, strength: 
 def robustness_run(index: int, seed: int) -> str:
     """The status of a fit to a random problem; "exception" and "not finite" are failures too."""
     rng = np.random.default_rng([seed, index])
-    n_states = int(rng.integers(3, 31))
+    family = GRAPH_FAMILIES[index % len(GRAPH_FAMILIES)]
+    n_states = int(rng.integers(_FEWEST.get(family, 3), 31))
     beta, n = float(10 ** rng.uniform(-3, 1)), int(10 ** rng.uniform(np.log10(50), 5))
     horizon, count = float(rng.choice([1.0, 2.0, 5.0, 10.0])), int(rng.choice([5, 10, 20, 50]))
     times = np.linspace(0, horizon, count + 1)
