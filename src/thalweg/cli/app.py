@@ -383,11 +383,24 @@ def bench(
     cluster: Annotated[
         str | None, typer.Option(help="The address of a Dask scheduler to send the work to.")
     ] = None,
+    instances: Annotated[
+        int | None, typer.Option(help="Graphs of each family in a sweep; fewer finish sooner.")
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option("--from", help="For reproduce: the folder that holds the results."),
+    ] = None,
 ) -> None:
-    """Run one of the library's benchmarks: every figure in the documentation comes from these."""
-    from thalweg.cli.bench import list_benchmarks, run
+    """Run one of the library's benchmarks: every figure in the documentation comes from these.
+
+    [bold]thalweg bench reproduce --from DIR --out docs[/] makes the page 'Reproducing the paper'
+    from results that earlier runs wrote below DIR.
+    """
+    from thalweg.cli.bench import list_benchmarks, reproduce, run
 
     if name is None:
         list_benchmarks()
+    elif name == "reproduce":
+        reproduce(results, out)
     else:
-        run(name, quick=quick, seed=seed, jobs=jobs, out=out, cluster=cluster)
+        run(name, quick=quick, seed=seed, jobs=jobs, out=out, cluster=cluster, instances=instances)

@@ -24,8 +24,9 @@ from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg.experiments import BENCHMARKS, BenchResult, BenchSettings, load_benchmark
 from thalweg.experiments.figures import HOW_TO_GET_PICTURES, static_pictures
+from thalweg.experiments.reproduce import make_page
 
-__all__ = ["list_benchmarks", "run"]
+__all__ = ["list_benchmarks", "reproduce", "run"]
 
 
 def list_benchmarks() -> None:
@@ -33,6 +34,7 @@ def list_benchmarks() -> None:
     table = Table("name", "what it shows", box=None, header_style="bold")
     for name, (_, _, what) in BENCHMARKS.items():
         table.add_row(name, what)
+    table.add_row("reproduce", "the page 'Reproducing the paper', from results (--from DIR)")
     Console().print(table)
 
 
@@ -74,6 +76,23 @@ def run(
         for sentence in _write(out, name, result, chosen, seconds):
             console.print(sentence, soft_wrap=True, highlight=False, markup=False)
         console.print(f"written to {out}", highlight=False)
+
+
+def reproduce(results: Path | None, out: Path | None) -> None:
+    """Write `reproducing.md` into `out` from the results of earlier runs below `results`."""
+    if results is None or not results.is_dir():
+        raise InputError(
+            "reproduce needs the folder of earlier results; run benchmarks with --out DIR first, "
+            "then thalweg bench reproduce --from DIR."
+        )
+    target = results if out is None else out
+    page, pictures = make_page(results)
+    for name, content in pictures.items():
+        with atomic_write(target / "images" / "reproducing" / name, "wb") as file:
+            file.write(content)
+    with atomic_write(target / "reproducing.md") as file:
+        file.write(page)
+    Console().print(f"written to {target / 'reproducing.md'}", highlight=False)
 
 
 @contextmanager

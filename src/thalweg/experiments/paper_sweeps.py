@@ -140,6 +140,17 @@ def _collapses(table: pd.DataFrame) -> list[str]:
             if known.any():
                 method = column.removeprefix("collapsed_")
                 notes.append(f"{method}: {int(known.sum())} of {known.size} forecasts collapsed")
+    for column in table.columns:
+        if column.startswith("status_"):
+            told = table[column].dropna()
+            other = told[told != "CONVERGED"].value_counts()
+            if len(other):
+                which = ", ".join(f"{count} {name}" for name, count in other.items())
+                method = column.removeprefix("status_")
+                notes.append(
+                    f"{method}: {int(other.sum())} of {told.size} fits did not converge ({which}); "
+                    "they are counted in the errors."
+                )
     failed = table[table["status"] != "ok"]
     if len(failed):
         notes.append(f"{len(failed)} cells failed: {failed['status'].iloc[0]}")

@@ -32,7 +32,7 @@ __all__ = ["measure", "run"]
 
 N_SNAPSHOTS, N_NEIGHBORS = 20, 15
 WEAK = (1000, 10_000, 100_000, 1_000_000)
-LIKELIHOOD = (1000, 3000, 10_000)
+LIKELIHOOD = (300, 1000, 3000, 10_000)
 
 
 @single_threaded
@@ -106,7 +106,7 @@ def _status(key: str) -> float:
 
 def run(settings: BenchSettings) -> BenchResult:
     """The table, and growth exponents in edges."""
-    weak = WEAK[:3] if settings.quick else WEAK
+    weak = (1000, 5000, 25_000) if settings.quick else WEAK
     likelihood = LIKELIHOOD[:1] if settings.quick else LIKELIHOOD
     jobs = [("weak", n) for n in weak] + [("likelihood", n) for n in likelihood]
     rows = []

@@ -5,6 +5,10 @@ network is trained in the same process, once, as the paper says; the others are 
 of repeated fits. All run on one thread, and processor time is what is counted. The error is the
 Hellinger distance between the forecast from the true start and the truth, averaged over the times.
 
+Growing: `N = 6 .. 2000` Delaunay triangulations, 20 intervals: the weak form, the likelihood, the
+paper's dense double Cholesky alone (one an interval), and its whole method. The network is trained
+as printed, every sample through torch; at `N = 6` also by the compiled steps, which are the same.
+
 Large: the weak form on the graph of 15 nearest neighbours of 10^6 points (10^5 in the quick run),
 20 snapshots, against one solve with the same Laplacian (analysis, factorisation and solve) and
 against one pass over the data (the assembly of the normal equations).
@@ -14,11 +18,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from thalweg._threads import single_threaded
@@ -29,10 +35,12 @@ from thalweg.flow import gradient_flow
 from thalweg.graphs import GRAPH_FAMILIES, make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
+from thalweg.learn.neural import fit_neural, geodesic_velocity
 from thalweg.learn.regressor import FreeEnergyRegressor
 from thalweg.learn.weak import fit_weak
 from thalweg.learn.weak_terms import assemble, nodes_of
 from thalweg.mobility import LogMean
+from thalweg.plots.series import PALETTE
 from thalweg.snapshots import Snapshots, hellinger
 
 __all__ = ["run"]
@@ -54,11 +62,19 @@ def run(settings: BenchSettings) -> BenchResult:
             settings.progress("small fits", i * len(betas) + j, len(families) * len(betas))
             rng = np.random.default_rng([settings.seed, i, j])
             rows += _small(family, beta, rng)
+    growing: list[dict[str, Any]] = []
+    sizes = (6, 50, 200) if settings.quick else (6, 20, 50, 100, 200, 500, 1000, 2000)
+    for done, n in enumerate(sizes):
+        settings.progress("growing graphs", done, len(sizes))
+        growing += _growing(n, np.random.default_rng([settings.seed, n]))
     n_states = 100_000 if settings.quick else 1_000_000
     settings.progress("large fit", 0, 1)
     large = _large(n_states, np.random.default_rng(settings.seed))
-    table = pd.concat([pd.DataFrame(rows), pd.DataFrame([large])], ignore_index=True)
-    return BenchResult(table, notes=(*_small_notes(pd.DataFrame(rows)), _large_note(large)))
+    table = pd.concat(
+        [pd.DataFrame(rows), pd.DataFrame(growing), pd.DataFrame([large])], ignore_index=True
+    )
+    notes = (*_small_notes(pd.DataFrame(rows)), *_growth_notes(table), _large_note(large))
+    return BenchResult(table, {"growth": _growth_figure(table)}, notes)
 
 
 # ------------------------------------------------------------------------ small
@@ -82,9 +98,12 @@ def _small(
     truth = truth / truth.sum(axis=1, keepdims=True)
     seen = Snapshots.from_counts(times, [rng.multinomial(n_samples, p) for p in truth])
     rows = []
-    for method, count in (("weak", repeats), ("likelihood", 5), ("neural", 1)):
+    case = f"{family}, beta = {beta:g}"
+    for method, count in (("weak", repeats), ("likelihood", 5), ("neural", 2)):
         model = FreeEnergyRegressor(method=method)  # type: ignore[arg-type]
         try:
+            if method == "neural":
+                rows.append(_literal_network(kernel, seen, truth, case))
             if count > 1:
                 model.fit(kernel, seen)  # compiles, if this is the first
             seconds = _median(partial(model.fit, kernel, seen), count)
@@ -93,14 +112,94 @@ def _small(
         forecast = model.predict(p0, times)
         rows.append(
             {
-                "case": f"{family}, beta = {beta:g}",
-                "method": method,
+                "case": case,
+                "method": "neural, compiled" if method == "neural" else method,
                 "seconds": seconds,
                 "hellinger": float(hellinger(forecast.probabilities, truth).mean()),
                 "status": model.status_.name,
             }
         )
     return rows
+
+
+def _literal_network(
+    kernel: MarkovKernel, seen: Snapshots, truth: Array, case: str
+) -> dict[str, Any]:
+    """The paper's method as printed: every sample of every batch through torch."""
+    p = (seen.counts + 0.5) / (seen.counts + 0.5).sum(axis=1, keepdims=True)
+    start = time.process_time()
+    found = fit_neural(kernel, seen.times, seen.counts, p, engine="torch")
+    seconds = time.process_time() - start
+    forecast = gradient_flow(kernel, found.energy, truth[0], seen.times).probabilities
+    return {
+        "case": case,
+        "method": "neural",
+        "seconds": seconds,
+        "hellinger": float(hellinger(forecast, truth).mean()),
+        "status": found.status.name,
+    }
+
+
+# ------------------------------------------------------------------------ growing
+
+
+@single_threaded
+def _growing(n_states: int, rng: np.random.Generator, *, n_samples: int = 10_000) -> list[Any]:
+    """One Delaunay problem of that size under every method: a row each."""
+    kernel = make_graph("delaunay", n_states, rng=rng)
+    energy = FreeEnergy(centred(rng.uniform(-1, 1, n_states), kernel), 0.2)
+    p0, times = rng.dirichlet(np.full(n_states, 5.0)), np.linspace(0, 2, 21)
+    truth = gradient_flow(kernel, energy, p0, times).probabilities
+    truth = truth / truth.sum(axis=1, keepdims=True)
+    seen = Snapshots.from_counts(times, [rng.multinomial(n_samples, p) for p in truth])
+    case = f"growing, N = {n_states}"
+    rows: list[dict[str, Any]] = []
+    for method, count in (("weak", 3), ("likelihood", 1)):
+        model = FreeEnergyRegressor(method=method)  # type: ignore[arg-type]
+        if method == "weak" or n_states <= 20:
+            model.fit(kernel, seen)  # compiles, if this is the first
+        seconds = _median(partial(model.fit, kernel, seen), count)
+        error = float(hellinger(model.predict(p0, times).probabilities, truth).mean())
+        rows.append({"case": case, "method": method, "seconds": seconds, "hellinger": error,
+                     "status": model.status_.name})  # fmt: skip
+    p = (seen.counts + 0.5) / (seen.counts + 0.5).sum(axis=1, keepdims=True)
+    started = time.process_time()
+    for k in range(1, times.size):
+        geodesic_velocity(kernel, p[k], p[k - 1] - p[k])
+    dense = time.process_time() - started
+    rows.append({"case": case, "method": "double Cholesky", "seconds": dense})
+    with suppress(MissingDependencyError):
+        rows.append(_literal_network(kernel, seen, truth, case))
+    return rows
+
+
+def _growth_figure(table: pd.DataFrame) -> go.Figure:
+    part = table[table["case"].str.startswith("growing")]
+    sizes = part["case"].str.extract(r"= (\d+)")[0].astype(int)
+    figure = go.Figure()
+    for color, (method, rows) in zip(PALETTE, part.groupby("method", sort=False), strict=False):
+        figure.add_scatter(
+            x=sizes[rows.index], y=rows["seconds"], name=str(method), line={"color": color}
+        )
+    figure.update_layout(
+        template="plotly_white",
+        title="The whole fit: ours, the paper's network, its dense routine alone",
+        xaxis={"title": "states", "type": "log"},
+        yaxis={"title": "processor seconds", "type": "log"},
+    )
+    return figure
+
+
+def _growth_notes(table: pd.DataFrame) -> list[str]:
+    part = table[table["case"].str.startswith("growing")]
+    seconds = part.pivot(index="case", columns="method", values="seconds")
+    last = part["case"].iloc[-1]
+    notes = []
+    for rival in ("double Cholesky", "neural"):
+        if rival in seconds:
+            ratio = seconds.loc[last, rival] / seconds.loc[last, "weak"]
+            notes.append(f"{last}: the weak form is {ratio:.0f} times faster than {rival}.")
+    return notes
 
 
 def _median(action: Callable[[], object], count: int) -> float:
