@@ -51,7 +51,14 @@ def run_fit(
         ).fit(problem.kernel, problem.snapshots)
     times = model.times_
     ahead = float(times[-1] - times[0]) if horizon is None else horizon
-    grid = np.concatenate([times, np.linspace(times[-1], times[-1] + ahead, 11)[1:]])
+    fine = 21 if problem.kernel.n_states <= 1000 else 2
+    grid = np.concatenate(
+        [
+            times,
+            np.linspace(times[0], times[-1], fine),
+            np.linspace(times[-1], times[-1] + ahead, 11),
+        ]
+    )
     with console.status("forecasting"):
         forecast = band_of(model, np.unique(grid))
     with console.status("drawing the report"):

@@ -14,7 +14,7 @@ from thalweg.geometry import Geodesic
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import view
 
-__all__ = ["flow", "gallery", "geodesic", "landscape", "state_names"]
+__all__ = ["flow", "gallery", "geodesic", "landscape", "short_names", "state_names"]
 
 Array = NDArray[np.float64]
 
@@ -80,8 +80,8 @@ def flow(
     _styled(figure, title)
     figure.update_layout(
         updatemenus=[_play_buttons()],
-        sliders=[_slider([f"{time:g}" for time in t])],
-        margin={"b": 110},
+        sliders=[_slider([f"{time:.4g}" for time in t])],
+        margin={"b": 150},
     )
     return figure
 
@@ -162,6 +162,21 @@ def state_names(kernel: MarkovKernel) -> list[str]:
     return [_escaped(str(name)) for name in kernel.names]
 
 
+def short_names(kernel: MarkovKernel, most: int = 28) -> list[str]:
+    """Names short enough for legends and axes, still different from each other."""
+    if kernel.names is None:
+        return state_names(kernel)
+    cut = [_cut(str(name), most) for name in kernel.names]
+    count: dict[str, int] = {}
+    for name in cut:
+        count[name] = count.get(name, 0) + 1
+    return [_escaped(name if count[name] == 1 else f"{name} ({k})") for k, name in enumerate(cut)]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def _escaped(text: str) -> str:
     """Names are untrusted text: plotly reads a subset of HTML in labels."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -201,7 +216,7 @@ def _states(
             "size": float(np.clip(430 / np.sqrt(n), 4, 24)),
             "color": values,
             "colorscale": scale,
-            "line": {"width": 0.5 if n < 500 else 0, "color": "rgba(60,60,70,0.5)"},
+            "line": {"width": 0.5 if n < 5000 else 0, "color": "rgba(128,128,128,0.55)"},
             "colorbar": {"title": {"text": label}, "thickness": 14, "outlinewidth": 0},
         },
     )
@@ -235,11 +250,13 @@ def _play_buttons() -> dict[str, Any]:
         "type": "buttons",
         "direction": "left",
         "x": 0.0,
-        "y": -0.06,
+        "y": -0.02,
         "xanchor": "left",
         "yanchor": "top",
         "pad": {"t": 8, "r": 8},
         "showactive": False,
+        "bgcolor": "rgba(128,128,128,0.12)",
+        "bordercolor": "rgba(128,128,128,0.5)",
         "buttons": [button("▶ play", None, 350), button("❚❚ pause", [None], 0)],
     }
 
@@ -247,11 +264,14 @@ def _play_buttons() -> dict[str, Any]:
 def _slider(labels: Sequence[str]) -> dict[str, Any]:
     options = {"mode": "immediate", "frame": {"duration": 0, "redraw": False}}
     return {
-        "x": 0.2,
-        "len": 0.8,
-        "y": -0.06,
+        "x": 0.0,
+        "len": 1.0,
+        "y": -0.1,
         "yanchor": "top",
-        "currentvalue": {"prefix": "time ", "xanchor": "left"},
+        "currentvalue": {"prefix": "time ", "xanchor": "right"},
+        "bgcolor": "rgba(128,128,128,0.3)",
+        "bordercolor": "rgba(128,128,128,0.5)",
+        "tickcolor": "rgba(128,128,128,0.5)",
         "pad": {"t": 8},
         "steps": [
             {"label": label, "method": "animate", "args": [[f"{k}"], options]}

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg.kernel import MarkovKernel
-from thalweg.plots.graph import state_names
+from thalweg.plots.graph import short_names
 
 __all__ = ["fit", "forecast", "potential"]
 
@@ -26,24 +26,29 @@ def fit(
     fitted: ArrayLike,
     *,
     sizes: ArrayLike | None = None,
+    fitted_times: ArrayLike | None = None,
     most: int = 8,
 ) -> go.Figure:
     """Share of the population in the states that changed most: points observed, lines fitted.
+
+    `fitted_times`: where `fitted` is known, if not at `times`; finer times make smooth lines.
 
     With the sample `sizes`, points carry the bars of counting noise, two standard errors.
     """
     t = np.asarray(times, dtype=np.float64)
     seen, curve = np.asarray(observed, dtype=np.float64), np.asarray(fitted, dtype=np.float64)
+    fine = t if fitted_times is None else np.asarray(fitted_times, dtype=np.float64)
     figure = go.Figure()
-    names = state_names(kernel)
+    names = short_names(kernel)
     for color, x in zip(_colors(), _busiest(seen, most), strict=False):
         bars = None
         if sizes is not None:
             n = np.asarray(sizes, dtype=np.float64)
-            noise = 2 * np.sqrt(np.maximum(curve[:, x] * (1 - curve[:, x]), 0) / n)
+            expected = np.interp(t, fine, curve[:, x])
+            noise = 2 * np.sqrt(np.maximum(expected * (1 - expected), 0) / n)
             bars = {"type": "data", "array": noise, "thickness": 1, "width": 0}
         figure.add_scatter(
-            x=t, y=curve[:, x], mode="lines", line={"color": color}, name=names[x],
+            x=fine, y=curve[:, x], mode="lines", line={"color": color}, name=names[x],
             legendgroup=str(x),
         )  # fmt: skip
         figure.add_scatter(
@@ -66,7 +71,7 @@ def forecast(
     """The forecast in the states that change most, with bands; `start` marks the last snapshot."""
     t, p = np.asarray(times, dtype=np.float64), np.asarray(probabilities, dtype=np.float64)
     figure = go.Figure()
-    names = state_names(kernel)
+    names = short_names(kernel)
     for color, x in zip(_colors(), _busiest(p, most), strict=False):
         if lower is not None and upper is not None:
             low, high = np.asarray(lower)[:, x], np.asarray(upper)[:, x]
@@ -96,7 +101,7 @@ def potential(
     bars = None
     if stderr is not None:
         bars = {"type": "data", "array": 2 * np.asarray(stderr)[order], "thickness": 1, "width": 0}
-    names = state_names(kernel)
+    names = short_names(kernel)
     figure = go.Figure(
         go.Scatter(
             x=v[order], y=[names[x] for x in order], mode="markers", error_x=bars,
@@ -131,6 +136,7 @@ def _axes(figure: go.Figure, x: str, y: str, title: str) -> go.Figure:
         template="plotly_white",
         font={"family": "system-ui, sans-serif"},
         margin={"l": 60, "r": 20, "t": 60, "b": 50},
-        height=460,
+        legend={"orientation": "h", "y": -0.18, "yanchor": "top", "x": 0},
+        height=500,
     )
     return figure

@@ -39,7 +39,7 @@ def fit_page(
         Section("What the data say", findings(model, snapshots)),
         Section(
             "The landscape",
-            ("Low is where the population goes. Hover over a state for its name and value.",),
+            ("Low is where the population goes. Point at a state for its name and value.",),
             (plots.landscape(kernel, model.potential_, stderr=stderr, title="potential V"),),
         ),
     ]
@@ -54,13 +54,25 @@ def fit_page(
         )
     )
     if snapshots is not None:
-        fitted = model.predict(None, snapshots.times).probabilities
-        observed = np.asarray(snapshots.frequencies)
+        fine = np.linspace(times[0], snapshots.times[-1], 61 if kernel.n_states <= 5000 else 2)
+        fine = np.union1d(fine, snapshots.times)
+        fitted = model.predict(None, fine).probabilities
+        observed = snapshots.frequencies
+        observed = observed if isinstance(observed, np.ndarray) else observed.toarray()
         sections.append(
             Section(
                 "Observed and fitted",
                 ("The states that changed most. Bars are two standard errors of counting.",),
-                (plots.fit(kernel, snapshots.times, observed, fitted, sizes=snapshots.sizes),),
+                (
+                    plots.fit(
+                        kernel,
+                        snapshots.times,
+                        observed,
+                        fitted,
+                        sizes=snapshots.sizes,
+                        fitted_times=fine,
+                    ),
+                ),
             )
         )
     if forecast is not None:

@@ -37,13 +37,17 @@ def _section(section: Section) -> str:
     for figure in section.figures:
         drawn = go.Figure(figure)
         drawn.update_layout(paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)")
-        drawn.update_layout(font={"color": "#7d8590"}, modebar={"bgcolor": "rgba(0,0,0,0)"})
+        drawn.update_layout(font={"color": "#7d8590"}, legend={"bgcolor": "rgba(0,0,0,0)"})
+        # One grey that is quiet on white and on black: the page follows the reader's scheme.
+        lines = {"gridcolor": _QUIET, "zerolinecolor": _QUIET, "linecolor": _QUIET}
+        drawn.update_xaxes(**lines)
+        drawn.update_yaxes(**lines)
         html = to_html(
             drawn,
             include_plotlyjs=False,
             full_html=False,
             auto_play=False,
-            config={"responsive": True, "displaylogo": False},
+            config={"responsive": True, "displayModeBar": False},
         )
         parts.append(f'<div class="figure">{html}</div>')
     if section.facts:
@@ -54,6 +58,8 @@ def _section(section: Section) -> str:
         parts.append(f"<table>{rows}</table>")
     return "\n".join([*parts, "</section>"])
 
+
+_QUIET = "rgba(128,128,128,0.25)"
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2128; --soft: #57606a; --line: #d8dee4; --paper: #fff; }
