@@ -18,7 +18,7 @@ from thalweg.geometry.elimination_order import Elimination
 from thalweg.geometry.interior_steps import Centred, Solve, centre
 from thalweg.geometry.mesh import gauss
 from thalweg.geometry.newton_system import balanced
-from thalweg.geometry.space_time import SpaceTime, SparseFactor
+from thalweg.geometry.space_time import SignedFactor, SpaceTime, SparseFactor
 from thalweg.geometry.staggered import Staggered, edge_weights, graded_widths
 from thalweg.status import Status
 
@@ -26,7 +26,7 @@ __all__ = ["Graded", "affordable", "by_elimination", "smooth_length", "solve_gra
 
 Array = NDArray[np.float64]
 
-_FIRST = 4
+_FIRST = 3
 _POWER = 2.0
 """Densities grow like powers of time from an empty end; with this grading like squares of them."""
 _GAIN = 16.0
@@ -34,6 +34,8 @@ _GAIN = 16.0
 _STEPS = 10
 """Newton steps of a level, about: to foresee its work."""
 _GAUSS = 3
+_TRUST = 1e-7
+"""The relative change by a refinement from which a factorisation is trusted."""
 
 
 class Graded(NamedTuple):
@@ -60,9 +62,9 @@ def solve_graded(
 ) -> Graded:
     """Levels of 4, 8, 16, ... intervals until the estimated relative error is below `tolerance`."""
     problem = problem.on(graded_widths(_FIRST, singular, _POWER))
-    curve = problem.start()
+    curve, psi = problem.start()
     scale = problem.action(curve)
-    mu, psi = 0.02 * scale, None
+    mu = 0.02 * scale
     bounds: list[float] = []
     steps = products = 0
     best: Graded | None = None
@@ -74,7 +76,7 @@ def solve_graded(
             solve,
             mu=mu,
             mu_end=mu_end,
-            tolerance=0.05 * mu_end,
+            tolerance=0.5 * mu_end,
             max_steps=max_steps,
             psi=psi,
         )
@@ -90,11 +92,10 @@ def solve_graded(
             return best._replace(status=Status.CONVERGED, error=error)
         if 2 * problem.widths.size > most_intervals:
             break
-        finer = problem.on(graded_widths(2 * problem.widths.size, singular, _POWER))
-        curve, psi = problem.halved(found.curve, finer), np.repeat(found.psi, 2, axis=0)
-        problem = finer
+        problem = problem.on(graded_widths(2 * problem.widths.size, singular, _POWER))
+        curve, psi = problem.halved(found.curve)
         scale = min(scale, best.distance**2)
-        mu = mu_end
+        mu = 0.2 * mu_end
     assert best is not None
     return best._replace(status=Status.WORK_LIMIT, error=_error(bounds))
 
@@ -137,18 +138,42 @@ def smooth_length(problem: Staggered, rho: Array) -> float:
 
 
 def by_elimination(order: Elimination) -> Solve:
-    """Newton's systems by sparse elimination, with one step of refinement."""
+    """Newton's systems by sparse elimination: the quick factorisation where it is exact enough."""
+    trusted = True
 
     def solve(
         system: SpaceTime, right_x: Array, right_psi: Array, guess: Array
     ) -> tuple[Array, Array, int]:
-        factor = SparseFactor(system, order)
-        x, psi = factor.solve(right_x, right_psi)
-        top, bottom = system.product(x, psi)
-        more = factor.solve(right_x - top, right_psi - bottom)
-        return x + more[0], psi + more[1], 1
+        nonlocal trusted
+        if trusted:
+            quick = SignedFactor(system, order)
+            if not quick.broken:
+                x, psi, residual = _refined(system, quick, right_x, right_psi)
+                if residual <= _TRUST:
+                    return x, psi, 1
+            trusted = False
+        x, psi, _ = _refined(system, SparseFactor(system, order), right_x, right_psi)
+        return x, psi, 1
 
     return solve
+
+
+def _refined(
+    system: SpaceTime, factor: SparseFactor | SignedFactor, right_x: Array, right_psi: Array
+) -> tuple[Array, Array, float]:
+    """The solution after up to two refinements, and the relative size of the last."""
+    x, psi = factor.solve(right_x, right_psi)
+    sx, sp = system.scale
+    residual = np.inf
+    for _ in range(2):
+        top, bottom = system.product(x, psi)
+        dx, dpsi = factor.solve(right_x - top, right_psi - bottom)
+        x, psi = x + dx, psi + dpsi
+        residual = float(np.abs(dx / sx).max() / np.abs(x / sx).max())
+        residual = max(residual, float(np.abs(dpsi / sp).max() / np.abs(psi / sp).max()))
+        if residual <= _TRUST:
+            break
+    return x, psi, residual
 
 
 def affordable(order: Elimination, flops: float, entries: float) -> int:

@@ -44,7 +44,7 @@ def centre(
     mu_end: float,
     tolerance: float,
     max_steps: int,
-    psi: Array | None = None,
+    psi: Array,
 ) -> Centred:
     """The minimiser of the barrier function at `mu_end`, reached by reducing `mu` tenfold.
 
@@ -53,7 +53,6 @@ def centre(
     pi, h, spans = problem.kernel.stationary, problem.widths, problem.spans
     value = problem.value(curve, mu)
     z = mu / curve.rho[1:-1]
-    psi = np.zeros((h.size, pi.size)) if psi is None else psi
     products, stuck, decrement = 0, 0, np.inf
     for step in range(1, max_steps + 1):
         system, right_x, right_psi, force = problem.linearise(curve, mu, z)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
 from scipy.special import betainc
 
 from thalweg.geometry import fast_mean
@@ -79,29 +80,40 @@ class Staggered:
         """The time that each inner node stands for."""
         return 0.5 * (self.widths[:-1] + self.widths[1:])
 
-    def start(self) -> Curve:
+    def start(self) -> tuple[Curve, Array]:
         """A curve that leaves and arrives slowly and leans towards the stationary distribution."""
         pi = self.kernel.stationary
-        source, target, _ = self.kernel.edges
         t = np.concatenate([[0.0], np.cumsum(self.widths)])[:, None]
         share, lean = np.sin(0.5 * np.pi * t) ** 2, _LEAN * np.sin(np.pi * t) ** 2
         rho = (1 - lean) * ((1 - share) * self.p0 + share * self.p1) / pi + lean
+        return self.through(rho)
+
+    def halved(self, curve: Curve) -> tuple[Curve, Array]:
+        """A curve through the nodes of a coarser one and new ones between them.
+
+        The new nodes come from splines of the square root, kept near the straight line.
+        """
+        count = len(curve.flux)
+        line = 0.5 * (curve.rho[:-1] + curve.rho[1:])
+        root = CubicSpline(np.arange(count + 1.0), np.sqrt(curve.rho), axis=0)
+        new = np.clip(root(np.arange(count) + 0.5) ** 2, 0.1 * line, 2.0 * line)
+        rho = np.empty((2 * count + 1, line.shape[1]))
+        rho[::2] = curve.rho
+        rho[1::2] = new / (new @ self.kernel.stationary)[:, None]
+        return self.through(rho)
+
+    def through(self, rho: Array) -> tuple[Curve, Array]:
+        """The curve of least action through these densities, and its potentials."""
+        pi = self.kernel.stationary
+        source, target, _ = self.kernel.edges
         rho[0], rho[-1] = self.p0 / pi, self.p1 / pi
-        flux = np.empty((self.widths.size, source.size))
+        flux, psi = np.empty((self.widths.size, source.size)), np.empty((self.widths.size, pi.size))
         for k, h in enumerate(self.widths):
             w = edge_weights(*self.kernel.edges, 0.5 * (rho[k] + rho[k + 1]), self.spec)
             gain = balanced(pi * (rho[k + 1] - rho[k]) / h)
-            psi = self.solver.factor(w).solve(gain, tolerance=1e-8).x
-            flux[k] = w * (psi[source] - psi[target])
-        return Curve(rho, flux)
-
-    def halved(self, curve: Curve, finer: Staggered) -> Curve:
-        """The same curve on a mesh that cuts each interval in two."""
-        rho = np.empty((2 * len(curve.flux) + 1, curve.rho.shape[1]))
-        rho[::2] = curve.rho
-        share = (finer.widths[::2] / self.widths)[:, None]
-        rho[1::2] = (1 - share) * curve.rho[:-1] + share * curve.rho[1:]
-        return Curve(rho, np.repeat(curve.flux, 2, axis=0))
+            psi[k] = self.solver.factor(w).solve(gain, tolerance=1e-8).x
+            flux[k] = w * (psi[k][source] - psi[k][target])
+        return Curve(rho, flux), psi
 
     def action(self, curve: Curve) -> float:
         return float(
