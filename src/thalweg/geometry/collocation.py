@@ -95,7 +95,7 @@ def solve_collocation(
         speed = max(float(np.sqrt(b @ action)), 1e-300)
         defect = float(np.abs(r3).sum())
         size = max(_norm(r1 * scale), _norm(r2 * scale), defect) / speed
-        if barrier > barrier_end and size <= max(tolerance, 0.15):
+        if barrier > barrier_end and length == 1.0 and size <= max(tolerance, 0.15):
             barrier = 0.1 * barrier if barrier > 1e-4 * speed**2 else 0.0
             barrier = max(barrier, barrier_end)
             r2 = -((force / pi + barrier / r) @ mid) - q
@@ -187,10 +187,6 @@ def _direction(
         out = np.empty(2 * block + n, np.float32)
         out[2 * block :] = (invert(o3) - o2 @ b) * scale_m
         o1 = o1 + (o3[:, None] / pi) * whole / r
-        if stiff.size:
-            both = np.concatenate([o1[stiff], o2[stiff]], axis=1)
-            both = np.matmul(local, both[:, :, None])[:, :, 0]
-            o1[stiff], o2[stiff] = both[:, :count], both[:, count:]
         out[:block] = (o1 * scale).ravel()
         out[block : 2 * block] = (o2 * scale).ravel()
         return out
@@ -198,6 +194,10 @@ def _direction(
     def unpack(y: Array) -> tuple[Array, Array, Array]:
         w = y[:block].reshape(n, count) / scale
         q = y[block : 2 * block].reshape(n, count) / scale
+        if stiff.size:
+            both = np.concatenate([w[stiff], q[stiff]], axis=1)
+            both = np.matmul(local, both[:, :, None])[:, :, 0]
+            w[stiff], q[stiff] = both[:, :count], both[:, count:]
         return w, q, y[2 * block :] / scale_m
 
     def operator(y: Array) -> Array:
@@ -207,8 +207,7 @@ def _direction(
         o2 = q + ((push / pi - barrier * w) / r) @ mid
         return precondition(o1, o2, gain @ b)
 
-    r1, r2, r3 = residuals
-    right = precondition(r1, r2.copy(), r3)
+    right = precondition(*residuals)
     solution = gmres(operator, right, tolerance=forcing, max_iterations=max_iterations, restart=60)
     return unpack(solution.x), solution.iterations
 

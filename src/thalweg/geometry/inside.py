@@ -7,6 +7,7 @@ The mesh grows until the length of the interpolated path and the discretised act
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,8 +29,10 @@ Array = NDArray[np.float64]
 
 _COARSE = 0.02
 """The relative residual to which a mesh is solved that only starts the next."""
-_ATTEMPTS = ((0.1, 0.03), (1.0, 0.01), (0.02, 0.003))
-"""Barriers relative to the squared distance, and how well directions are solved for."""
+_FAR = 2.5
+"""Beyond this distance the coarse mesh is of little use to the fine one."""
+_FIRST_BARRIER = 0.1
+"""The barrier at the straight line, relative to the squared distance."""
 _BARRIER = 0.003
 """The barrier of the coarse solution, relative to the squared distance."""
 _MAX_ORDER = 9
@@ -43,7 +46,7 @@ def solve_inside(
     tolerance: float,
     accuracy: float,
     max_stages: int = 120,
-    max_steps: int = 25,
+    max_steps: int = 40,
 ) -> AdaptivePath | None:
     """The path whose estimated relative error of the distance is below `tolerance`.
 
@@ -57,74 +60,86 @@ def solve_inside(
     factor = problem.solver.factor(problem.mesh.weights @ weights)
     middle = inverse(factor, 1e-3)(problem.gap)
     reach = float(np.sqrt(max(float(problem.gap @ middle), 0.0)))
-    psi = np.broadcast_to(middle, chord.shape)
+    settings = _Settings(tolerance, accuracy, max_stages, max_steps)
+
+    def straight(mesh: TimeMesh) -> _Start:
+        rho = _chord(problem, mesh)
+        barrier = _FIRST_BARRIER * reach**2 if reach > 0.3 else 0.0
+        return _Start(problem.on(mesh), rho, np.broadcast_to(middle, rho.shape), middle, barrier)
+
     if reach <= 0.3:
         mesh = TimeMesh.uniform(1, 3 if reach < 0.1 or tolerance > 1e-7 else 4)
-        start = _Start(problem.on(mesh), _chord(problem, mesh), psi[: mesh.size], middle)
-        if mesh.size > psi.shape[0]:
-            start = start._replace(psi=np.broadcast_to(middle, start.rho.shape))
-        return _refine(start, None, factor, reach, tolerance, accuracy, max_stages, max_steps)
-    for barrier, forcing in _ATTEMPTS:
-        coarse = solve_collocation(
-            problem,
-            chord,
-            psi,
-            middle,
-            tolerance=_COARSE,
-            factor=factor,
-            barrier=barrier * reach**2,
-            barrier_end=_BARRIER * reach**2,
-            forcing=forcing,
-            max_steps=max_steps,
-        )
+        return _refine(mesh, straight, factor, settings)
+    mesh = TimeMesh.uniform(1, 5 if tolerance > 1e-6 else 7)
+    if reach < _FAR:
+        start = straight(problem.mesh)
+        coarse = start.solve(_COARSE, factor, settings, barrier_end=_BARRIER * reach**2)
+
+        def carried(mesh: TimeMesh) -> _Start:
+            return _carry(problem, coarse, mesh)._replace(barrier=_BARRIER * reach**2)
+
         if coarse.status:
-            start = _carry(problem, coarse, TimeMesh.uniform(1, 5 if tolerance > 1e-6 else 7))
-            found = _refine(
-                start, (problem, coarse), factor, reach, tolerance, accuracy, max_stages, max_steps
-            )
+            found = _refine(mesh, carried, factor, settings)
             if found is not None:
-                return found
-    return None
+                return found._replace(
+                    steps=found.steps + coarse.steps, products=found.products + coarse.products
+                )
+    return _refine(mesh, straight, factor, settings)
+
+
+class _Settings(NamedTuple):
+    tolerance: float
+    accuracy: float
+    max_stages: int
+    max_steps: int
 
 
 class _Start(NamedTuple):
-    """A problem on its mesh, with densities and potentials to start from."""
+    """A problem on its mesh, with densities and potentials to start from, and a barrier."""
 
     problem: PathProblem
     rho: Array
     psi: Array
     middle: Array
+    barrier: float = 0.0
+
+    def solve(
+        self, accuracy: float, factor: Factor, settings: _Settings, barrier_end: float = 0.0
+    ) -> Collocation:
+        return solve_collocation(
+            self.problem,
+            self.rho,
+            self.psi,
+            self.middle,
+            tolerance=accuracy,
+            factor=factor,
+            barrier=self.barrier,
+            barrier_end=barrier_end,
+            max_steps=settings.max_steps,
+        )
 
 
 def _refine(
-    start: _Start,
-    coarse: tuple[PathProblem, Collocation] | None,
-    factor: Factor,
-    reach: float,
-    tolerance: float,
-    accuracy: float,
-    max_stages: int,
-    max_steps: int,
+    mesh: TimeMesh, fresh: Callable[[TimeMesh], _Start], factor: Factor, settings: _Settings
 ) -> AdaptivePath | None:
-    """Finer and finer meshes, until the error is small; `coarse` is a way back for hard pairs."""
-    steps, products = (coarse[1].steps, coarse[1].products) if coarse is not None else (0, 0)
+    """Finer and finer meshes until the error is small; `fresh` starts any mesh anew."""
+    tolerance, accuracy, max_stages, _ = settings
+    start = fresh(mesh)
+    steps = products = 0
     best: AdaptivePath | None = None
-    barrier = _BARRIER * reach**2 if coarse is not None else 0.0
+    renewed = True
     previous = np.inf
     for _ in range(_MAX_ROUNDS):
         problem = start.problem
-        solved = solve_collocation(
-            *start, tolerance=accuracy, factor=factor, barrier=barrier, max_steps=max_steps
-        )
+        solved = start.solve(accuracy, factor, settings)
         factor = solved.factor
         steps, products = steps + solved.steps, products + solved.products
         if not solved.status and not solved.residual < 0.1:
-            if barrier > 0.0 or coarse is None:
+            if renewed:
                 break
             # What a finer mesh inherits where hardly any mass is may be far off there.
-            start, barrier = _carry(*coarse, problem.mesh), _BARRIER * reach**2
+            start, renewed = fresh(problem.mesh), True
             continue
-        barrier = 0.0
         found, errors = _assess(problem, solved, steps, products, previous)
         if not np.isfinite(found.distance):
             # Where hardly any mass is, the fluxes need more digits to keep the density positive.
@@ -144,7 +159,7 @@ def _refine(
         finer = _finer(problem.mesh, errors, 0.5 * target)
         if finer.size > max_stages:
             break
-        start = _carry(problem, solved, finer)
+        start, renewed = _carry(problem, solved, finer), False
     if best is None:
         return None
     return best._replace(status=Status.STALLED, steps=steps, products=products)
