@@ -31,7 +31,7 @@ from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.rivals import free_ctmc, no_movement, reversible_msm
 from thalweg.snapshots import Snapshots, hellinger
 
-__all__ = ["METHODS", "Data", "compare", "draw", "grid", "melt", "summary"]
+__all__ = ["LIMIT", "METHODS", "Data", "compare", "draw", "grid", "melt", "summary"]
 
 Array = NDArray[np.float64]
 
@@ -193,7 +193,8 @@ def melt(table: pd.DataFrame, coordinates: Sequence[str]) -> pd.DataFrame:
             continue
         part = table[list(coordinates)].copy()
         part["method"] = name
-        part["error"] = pd.to_numeric(table[f"error_{name}"], errors="coerce")
+        # No Hellinger distance exceeds one, whatever the linear theory of the limit says.
+        part["error"] = pd.to_numeric(table[f"error_{name}"], errors="coerce").clip(upper=1.0)
         part["sampled"] = table.get(f"sampled_{name}", np.nan)
         part["seconds"] = table[f"seconds_{name}"]
         parts.append(part)

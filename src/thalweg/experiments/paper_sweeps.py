@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from thalweg._version import __version__
 from thalweg.experiments import BenchResult, BenchSettings
-from thalweg.experiments.comparison import METHODS, compare, melt, summary
+from thalweg.experiments.comparison import LIMIT, METHODS, compare, melt, summary
 from thalweg.experiments.published import TABLE1
 from thalweg.experiments.sweep import SweepResult, run_sweep
 from thalweg.graphs import GRAPH_FAMILIES
@@ -109,7 +109,12 @@ def run_energy(settings: BenchSettings) -> BenchResult:
     ]
     sweep = _sweep("energy", settings, cells)
     table = summary(sweep.table, ["amplitude", "beta"])
-    return BenchResult(table, {}, (*sweep.notes, *_collapses(sweep.table)))
+    figure = _bars(
+        melt(sweep.table, ["amplitude"]), "amplitude", "error", "Error by amplitude, all betas"
+    )
+    figure.update_layout(xaxis={"title": "amplitude of V", "type": "category"})
+    notes = (*sweep.notes, *_collapses(sweep.table))
+    return BenchResult(table, {"amplitude": figure}, notes)
 
 
 def _line(
@@ -163,9 +168,8 @@ def _curves(table: pd.DataFrame, axis: str, label: str) -> go.Figure:
         PALETTE * 2, table.groupby("method", sort=False), strict=False
     ):
         if (part["error"] > 0).any():
-            figure.add_scatter(
-                x=part[axis], y=part["error"], name=str(method), line={"color": color}
-            )
+            y = part["median" if method == LIMIT else "error"]
+            figure.add_scatter(x=part[axis], y=y, name=str(method), line={"color": color})
     figure.update_layout(
         template="plotly_white",
         xaxis={"title": label, "type": "log"},
