@@ -93,9 +93,26 @@ def test_other_mobilities_internal_energies_and_empty_states() -> None:
     assert result.first_order_residual < 1e-8
     corner = np.zeros(12)
     corner[3] = 1.0
-    step = jko_step(kernel, FreeEnergy(v, 0.5), corner, 0.1)
+    with pytest.raises(InputError, match=r"density 0 at state 0.*smoothing=1e-4"):
+        jko_step(kernel, FreeEnergy(v, 0.5), corner, 0.1)
+    step = jko_step(kernel, FreeEnergy(v, 0.5), corner, 0.1, smoothing=1e-4)
     assert step.status
+    assert step.smoothing == 1e-4
     assert step.probability.min() > 0
+    flow = jko_flow(kernel, FreeEnergy(v, 0.5), corner, 0.1, 2, smoothing=1e-4)
+    assert flow.status
+    np.testing.assert_allclose(flow.probabilities[1], step.probability, atol=1e-12)
+
+
+def test_small_densities_are_not_touched() -> None:
+    kernel, v, p = setting()
+    p = p.copy()
+    p[3] = 1e-5 * kernel.stationary[3]
+    p /= p.sum()
+    step = jko_step(kernel, FreeEnergy(v, 0.5), p, 0.1)
+    assert step.status
+    assert step.smoothing == 0
+    assert step.first_order_residual < 1e-8
 
 
 def test_bad_input() -> None:

@@ -35,7 +35,8 @@ Array = NDArray[np.float64]
 
 _FORCING = 0.01
 _TO_BOUNDARY = 0.9
-_LEAST_DENSITY = 1e-4
+_LEAST_DENSITY = 1e-6
+"""Below this Newton's steps, which have no barrier at the start, crawl along the boundary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +57,7 @@ class JkoResult:
     iterations: int
     """GMRES iterations."""
     smoothing: float = 0.0
-    """The share of the stationary distribution that was mixed into `p` first: not zero only where
-    `p` had densities below 1e-4, and then the result is off by as much."""
+    """The share of the stationary distribution that was mixed into `p` first, as asked for."""
 
 
 @single_threaded
@@ -71,12 +71,15 @@ def jko_step(
     tolerance: float = 1e-9,
     path_tolerance: float = 1e-6,
     max_steps: int = 60,
+    smoothing: float = 0.0,
     solver: LaplacianSolver | None = None,
 ) -> JkoResult:
     """One step of the minimising-movement scheme from `p`, for any `tau > 0`.
 
     `tolerance` is for the first-order condition, `path_tolerance` for the relative error of the
     distance (the mesh in time is refined up to twice to meet it, not after 40 factorisations).
+    `smoothing` mixes that share of the stationary distribution into `p` first: a `p` with densities
+    below 1e-6 needs it (1e-4 will do), and the result is off by as much.
     `solver`: a grounded `LaplacianSolver` of the kernel, to share its analysis between steps.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
@@ -94,13 +97,22 @@ def jko_step(
         )
     if energy.beta <= 0:
         raise InputError(
-            "beta is 0, so the end point of a JKO step lies on the boundary of the simplex; use a "
-            "small positive beta, for instance 1e-3."
+            "beta is 0, so nothing keeps the end point of a JKO step off the boundary of the "
+            "simplex, where its first-order condition has no finite potential; use a small "
+            "positive beta, for instance 1e-3."
         )
-    smoothing = 0.0
-    if float((p / kernel.stationary).min()) < _LEAST_DENSITY:
-        smoothing = _LEAST_DENSITY
+    if smoothing:
+        if not 0 < smoothing < 1:
+            raise InputError(f"smoothing is {smoothing:g}; give a share between 0 and 1.")
         p = (1 - smoothing) * p + smoothing * kernel.stationary
+    density = p / kernel.stationary
+    if density.min() < _LEAST_DENSITY:
+        state = int(np.argmin(density))
+        raise InputError(
+            f"p has the density {density[state]:.3g} at state {state}; a JKO step starts from "
+            f"densities above {_LEAST_DENSITY:g}: pass smoothing=1e-4, which mixes that share of "
+            "the stationary distribution into p."
+        )
     grounded = LaplacianSolver.for_kernel(kernel, grounded=True) if solver is None else solver
     mesh = TimeMesh.uniform(1, 3)
     step = _Step(kernel, mobility, energy, p, tau, mesh, grounded)
@@ -138,10 +150,12 @@ def jko_flow(
     *,
     mobility: Mobility | None = None,
     tolerance: float = 1e-9,
+    smoothing: float = 0.0,
 ) -> Trajectory:
     """`n_steps` JKO steps of length `tau`: a trajectory at times `0, tau, 2 tau, ...`.
 
     Its status is that of the first step that failed, after which the last point is repeated.
+    `smoothing` is for `p0` alone; a later point with densities below 1e-6 ends the flow.
     """
     if not (isinstance(n_steps, int) and n_steps > 0):
         raise InputError(f"n_steps is {n_steps!r}; give a positive whole number.")
@@ -149,10 +163,19 @@ def jko_flow(
     p = _checks.as_probability(p0, kernel.n_states)
     rows = [p]
     status = Status.CONVERGED
-    for _ in range(n_steps):
+    for k in range(n_steps):
+        if status and k > 0 and float((p / kernel.stationary).min()) < _LEAST_DENSITY:
+            status = Status.LEFT_SIMPLEX
         if status:
             result = jko_step(
-                kernel, energy, p, tau, mobility=mobility, tolerance=tolerance, solver=solver
+                kernel,
+                energy,
+                p,
+                tau,
+                mobility=mobility,
+                tolerance=tolerance,
+                smoothing=smoothing if k == 0 else 0.0,
+                solver=solver,
             )
             p, status = result.probability, result.status
         rows.append(p)

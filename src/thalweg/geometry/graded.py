@@ -31,6 +31,8 @@ _POWER = 2.0
 """Densities grow like powers of time from an empty end; with this grading like squares of them."""
 _GAIN = 16.0
 """By how much a halved mesh reduces the error of the bound, in theory."""
+_FIRST_GAIN = 32.0
+"""On the first levels, from six to twelve intervals, it is more."""
 _STEPS = 10
 """Newton steps of a level, about: to foresee its work."""
 _GAUSS = 3
@@ -105,10 +107,10 @@ def _error(bounds: list[float]) -> float:
     if len(bounds) < 2:
         return bounds[-1]
     last = abs(bounds[-2] - bounds[-1])
-    gain = _GAIN
+    gain = _GAIN if len(bounds) > 3 else _FIRST_GAIN
     if len(bounds) > 2:
         seen = abs(bounds[-3] - bounds[-2]) / max(last, 1e-300)
-        gain = float(np.clip(seen, 2.0, _GAIN)) if seen < 0.4 * _GAIN else _GAIN
+        gain = max(seen, 2.0) if seen < 0.4 * _GAIN else gain
     return last / (gain - 1.0)
 
 

@@ -197,7 +197,7 @@ class SignedFactor:
             reversed(self.order.fronts), reversed(self.parts), reversed(kept), strict=True
         ):
             border = np.concatenate([x[front.border], psi[front.border]], axis=1).ravel()
-            second = -blas.dtrsv(two, second + left.T @ border, lower=1, trans=1)
+            second = -blas.dtrsv(two, second - left.T @ border, lower=1, trans=1)
             known = np.concatenate([second, border])
             first = blas.dtrsv(one, first - below.T @ known, lower=1, trans=1)
             x[front.states] = first.reshape(front.states.size, -1)
