@@ -23,6 +23,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.large import LargeFit, fit_likelihood_large
 from thalweg.learn.large.start import smoothed
 from thalweg.learn.weak import fit_weak
+from thalweg.learn.weak_smooth import smoothed_in_time
 
 __all__ = ["run"]
 
@@ -30,6 +31,7 @@ Array = NDArray[np.float64]
 
 BETA = 0.1
 _FAMILIES = ("grid", "watts_strogatz", "regular")
+_WEAK_TARGET = 0.87
 _SECONDS = {1000: 30.0, 10_000: 180.0}
 
 
@@ -81,7 +83,7 @@ def _hellinger(p: Array, q: Array) -> float:
 
 
 def _fit(problem: Problem, with_coordinates: bool, seed: int) -> tuple[LargeFit, float]:
-    start = time.perf_counter()
+    start = time.process_time()
     fit = fit_likelihood_large(
         problem.kernel,
         problem.times,
@@ -89,7 +91,7 @@ def _fit(problem: Problem, with_coordinates: bool, seed: int) -> tuple[LargeFit,
         coordinates="kernel" if with_coordinates else None,
         rng=np.random.default_rng(seed),
     )
-    return fit, time.perf_counter() - start
+    return fit, time.process_time() - start
 
 
 def _row(problem: Problem, fit: LargeFit, seconds: float, label: str, seed: int) -> dict[str, Any]:
@@ -99,6 +101,7 @@ def _row(problem: Problem, fit: LargeFit, seconds: float, label: str, seed: int)
     target = 0.999 if n >= 10_000 else (0.99 if label == "coordinates" else 0.975)
     error = np.abs(centred(fit.potential, problem.kernel) - centred(problem.potential, fit.kernel))
     met = correlation >= target and 0.9 <= slope <= 1.1 and low <= BETA <= high
+    met = met and seconds <= _SECONDS.get(n, np.inf)
     return {
         "case": f"delaunay {n}",
         "prior": label,
@@ -107,10 +110,11 @@ def _row(problem: Problem, fit: LargeFit, seconds: float, label: str, seed: int)
         "target": target,
         "slope": slope,
         "beta": fit.beta,
+        "beta stderr": fit.beta_stderr,
         "beta low": low,
         "beta high": high,
         "V within 2 se": float(np.mean(error < 2 * fit.potential_stderr)),
-        "seconds": seconds,
+        "CPU seconds": seconds,
         "seconds allowed": _SECONDS.get(n, np.nan),
         "met": met,
         "status": fit.status.name,
@@ -118,19 +122,22 @@ def _row(problem: Problem, fit: LargeFit, seconds: float, label: str, seed: int)
 
 
 def _weak_row(problem: Problem, seed: int) -> dict[str, Any]:
-    p = smoothed(problem.kernel, problem.counts)
-    start = time.perf_counter()
-    fit = fit_weak(problem.kernel, problem.times, p, sizes=problem.counts.sum(axis=1))
-    seconds = time.perf_counter() - start
+    """The closed form on counts smoothed in time: graph alone, no error bars."""
+    start = time.process_time()
+    p, sizes = smoothed_in_time(problem.times, problem.counts)
+    fit = fit_weak(problem.kernel, problem.times, p, sizes=sizes)
+    seconds = time.process_time() - start
     correlation, slope = agreement(problem, fit.potential)
     return {
         "case": f"delaunay {problem.kernel.n_states}",
         "prior": "weak form",
         "seed": seed,
         "correlation": correlation,
+        "target": _WEAK_TARGET,
         "slope": slope,
         "beta": fit.beta,
-        "seconds": seconds,
+        "CPU seconds": seconds,
+        "met": correlation >= _WEAK_TARGET,
         "status": fit.status.name,
     }
 
@@ -162,10 +169,11 @@ def _family_row(family: str, n: int, seed: int) -> dict[str, Any]:
         "correlation": correlation,
         "slope": slope,
         "beta": fit.beta,
+        "beta stderr": fit.beta_stderr,
         "beta low": low,
         "beta high": high,
         "V within 2 se": float(np.mean(error < 2 * fit.potential_stderr)),
-        "seconds": seconds,
+        "CPU seconds": seconds,
         "Hellinger over weak": ours / theirs,
         "status": fit.status.name,
     }
@@ -173,7 +181,7 @@ def _family_row(family: str, n: int, seed: int) -> dict[str, Any]:
 
 def run(settings: BenchSettings) -> BenchResult:
     """The rows of the table, a picture of the first, and a sentence on each target."""
-    seeds = range(settings.seed, settings.seed + (1 if settings.quick else 5))
+    seeds = range(settings.seed, settings.seed + (1 if settings.quick else 3))
     plan: list[tuple[str, int]] = [(kind, s) for s in seeds for kind in ("coordinates", "graph")]
     if not settings.quick:
         plan += [("large", settings.seed)] + [(family, settings.seed) for family in _FAMILIES]
@@ -201,12 +209,20 @@ def _notes(table: pd.DataFrame) -> tuple[str, ...]:
     out = []
     judged = table[table["met"].notna()]
     for (case, prior), part in judged.groupby(["case", "prior"], sort=False):
+        if prior == "weak form":
+            out.append(
+                f"{case}, weak form: correlation {part['correlation'].min():.3f}-"
+                f"{part['correlation'].max():.3f} (target {_WEAK_TARGET:g}), slope "
+                f"{part['slope'].min():.2f}-{part['slope'].max():.2f}, beta "
+                f"{part['beta'].min():.3f}-{part['beta'].max():.3f} for {BETA:g}."
+            )
+            continue
         inside = (part["beta low"] <= BETA) & (part["beta high"] >= BETA)
         out.append(
             f"{case}, {prior}: correlation at least {part['correlation'].min():.4f} (target "
             f"{part['target'].iloc[0]:g}), slope {part['slope'].min():.3f}-"
             f"{part['slope'].max():.3f}, beta inside its interval in {int(inside.sum())} of "
-            f"{len(part)}, at most {part['seconds'].max():.0f} s of "
+            f"{len(part)}, at most {part['CPU seconds'].max():.0f} CPU s of "
             f"{part['seconds allowed'].iloc[0]:.0f}, {part['V within 2 se'].mean():.0%} of V "
             "within two standard errors."
         )
@@ -231,9 +247,27 @@ def picture(problem: Problem, fit: LargeFit) -> go.Figure:
         rows=1, cols=4, subplot_titles=[name for name, _, _ in panels], horizontal_spacing=0.06
     )
     size = 7 if problem.kernel.n_states < 3000 else 3
+    source, target, _ = problem.kernel.edges
+    gap = np.full(source.size, np.nan)
+    lines = [
+        np.column_stack([coordinates[source, axis], coordinates[target, axis], gap]).ravel()
+        for axis in (0, 1)
+    ]
     for column, ((name, values, scale), (low, high)) in enumerate(
         zip(panels, limits, strict=True), start=1
     ):
+        figure.add_trace(
+            go.Scattergl(
+                x=lines[0],
+                y=lines[1],
+                mode="lines",
+                line={"color": "#bbbbbb", "width": 0.7},
+                hoverinfo="skip",
+                showlegend=False,
+            ),
+            row=1,
+            col=column,
+        )
         marker = {
             "color": values,
             "colorscale": scale,

@@ -1,4 +1,4 @@
-"""Where a fit starts: the weak form on counts smoothed along the graph."""
+"""Where a fit starts: the weak form on counts smoothed in time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from scipy import sparse
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.weak import fit_weak
+from thalweg.learn.weak_smooth import smoothed_in_time
 
 __all__ = ["Start", "smoothed", "weak_start"]
 
@@ -16,7 +17,6 @@ Array = NDArray[np.float64]
 
 _COUNTS_A_CELL = 30.0
 _MOST_STEPS = 40
-_UNSEEN = 1e-3
 
 
 def smoothed(kernel: MarkovKernel, counts: Array) -> Array:
@@ -50,17 +50,11 @@ def weak_start(
     p = smoothed(kernel, counts)
     u0 = np.log(p[0] / kernel.stationary)
     try:
-        fit = fit_weak(
-            kernel, times, p, sizes=counts.sum(axis=1), beta=beta, tolerance=1e-6, rng=rng
-        )
+        q, sizes = smoothed_in_time(times, counts)
+        fit = fit_weak(kernel, times, q, sizes=sizes, beta=beta, tolerance=1e-6, rng=rng)
         V, found = fit.potential, fit.beta
     except InputError:
         V, found = np.zeros(kernel.n_states), 0.1
-    if beta is None and found <= _UNSEEN:
-        # Noise in the densities hides beta from the weak form. Late on, V leans on -beta log rho.
-        late = np.log(p[-1] / kernel.stationary)
-        late = late - kernel.stationary @ late
-        found = -float((kernel.stationary * late) @ V) / float(kernel.stationary @ late**2)
     spread = float(np.sqrt(kernel.stationary @ V**2))
     if spread > 5.0:
         V = V * (5.0 / spread)
