@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from thalweg import _checks
 from thalweg.errors import InputError
 from thalweg.geometry import stages
+from thalweg.geometry.dual import dual_bound
 from thalweg.geometry.far import solve_far
 from thalweg.geometry.inside import solve_inside
 from thalweg.geometry.interior_point import AdaptivePath
@@ -27,6 +28,8 @@ __all__ = ["Geodesic", "GeodesicMethod", "GeodesicPoints", "solve_geodesic"]
 Array = NDArray[np.float64]
 GeodesicMethod = Literal["auto", "collocation", "interior-point"]
 
+_SMALL = 400
+"""Up to this many states the interior point is tried where collocation misses its tolerance."""
 _SINGULAR = 1e-3
 """An end point with a density below this needs a mesh graded towards it."""
 
@@ -84,6 +87,18 @@ class Geodesic:
         return self._ends.potentials[1]
 
     @cached_property
+    def lower_bound(self) -> float:
+        """The distance is not smaller, up to quadrature, by duality; zero where nothing is known.
+
+        Sharp for near pairs; where densities are rough it is below the distance by more than
+        `error_estimate`. Known for concave one-homogeneous means only; computed on first use.
+        """
+        proper = self.mobility.is_concave and self.mobility.is_homogeneous
+        if not proper or self.distance == 0.0:
+            return 0.0
+        return dual_bound(self._problem, self._flux, self._force, self._middle)
+
+    @cached_property
     def _ends(self) -> GeodesicPoints:
         return self.at([0.0, 1.0])
 
@@ -92,6 +107,17 @@ def _points(
     problem: PathProblem, flux: Array, force: Array, middle: Array, t: Array
 ) -> GeodesicPoints:
     mesh, kernel, pi = problem.mesh, problem.kernel, problem.kernel.stationary
+    p, psi = _curve(problem, flux, force, middle, t)
+    fluxes = mesh.interpolate(*mesh.locate(t)) @ flux
+    speeds = np.sqrt(stages.flux_action(*kernel.edges, p / pi, fluxes, problem.spec))
+    return GeodesicPoints(t, p, psi, fluxes, speeds)
+
+
+def _curve(
+    problem: PathProblem, flux: Array, force: Array, middle: Array, t: Array
+) -> tuple[Array, Array]:
+    """Probabilities and potentials at the given times."""
+    mesh, pi = problem.mesh, problem.kernel.stationary
     piece, place = mesh.locate(t)
     late = mesh.is_late(piece, place)
     p = np.where(late[:, None], problem.p1, problem.p0)
@@ -99,10 +125,7 @@ def _points(
     p = np.maximum(p, 0.0)
     p[t == 0], p[t == 1] = problem.p0, problem.p1
     psi = middle - (mesh.integral_from_middle(piece, place) @ force) / pi
-    psi = psi - (psi @ pi)[:, None]
-    fluxes = mesh.interpolate(piece, place) @ flux
-    speeds = np.sqrt(stages.flux_action(*kernel.edges, p / pi, fluxes, problem.spec))
-    return GeodesicPoints(t, p, psi, fluxes, speeds)
+    return p, np.asarray(psi - (psi @ pi)[:, None])
 
 
 def solve_geodesic(
@@ -150,7 +173,9 @@ def solve_geodesic(
             accuracy=float(np.clip(wanted, 1e-11, 3e-3)),
             max_stages=120 if max_stages is None else max_stages,
         )
-    if found is None or (method == "auto" and not found.status):
+    # On a large graph the other method has nothing better to offer than the best path so far.
+    settled = found is not None and (bool(found.status) or kernel.n_states > _SMALL)
+    if found is None or (method == "auto" and not settled):
         used = "interior-point"
         other = solve_far(problem, tolerance, singular, max_stages)
         if found is None or other.status or other.error < found.error:
@@ -170,13 +195,13 @@ def _package(found: AdaptivePath, mobility: Mobility, times: Array, method: str)
     weight = mesh.weights[:, None] * rho * pi
     candidates = found.path.psi + (mesh.from_middle @ force) / pi
     middle = (weight * candidates).sum(axis=0) / weight.sum(axis=0)
-    points = _points(problem, flux, force, middle, times)
+    probabilities, potentials = _curve(problem, flux, force, middle, times)
     return Geodesic(
         kernel,
         mobility,
         times,
-        points.probabilities,
-        points.potentials,
+        probabilities,
+        potentials,
         found.distance,
         found.status,
         found.error,

@@ -118,10 +118,10 @@ class TransportGeometry:
         """The geodesic from `p` to `q`; any end points, zeros and point masses included.
 
         `tolerance` bounds the estimated relative error of the distance; if it cannot be met, the
-        status says so and `upper_bound` and `error_estimate` tell what is known.
+        status says so, and `upper_bound`, `lower_bound` and `error_estimate` tell what is known.
         `potential_tolerance` is for the potentials, whose error is not squared (default
-        `0.01 sqrt(tolerance)`). `Geodesic.at`
-        gives probabilities, potentials, fluxes and the speed at any times.
+        `0.1 sqrt(tolerance)`). The work is limited in steps and stages, so every call ends.
+        `Geodesic.at` gives probabilities, potentials, fluxes and the speed at any times.
         """
         n = self.kernel.n_states
         p = _checks.as_probability(p, n, "p")
