@@ -36,7 +36,8 @@ def static_pictures(figures: Mapping[str, Any]) -> dict[str, bytes]:
                 drawing = json.loads(figure.to_json())
                 layout = drawing.get("layout", {})
                 size = {key: layout.get(key) or value for key, value in _SIZE.items()}
-                for kind, scale in (("svg", 1), ("png", 2)):
+                sharp = 2 if size["width"] * size["height"] < 800_000 else 1
+                for kind, scale in (("svg", 1), ("png", sharp)):
                     options = {"format": kind, "scale": scale, **size}
                     out[f"{name}.{kind}"] = kaleido.calc_fig_sync(drawing, opts=options)
         finally:

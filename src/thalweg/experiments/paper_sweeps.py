@@ -169,7 +169,11 @@ def _curves(table: pd.DataFrame, axis: str, label: str) -> go.Figure:
     ):
         if (part["error"] > 0).any():
             y = part["median" if method == LIMIT else "error"]
-            figure.add_scatter(x=part[axis], y=y, name=str(method), line={"color": color})
+            # More methods than colours: those that learn nothing are dotted.
+            dash = "dot" if method in ("no_movement", "histograms", LIMIT) else "solid"
+            figure.add_scatter(
+                x=part[axis], y=y, name=str(method), line={"color": color, "dash": dash}
+            )
     figure.update_layout(
         template="plotly_white",
         xaxis={"title": label, "type": "log"},

@@ -39,7 +39,7 @@ SECTIONS: dict[str, tuple[str, str]] = {
         "Number of samples",
         "N = 10, n = 500 to 10^4, beta = 0.1, T = 5, M = 50. **What differs:** the paper finds its "
         "method largely insensitive to n. Run here, the errors of its network and of the weak form "
-        "fall with n, and the likelihood's falls as the limit does.",
+        "fall with n, and the likelihood stays nearest to the limit.",
     ),
     "timegrid": (
         "Time grid",
