@@ -22,7 +22,8 @@ def test_small_rows_and_their_sentences() -> None:
     error = {row["method"]: row["hellinger"] for row in rows}
     assert error["likelihood"] < error["neural"]
     notes = speed._small_notes(pd.DataFrame(rows))
-    assert len(notes) == 2
+    assert len(notes) == 4
+    assert "compiled" in notes[1]
     assert "times faster" in notes[0]
 
 
