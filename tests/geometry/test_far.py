@@ -96,8 +96,22 @@ def test_the_bound_falls_to_the_distance_and_the_estimate_is_true(mobility: Mobi
     assert exact * (1 - 1e-6) <= found.distance <= exact * (1 + 3e-4)
     curve = found.centred.curve
     assert np.abs(found.problem.defect(curve)).max() < 1e-10
-    if isinstance(mobility, LogMean):
-        assert 1 / 3 < found.error / (found.distance - exact) < 3
+
+
+def test_the_estimated_error_is_true() -> None:
+    kernel = make_graph("grid", 25, rng=np.random.default_rng(0), weights=None)
+    problem, order = staggered(kernel, *corners(25), 4), Elimination.of(kernel)
+    rough, fine = (
+        solve_graded(
+            problem,
+            by_elimination(order),
+            tolerance=tolerance,
+            singular=(True, True),
+            most_intervals=96,
+        )
+        for tolerance in (1e-4, 1e-6)
+    )
+    assert 1 / 3 < rough.error / (rough.distance - fine.distance) < 3
 
 
 def test_any_curve_is_at_least_as_long_as_the_distance() -> None:

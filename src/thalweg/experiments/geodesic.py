@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from thalweg.energy import FreeEnergy
 from thalweg.experiments import BenchResult, BenchSettings
-from thalweg.experiments.conic import conic_distance
+from thalweg.experiments.geodesic_hard import conic_rows, far_rows, jko_rows
 from thalweg.flow.integrate import gradient_flow
-from thalweg.flow.jko import jko_step
 from thalweg.geometry import TransportGeometry
 from thalweg.geometry.geodesic import Geodesic
 from thalweg.geometry.newton_system import balanced
@@ -58,11 +57,11 @@ def run(settings: BenchSettings, only: Collection[str] = ()) -> BenchResult:
     rows: list[Row] = []
     parts: dict[str, Callable[[BenchSettings], list[Row]]] = {
         "oracles": _oracles,
-        "conic program": _conic,
+        "conic program": conic_rows,
         "near pairs": _near,
         "mid pairs": _mid,
-        "far pairs": _far,
-        "JKO": _jko,
+        "far pairs": far_rows,
+        "JKO": jko_rows,
         "random pairs": _random,
     }
     chosen = [name for name in parts if not only or name in only]
@@ -200,32 +199,6 @@ def _oracles(settings: BenchSettings) -> list[Row]:
     return rows
 
 
-def _bumps(side: int) -> tuple[MarkovKernel, Array, Array]:
-    kernel = make_graph("grid", side * side, rng=np.random.default_rng(0), weights=None)
-    xy = np.array(np.unravel_index(np.arange(side * side), (side, side))).T / (side - 1)
-    p, q = (np.exp(-((xy - c) ** 2).sum(axis=1) / (2 * 0.12**2)) for c in (0.15, 0.85))
-    return kernel, p / p.sum(), q / q.sum()
-
-
-def _conic(settings: BenchSettings) -> list[Row]:
-    side = 6 if settings.quick else 16
-    kernel, p, q = _bumps(side)
-    case = f"bumps {side} x {side}, error 1e-4"
-    geometry = TransportGeometry(kernel)
-    geometry.geodesic(p, q, tolerance=0.5)  # compiles
-    found, seconds = _timed(lambda: geometry.geodesic(p, q, tolerance=1e-4), 1)
-    conic = conic_distance(kernel, p, q, n_steps=10)
-    if conic is None:
-        note = "cvxpy or Clarabel is missing: pip install 'thalweg[bench]'"
-        return [{"case": case, "measure": "times faster than conic", "value": np.nan, "note": note}]
-    speedup = conic.seconds / seconds
-    note = f"W = {found.distance:.6f} in {seconds:.2g} s; conic {conic.distance:.6f}"
-    row = _row(case, "times faster than conic", -speedup, -20.0, note)
-    row["value"], row["target"] = speedup, 20.0
-    row["met"] = bool(speedup >= 20 and found.status)
-    return [row]
-
-
 def _near(settings: BenchSettings) -> list[Row]:
     """Two snapshots of one flow."""
     rows = []
@@ -260,49 +233,6 @@ def _mid(settings: BenchSettings) -> list[Row]:
                 p, q = _log_normal(kernel, spread, rng), _log_normal(kernel, spread, rng)
                 case = f"mid pair, spread {spread:g}, {family}, N = {n}"
                 rows.append(_cost(case, kernel, p, q, 1e-4, 90.0))
-    return rows
-
-
-def _far(settings: BenchSettings) -> list[Row]:
-    """Error estimates against a solution ten times finer."""
-    rows = []
-    sizes = (9, 25) if settings.quick else (9, 25, 100, 256)
-    for n in sizes:
-        kernel = make_graph("grid", n, rng=np.random.default_rng(settings.seed), weights=None)
-        p, q = np.zeros(n), np.zeros(n)
-        p[0], q[-1] = 1.0, 1.0
-        geometry = TransportGeometry(kernel)
-        tolerance = 1e-3 if n <= 100 else 1e-2
-        found = geometry.geodesic(p, q, tolerance=tolerance)
-        fine = geometry.geodesic(p, q, tolerance=0.1 * tolerance)
-        error = abs(found.distance - fine.distance)
-        ratio = found.error_estimate / max(error, 1e-300)
-        rows.append(
-            _row(
-                f"point masses, grid, N = {n}",
-                "estimate over error, or inverse",
-                max(ratio, 1 / max(ratio, 1e-300)),
-                3.0,
-                f"{found.status.name}, W = {found.distance:.5f}, estimate / error = {ratio:.2g}",
-            )
-        )
-    return rows
-
-
-def _jko(settings: BenchSettings) -> list[Row]:
-    rows = []
-    for n in (1000,) if settings.quick else (1000, 10_000, 100_000):
-        rng = np.random.default_rng(settings.seed)
-        kernel = make_graph("delaunay", n, rng=rng)
-        p = _log_normal(kernel, 0.7, rng)
-        energy = FreeEnergy(rng.normal(size=n), 0.5)
-        for tau in (0.01, 0.1, 1.0, 10.0, 100.0):
-            step = jko_step(kernel, energy, p, tau)
-            case = f"JKO step, tau = {tau:g}, N = {n}"
-            note = f"{step.status.name}, W = {step.distance:.4f}"
-            residual = step.first_order_residual
-            rows.append(_row(case, "first-order residual", residual, 1e-8, note))
-            rows.append(_row(case, "factorisations", step.factorisations, 80, note))
     return rows
 
 
