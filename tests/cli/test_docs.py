@@ -12,8 +12,10 @@ import pytest
 from thalweg.cli import main
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ["tutorial.md", *(f"howto/{n}.md" for n in ("cells", "molecules", "places", "transport"))]
-PAGES.append("howto/diffusion.md")
+NAMES = ("molecules", "places", "transport", "diffusion")
+PAGES = ["tutorial.md", *(f"howto/{name}.md" for name in NAMES)]
+# Importing scanpy and its neighbours takes longer than the page.
+PAGES.append(pytest.param("howto/cells.md", marks=pytest.mark.slow))
 BLOCK = re.compile(r'^```(\w+)(?: title="([\w.]+)")?\n(.*?)^```', re.S | re.M)
 
 

@@ -11,6 +11,7 @@ from thalweg import plots
 from thalweg._version import __version__
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.forecast import Forecast
+from thalweg.plots.aggregate import MOST_MARKERS
 from thalweg.report.findings import findings
 from thalweg.report.page import Section, page
 from thalweg.snapshots import Snapshots
@@ -39,7 +40,7 @@ def fit_page(
         Section("What the data say", findings(model, snapshots)),
         Section(
             "The landscape",
-            ("Low is where the population goes. Point at a state for its name and value.",),
+            (_about_picture(kernel.n_states),),
             (plots.landscape(kernel, model.potential_, stderr=stderr, title="potential V"),),
         ),
     ]
@@ -104,6 +105,15 @@ def _lead(model: FreeEnergyRegressor, labels: tuple[str, ...], unit: str) -> str
     return (
         f"{kernel.n_states} states, {kernel.n_edges} edges, {times.size} snapshots from {first} to "
         f"{last}.{since}"
+    )
+
+
+def _about_picture(n_states: int) -> str:
+    if n_states <= MOST_MARKERS:
+        return "Low is where the population goes. Point at a state for its name and value."
+    return (
+        "Low is where the population goes. There are too many states to draw one by one: each "
+        "marker is a patch of neighbouring states, with their mean."
     )
 
 
