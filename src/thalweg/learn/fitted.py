@@ -28,6 +28,9 @@ Progress = Callable[[str, int, int], None]
 SMALL_STATES = 300
 """Up to this many states the likelihood keeps all sensitivities; beyond, it is matrix-free."""
 
+DENSE_STATES = 500
+"""Up to this many states it may keep them, where the matrix-free likelihood lacks what is asked."""
+
 SMALL_COVARIANCE = 1000
 """Up to this many states the covariance is kept with the model."""
 
@@ -98,7 +101,8 @@ def fit_snapshots(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings
         return _neural(kernel, snapshots, settings)
     if settings.method != "likelihood":
         raise InputError(f"method is {settings.method!r}; choose 'likelihood', 'weak' or 'neural'.")
-    if kernel.n_states <= SMALL_STATES:
+    lacking = _beyond_plain(settings)
+    if kernel.n_states <= (DENSE_STATES if lacking else SMALL_STATES):
         return _likelihood(kernel, snapshots, settings)
     return _large_likelihood(kernel, snapshots, settings)
 
@@ -276,11 +280,8 @@ def _likelihood_basis(basis: TimeBasis | None) -> Any:
     return model.TimeBasis(lambda times: np.stack([basis(float(t)) for t in times]), basis.size)
 
 
-def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
-    """The matrix-free likelihood: independent snapshots of the plain model."""
-    from thalweg.learn.large import fit_likelihood_large
-
-    _two_times(snapshots)
+def _beyond_plain(s: Settings) -> list[str]:
+    """What is asked for beyond independent snapshots of the plain model."""
     plain = {
         "potential": s.potential is None,
         "features": s.features is None,
@@ -291,11 +292,19 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
         "mobility": isinstance(s.mobility, LogMean),
         "internal": isinstance(s.internal, Entropy),
     }
-    asked = [name for name, absent in plain.items() if not absent]
+    return [name for name, absent in plain.items() if not absent]
+
+
+def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
+    """The matrix-free likelihood: independent snapshots of the plain model."""
+    from thalweg.learn.large import fit_likelihood_large
+
+    _two_times(snapshots)
+    asked = _beyond_plain(s)
     if asked:
         raise InputError(
             f"the likelihood of {kernel.n_states} states does not take {', '.join(asked)} (it does "
-            f"up to {SMALL_STATES} states); leave that out, or use method='weak'."
+            f"up to {DENSE_STATES} states); leave that out, or use method='weak'."
         )
     fit = fit_likelihood_large(
         kernel,
