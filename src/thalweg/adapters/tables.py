@@ -276,7 +276,8 @@ class _Times:
             row = int(np.argmax(bad))
             raise InputError(
                 f"{self.where}: the time is {str(values.iloc[row])[:60]!r} in row "
-                f"{int(values.index[row]) + 2}; it must be a number or an ISO date."
+                f"{int(values.index[row]) + 2}; it must be a number or an ISO date "
+                "such as 2024-03-01."
             )
         return np.asarray(numbers.to_numpy(dtype=np.float64))
 
@@ -374,7 +375,7 @@ class _Long(_Collected):
                 shown = str(piece[self.count_column].iloc[row])[:60]
                 raise InputError(
                     f"{self.where}: the count is {shown!r} in row {int(piece.index[row]) + 2}; it "
-                    "must be a number."
+                    "must be a plain number, without separators of thousands."
                 )
             count = values.to_numpy(dtype=np.float64)
         number = np.array([self._number(name) for name in uniques], dtype=np.int64)
