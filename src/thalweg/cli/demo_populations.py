@@ -104,10 +104,10 @@ def _cells(n_states: int | None, rng: np.random.Generator) -> Population:
         kernel,
         FreeEnergy(np.array(height) * stages / 2, 0.3),
         start / start.sum(),
-        np.linspace(0, 60, 11),
+        np.linspace(0, 24, 9),
         3000,
         "Cells choose their fates",
-        "Simulated cells mature along a branching tree. Each is seen once, on one of eleven days; "
+        "Simulated cells mature along a branching tree. Each is seen once, on one of nine days; "
         "the landscape that draws them is recovered from the counts.",
         "stages of maturation",
     )
