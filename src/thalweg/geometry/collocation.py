@@ -53,6 +53,7 @@ class Collocation(NamedTuple):
     factor: Factor
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # the status tells
 def solve_collocation(
     problem: PathProblem,
     rho: Array,
