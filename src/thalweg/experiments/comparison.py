@@ -108,9 +108,9 @@ def _regressor(**options: Any) -> Callable[[Data], tuple[FreeEnergy, str]]:
 def _likelihood(data: Data) -> tuple[FreeEnergy, str]:
     if not data.frozen:
         return _regressor()(data)
-    return _regressor(observation="tracked", discretization="frozen", environment="mean-field")(
-        data
-    )
+    # The rates at the density that was seen: intervals decouple, where the chain of the infinite
+    # population is unstable in nearly empty states.
+    return _regressor(observation="tracked", discretization="frozen", environment="empirical")(data)
 
 
 def _markov_states(data: Data) -> Array:

@@ -1,8 +1,14 @@
-"""Marquardt's method with Nielsen's update, for an objective whose curvature is at hand."""
+"""Marquardt's method with Nielsen's update, for an objective whose curvature is at hand.
+
+The curvature leaves out the second derivatives of the flow. Where that is too little, in narrow
+bent valleys (states that hardly anybody visits, a beta near zero), the steps become short; a BFGS
+matrix that starts at the curvature then learns the rest from the gradients.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +25,9 @@ Array = NDArray[np.float64]
 
 _LONGEST_STEP = 8.0  # in units of the potential's scale, and of logarithms
 _MOST_REJECTIONS = 14
+_SLOW = 25
+"""Iterations after which Marquardt's steps are taken to be too short."""
+_SHORTEST = 1e-10  # of a step, where halving it gives up
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +66,12 @@ def minimise(
     iteration = 0
     try:
         while iteration < max_iterations:
+            if iteration == _SLOW:
+                start = _Point(theta, value, gradient, curvature, now)
+                point, status, used = _learn_curvature(
+                    objective, prior, start, mesh, max_iterations - iteration, tolerance
+                )
+                return Minimum(point.theta, point.value, point.evaluation, status, iteration + used)
             iteration += 1
             diagonal = np.maximum(np.diag(curvature), 1e-12 * np.diag(curvature).max())
             full = _newton_step(curvature, 1e-10 * diagonal, gradient)
@@ -89,6 +104,73 @@ def minimise(
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     return Minimum(theta, value, now, status, iteration)
+
+
+class _Point(NamedTuple):
+    theta: Array
+    value: float
+    gradient: Array
+    curvature: Array
+    evaluation: Evaluation
+
+
+def _learn_curvature(
+    objective: Objective,
+    prior: Prior,
+    now: _Point,
+    mesh: Mesh,
+    max_iterations: int,
+    tolerance: float,
+) -> tuple[_Point, Status, int]:
+    """BFGS from the curvature at `now`, with halved steps."""
+    matrix = now.curvature.copy()
+    floor = 1e-10 * np.diag(np.maximum(np.diag(matrix), 1e-12 * np.diag(matrix).max()))
+    fresh = True
+    for iteration in range(1, max_iterations + 1):
+        try:
+            step = _newton_step(matrix + floor, np.zeros(len(matrix)), now.gradient)
+            left = np.inf if step is None else -0.5 * float(now.gradient @ step)
+            if left < tolerance:
+                return now, Status.CONVERGED, iteration
+            found = None if step is None else _halved(objective, prior, now, step, mesh)
+        except KeyboardInterrupt:
+            return now, Status.INTERRUPTED, iteration
+        if found is None:
+            if fresh:
+                return now, Status.STALLED, iteration
+            matrix, fresh = now.curvature.copy(), True
+            continue
+        moved, change = found.theta - now.theta, found.gradient - now.gradient
+        pull = matrix @ moved
+        length, gained = float(moved @ pull), float(moved @ change)
+        if gained < 0.2 * length:  # Powell's damping keeps the matrix positive
+            share = 0.8 * length / (length - gained)
+            change = share * change + (1 - share) * pull
+            gained = float(moved @ change)
+        matrix += np.outer(change, change) / gained - np.outer(pull, pull) / length
+        now, fresh = found, False
+    return now, Status.MAX_ITERATIONS, max_iterations
+
+
+def _halved(
+    objective: Objective, prior: Prior, now: _Point, step: Array, mesh: Mesh
+) -> _Point | None:
+    """The first of the halved steps that lowers the value enough; `None` if none does."""
+    slope = float(now.gradient @ step)
+    share = min(1.0, _LONGEST_STEP / float(np.max(np.abs(step) / prior.units)))
+    while share > _SHORTEST:
+        theta = now.theta + share * step
+        trial = objective.evaluate(theta, mesh)
+        if trial is not None:
+            value, gradient, curvature = _with_prior(trial, prior, theta)
+            if value <= now.value + 1e-4 * share * slope:
+                return _Point(theta, value, gradient, curvature, trial)
+            # The parabola through both values and the slope, within reason.
+            rise = value - now.value - share * slope
+            share *= min(0.5, max(0.1, -0.5 * share * slope / rise)) if rise > 0 else 0.5
+        else:
+            share *= 0.25
+    return None
 
 
 def _with_prior(evaluation: Evaluation, prior: Prior, theta: Array) -> tuple[float, Array, Array]:
