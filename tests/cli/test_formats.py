@@ -119,6 +119,7 @@ def test_every_command_has_json(capsys, data):
     assert path["distance"] == pytest.approx(distance)
     assert len(path["geodesic"]) == 12
     assert _json(capsys, "demo", "--list")["valleys"]
+    assert len(_json(capsys, "bench", "w2", "--quick")["table"]) > 1
 
 
 @pytest.mark.parametrize("method", ["flow", "geodesic", None])

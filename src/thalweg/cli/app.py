@@ -390,6 +390,7 @@ def bench(
         Path | None,
         typer.Option("--from", help="For reproduce: the folder that holds the results."),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Run one of the library's benchmarks: every figure in the documentation comes from these.
 
@@ -403,4 +404,13 @@ def bench(
     elif name == "reproduce":
         reproduce(results, out)
     else:
-        run(name, quick=quick, seed=seed, jobs=jobs, out=out, cluster=cluster, instances=instances)
+        run(
+            name,
+            quick=quick,
+            seed=seed,
+            jobs=jobs,
+            out=out,
+            cluster=cluster,
+            instances=instances,
+            as_json=json,
+        )

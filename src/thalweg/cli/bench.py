@@ -47,6 +47,7 @@ def run(
     out: Path | None,
     cluster: str | None = None,
     instances: int | None = None,
+    as_json: bool = False,
 ) -> None:
     """Run one benchmark: print its table, and write table, figures and settings into `out`."""
     if name not in BENCHMARKS:
@@ -67,10 +68,15 @@ def run(
         )
         result = load_benchmark(name)(settings)
     seconds = time.perf_counter() - started
-    _print(result.table)
-    console = Console()
-    for note in result.notes:
-        console.print(note, soft_wrap=True, highlight=False, markup=False)
+    # Scripts read the standard output; what is said to people then goes the other way.
+    console = Console(stderr=as_json)
+    if as_json:
+        rows = json.loads(result.table.to_json(orient="records"))
+        print(json.dumps({"benchmark": name, "table": rows, "notes": list(result.notes)}))
+    else:
+        _print(result.table)
+        for note in result.notes:
+            console.print(note, soft_wrap=True, highlight=False, markup=False)
     if out is not None:
         chosen = {"quick": quick, "seed": seed, "instances": instances, "jobs": jobs}
         for sentence in _write(out, name, result, chosen, seconds):
