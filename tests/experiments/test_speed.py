@@ -11,7 +11,7 @@ from thalweg.experiments import speed
 
 def test_small_rows_and_their_sentences() -> None:
     pytest.importorskip("torch")
-    rows = speed._small("complete", 0.2, np.random.default_rng(0), n_samples=200, repeats=3)
+    rows = speed.compare_small("complete", 0.2, np.random.default_rng(0), n_samples=200, repeats=3)
     assert [row["method"] for row in rows] == [
         "weak",
         "likelihood",

@@ -27,6 +27,7 @@ Grid = tuple[str, float, int]
 BETAS = (0.01, 0.1, 0.2)
 GRIDS = ((2.0, 20), (5.0, 50))
 SAMPLES = 10_000
+_LANDSCAPES = ("coordinates", "graph", "large")
 
 
 def run(settings: BenchSettings) -> BenchResult:
@@ -40,6 +41,8 @@ def run(settings: BenchSettings) -> BenchResult:
         bench.grids,
         bench.coverage,
         bench.goodness,
+        bench.landscapes,
+        bench.speed,
         bench.robustness,
     ]
     rows = [row for part in parts for row in part()]
@@ -241,6 +244,43 @@ class _Bench:
             power = float(np.mean(drift < 0.05))
             yield _row(case, "rejects a cyclic drift of the strength of V", f"{power:.3f}",
                        ">= 0.9", power >= 0.9)  # fmt: skip
+
+    def landscapes(self) -> Iterator[dict[str, Any]]:
+        for kind in ("coordinates", "graph") if self.settings.quick else _LANDSCAPES:
+            case = f"Delaunay landscape, {kind}"
+            count = 1 if kind == "large" else self.runs(1, 3)
+            found = [row for rows in self.map(case, "landscape_run", count, kind=kind)
+                     for row in rows]  # fmt: skip
+            for prior in dict.fromkeys(row["prior"] for row in found):
+                part = [row for row in found if row["prior"] == prior]
+                values = {k: [row[k] for row in part] for k in ("correlation", "slope", "beta")}
+                text = ", ".join(f"{k} {min(v):.3f} .. {max(v):.3f}" for k, v in values.items())
+                seconds = max(row["CPU seconds"] for row in part)
+                met = sum(bool(row["met"]) for row in part)
+                yield _row(
+                    f"{part[0]['case']}, {prior}",
+                    f"correlation, slope, beta = 0.1 ({met} of {len(part)} met)",
+                    f"{text}; {seconds:.1f} CPU s",
+                    f"correlation >= {part[0]['target']}",
+                    met == len(part),
+                )
+
+    def speed(self) -> Iterator[dict[str, Any]]:
+        found = self.map("speed", "speed_run", self.runs(1, 3))
+        for method, target in (("weak", 5000), ("likelihood", 200)):
+            if not all("neural" in row for (row,) in found):
+                self.notes.append("torch is missing: the paper's network was not timed.")
+                return
+            faster = [row["neural"]["seconds"] / row[method]["seconds"] for (row,) in found]
+            better = all(row[method]["hellinger"] < row["neural"]["hellinger"] for (row,) in found)
+            yield _row(
+                f"speed, N = 6, T = 5, M = 50: {method}",
+                "times faster than the paper's network",
+                f"{min(faster):.0f} .. {max(faster):.0f}, error "
+                + ("lower" if better else "not always lower"),
+                f">= {target}, lower error",
+                min(faster) >= target and better,
+            )
 
     def robustness(self) -> Iterator[dict[str, Any]]:
         count = self.runs(36, 10_000)

@@ -8,11 +8,13 @@ information, the time average of `E H(p, p_hat)^2` is `1/8 sum_x p_x (S C S^T)_x
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.energy import FreeEnergy
+from thalweg.experiments import delaunay, speed
 from thalweg.flow.particles import simulate
 from thalweg.geometry.edgewise import edge_divergence
 from thalweg.graphs import GRAPH_FAMILIES, make_graph
@@ -35,7 +37,9 @@ __all__ = [
     "draw_problem",
     "gof_run",
     "independent_run",
+    "landscape_run",
     "robustness_run",
+    "speed_run",
     "tracked_run",
 ]
 
@@ -282,6 +286,18 @@ def gof_run(index: int, seed: int, beta: float, times: Array, n: int, strength: 
     assert counts is not None
     fit = fit_likelihood(problem.kernel, times, counts)
     return goodness_of_fit(fit, rng=rng, n_draws=200).p_value
+
+
+def landscape_run(index: int, seed: int, kind: str) -> tuple[dict[str, Any], ...]:
+    """The rows of the Delaunay benchmark for one landscape."""
+    return tuple(delaunay.measure(kind, seed + index)[0])
+
+
+def speed_run(index: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Seconds and error of each method on one small problem, by method."""
+    family = GRAPH_FAMILIES[index % len(GRAPH_FAMILIES)]
+    rows = speed.compare_small(family, 0.1, np.random.default_rng([seed, index, 0]))
+    return {row["method"]: row for row in rows}
 
 
 def robustness_run(index: int, seed: int) -> str:

@@ -179,6 +179,21 @@ def _family_row(family: str, n: int, seed: int) -> dict[str, Any]:
     }
 
 
+def measure(kind: str, seed: int) -> tuple[list[dict[str, Any]], Problem, LargeFit]:
+    """One landscape, with `"coordinates"` (the weak form beside), from the `"graph"`, or `"large"`.
+
+    Rows of the table, and what they were measured on.
+    """
+    large = kind == "large"
+    problem = landscape(*((10_000, 100_000, 100.0) if large else (1000, 10_000, 10.0)), seed)
+    fit, seconds = _fit(problem, kind != "graph", seed)
+    label = "graph" if kind == "graph" else "coordinates"
+    rows = [_row(problem, fit, seconds, label, seed)]
+    if kind == "coordinates":
+        rows.append(_weak_row(problem, seed))
+    return rows, problem, fit
+
+
 def run(settings: BenchSettings) -> BenchResult:
     """The rows of the table, a picture of the first, and a sentence on each target."""
     seeds = range(settings.seed, settings.seed + (1 if settings.quick else 3))
@@ -192,13 +207,8 @@ def run(settings: BenchSettings) -> BenchResult:
         if kind in _FAMILIES:
             rows.append(_family_row(kind, 1000, seed))
             continue
-        large = kind == "large"
-        problem = landscape(*((10_000, 100_000, 100.0) if large else (1000, 10_000, 10.0)), seed)
-        fit, seconds = _fit(problem, kind != "graph", seed)
-        label = "graph" if kind == "graph" else "coordinates"
-        rows.append(_row(problem, fit, seconds, label, seed))
-        if kind == "coordinates":
-            rows.append(_weak_row(problem, seed))
+        found, problem, fit = measure(kind, seed)
+        rows += found
         if f"landscape_{kind}" not in figures:
             figures[f"landscape_{kind}"] = picture(problem, fit)
     table = pd.DataFrame(rows)

@@ -43,7 +43,7 @@ from thalweg.mobility import LogMean
 from thalweg.plots.series import PALETTE
 from thalweg.snapshots import Snapshots, hellinger
 
-__all__ = ["run"]
+__all__ = ["compare_small", "run"]
 
 Array = NDArray[np.float64]
 
@@ -61,7 +61,7 @@ def run(settings: BenchSettings) -> BenchResult:
         for j, beta in enumerate(betas):
             settings.progress("small fits", i * len(betas) + j, len(families) * len(betas))
             rng = np.random.default_rng([settings.seed, i, j])
-            rows += _small(family, beta, rng)
+            rows += compare_small(family, beta, rng)
     growing: list[dict[str, Any]] = []
     sizes = (6, 50) if settings.quick else (6, 20, 50, 100, 200, 500, 1000, 2000)
     for done, n in enumerate(sizes):
@@ -81,7 +81,7 @@ def run(settings: BenchSettings) -> BenchResult:
 
 
 @single_threaded
-def _small(
+def compare_small(
     family: str,
     beta: float,
     rng: np.random.Generator,
