@@ -98,6 +98,11 @@ def _verdict(diagnostics: dict[str, Any]) -> list[str]:
 def _noise(model: FreeEnergyRegressor) -> str:
     spread = float(np.ptp(model.potential_))
     error = f" ± {model.beta_stderr_:.2g}" if np.isfinite(model.beta_stderr_) else ""
+    if model.beta_ <= 0 and model.method == "weak":
+        return (
+            "The weak form found no noise (beta = 0), which it often does where counts are small; "
+            "method likelihood tells whether there is some."
+        )
     if model.beta_ <= 0:
         return "No noise was found (beta = 0): the population moves straight downhill."
     ratio = spread / model.beta_
