@@ -208,7 +208,6 @@ def test_completion_knows_the_commands():
     assert "interpolate" in ended.stdout
 
 
-@pytest.mark.slow
 def test_a_million_lines(capsys, tmp_path):
     rng = np.random.default_rng(0)
     n = 1_000_000

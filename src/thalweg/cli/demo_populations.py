@@ -104,7 +104,7 @@ def _cells(n_states: int | None, rng: np.random.Generator) -> Population:
         kernel,
         FreeEnergy(np.array(height) * stages / 2, 0.3),
         start / start.sum(),
-        np.linspace(0, 24, 9),
+        np.linspace(0, 40, 9),
         3000,
         "Cells choose their fates",
         "Simulated cells mature along a branching tree. Each is seen once, on one of nine days; "
