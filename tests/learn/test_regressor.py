@@ -324,8 +324,8 @@ def test_tracked_population_is_sampled_as_one(data) -> None:
 
 def test_likelihood_of_many_states_refuses_what_it_cannot(data) -> None:
     rng = np.random.default_rng(0)
-    kernel = MarkovKernel.from_points(rng.random((400, 2)), n_neighbors=8)
-    seen = Snapshots.from_counts([0, 1], rng.integers(1, 9, (2, 400)))
+    kernel = MarkovKernel.from_points(rng.random((600, 2)), n_neighbors=8)
+    seen = Snapshots.from_counts([0, 1], rng.integers(1, 9, (2, 600)))
     with pytest.raises(InputError, match="features, observation='tracked'"):
         FreeEnergyRegressor(features=kernel.coordinates, observation="tracked").fit(kernel, seen)
 

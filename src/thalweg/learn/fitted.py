@@ -28,7 +28,7 @@ Progress = Callable[[str, int, int], None]
 SMALL_STATES = 300
 """Up to this many states the likelihood keeps all sensitivities; beyond, it is matrix-free."""
 
-DENSE_STATES = 500
+DENSE_STATES = 400
 """Up to this many states it may keep them, where the matrix-free likelihood lacks what is asked."""
 
 SMALL_COVARIANCE = 1000
