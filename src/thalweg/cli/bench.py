@@ -71,7 +71,7 @@ def run(
     # Scripts read the standard output; what is said to people then goes the other way.
     console = Console(stderr=as_json)
     if as_json:
-        rows = json.loads(result.table.to_json(orient="records"))
+        rows = json.loads(result.table.to_json(orient="records", double_precision=15))
         print(json.dumps({"benchmark": name, "table": rows, "notes": list(result.notes)}))
     else:
         _print(result.table)

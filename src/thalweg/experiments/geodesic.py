@@ -16,9 +16,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from thalweg._version import __version__
 from thalweg.energy import FreeEnergy
 from thalweg.experiments import BenchResult, BenchSettings
 from thalweg.experiments.geodesic_hard import conic_rows, far_rows, jko_rows
+from thalweg.experiments.sweep import Cell, run_sweep
 from thalweg.flow.integrate import gradient_flow
 from thalweg.geometry import TransportGeometry
 from thalweg.geometry.geodesic import Geodesic
@@ -54,8 +56,30 @@ def run(settings: BenchSettings, only: Collection[str] = ()) -> BenchResult:
 
     `only`: names of parts of the benchmark (such as "near pairs"); all of them if empty.
     """
-    rows: list[Row] = []
-    parts: dict[str, Callable[[BenchSettings], list[Row]]] = {
+    names = [name for name in _parts() if not only or name in only]
+    sweep = run_sweep(
+        "geodesic",
+        one_part,
+        [{"part": name, "quick": settings.quick, "seed": settings.seed} for name in names],
+        seed=settings.seed,
+        jobs=1,  # processor times are compared: nothing may run beside
+        folder=settings.folder,
+        fingerprint=__version__,
+        progress=settings.progress,
+    )
+    rows = [
+        row for found in sweep.table.get("rows", []) if isinstance(found, list) for row in found
+    ]
+    failed = [f"{row.part}: {row.status}" for row in sweep.failed.itertuples()]
+    table = pd.DataFrame(rows)
+    met = int(table["met"].fillna(False).astype(bool).sum())
+    return BenchResult(
+        table, notes=(f"{met} of {len(table)} rows meet their target.", *failed, *sweep.notes)
+    )
+
+
+def _parts() -> dict[str, Callable[[BenchSettings], list[Row]]]:
+    return {
         "oracles": _oracles,
         "conic program": conic_rows,
         "near pairs": _near,
@@ -64,14 +88,19 @@ def run(settings: BenchSettings, only: Collection[str] = ()) -> BenchResult:
         "JKO": jko_rows,
         "random pairs": _random,
     }
-    chosen = [name for name in parts if not only or name in only]
-    for done, name in enumerate(chosen):
-        settings.progress(name, done, len(chosen))
-        rows += parts[name](settings)
-    settings.progress("done", len(chosen), len(chosen))
-    table = pd.DataFrame(rows)
-    met = int(table["met"].fillna(False).astype(bool).sum())
-    return BenchResult(table, notes=(f"{met} of {len(table)} rows meet their target.",))
+
+
+def one_part(cell: Cell, _: np.random.Generator) -> dict[str, Any]:
+    """The rows of one part, as plain values; a finished part is kept, so a killed run goes on."""
+    rows = _parts()[cell["part"]](BenchSettings(quick=cell["quick"], seed=cell["seed"]))
+    plain = [
+        {
+            key: value.item() if isinstance(value, np.generic) else value
+            for key, value in row.items()
+        }
+        for row in rows
+    ]
+    return {"rows": plain}
 
 
 def _row(case: str, measure: str, value: float, target: float, note: str = "", **more: Any) -> Row:
