@@ -28,7 +28,7 @@ def snapshots(n: int) -> Snapshots:
 )
 def test_what_is_lacking_is_refused_with_the_remedy(name: str, settings: Settings) -> None:
     kernel = make_graph("grid", 600, rng=np.random.default_rng(0))
-    with pytest.raises(InputError, match=f"does not take {name}.*500 states.*method='weak'"):
+    with pytest.raises(InputError, match=f"{name}.*{fitted.DENSE_STATES} states.*method='weak'"):
         fit_snapshots(kernel, snapshots(600), settings)
 
 

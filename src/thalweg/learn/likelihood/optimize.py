@@ -27,7 +27,7 @@ _LONGEST_STEP = 8.0  # in units of the potential's scale, and of logarithms
 _MOST_REJECTIONS = 14
 _SLOW = 25
 """Iterations after which Marquardt's steps are taken to be too short."""
-_SHORTEST = 1e-10  # of a step, where halving it gives up
+_SHORTEST = 1e-5  # of a step, where halving it gives up
 
 
 @dataclass(frozen=True, eq=False)
