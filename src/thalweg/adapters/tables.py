@@ -421,7 +421,7 @@ def _unknown(where: str, key: str, known: dict[str, int]) -> InputError:
     import difflib
 
     close = difflib.get_close_matches(key, list(known)[:100_000], n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = f"; did you mean {close[0]!r}?" if close else "."
     return InputError(
         f"{where} has the state {key[:60]!r}, which the graph does not have{hint} Add it to the "
         "graph, or drop its rows."

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+from numpy.typing import NDArray
 
 from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy, centred
@@ -28,7 +29,9 @@ from thalweg.learn.large import fit_likelihood_large
 from thalweg.learn.weak import fit_weak
 from thalweg.plots.series import PALETTE
 
-__all__ = ["measure", "run"]
+__all__ = ["measure", "run", "smooth_population"]
+
+Array = NDArray[np.float64]
 
 N_SNAPSHOTS, N_NEIGHBORS = 20, 15
 WEAK = (1000, 10_000, 100_000, 1_000_000)
@@ -39,8 +42,8 @@ LIKELIHOOD = (300, 1000, 3000, 10_000)
 def measure(method: str, n_states: int, seed: int) -> dict[str, Any]:
     """One fit in this process: seconds, memory above what stood before, and the correlation."""
     rng = np.random.default_rng([seed, n_states])
-    _fit(method, *_problem(300, np.random.default_rng(0))[1:])  # compiles
-    v, kernel, times, p, counts = _problem(n_states, rng)
+    _fit(method, *_seen(method, 300, np.random.default_rng(0))[1:])  # compiles
+    v, kernel, times, p, counts = _seen(method, n_states, rng)
     before = _reset_peak()
     started = time.process_time()
     potential, status = _fit(method, kernel, times, p, counts)
@@ -57,7 +60,8 @@ def measure(method: str, n_states: int, seed: int) -> dict[str, Any]:
     }
 
 
-def _problem(n: int, rng: np.random.Generator) -> tuple[Any, ...]:
+def smooth_population(n: int, rng: np.random.Generator) -> tuple[Array, MarkovKernel, Array, Array]:
+    """A smooth potential on `n` points, their graph, times, and the flow at them."""
     points = rng.random((n, 2))
     kernel = MarkovKernel.from_points(points, n_neighbors=N_NEIGHBORS)
     x, y = points.T
@@ -66,8 +70,14 @@ def _problem(n: int, rng: np.random.Generator) -> tuple[Any, ...]:
     times = np.linspace(0, 10, N_SNAPSHOTS)
     path = gradient_flow(kernel, FreeEnergy(v, 0.1), p0 / p0.sum(), times, rtol=1e-6)
     p = path.probabilities / path.probabilities.sum(axis=1, keepdims=True)
+    return v, kernel, times, p
+
+
+def _seen(method: str, n: int, rng: np.random.Generator) -> tuple[Any, ...]:
+    """The population, and samples of it where the likelihood needs them."""
+    v, kernel, times, p = smooth_population(n, rng)
     counts = None
-    if n <= max(LIKELIHOOD):
+    if method != "weak":
         counts = np.array([rng.multinomial(10 * n, row) for row in p])
     return v, kernel, times, p, counts
 

@@ -31,6 +31,7 @@ from thalweg._threads import single_threaded
 from thalweg.energy import Entropy, FreeEnergy, centred
 from thalweg.errors import MissingDependencyError
 from thalweg.experiments import BenchResult, BenchSettings
+from thalweg.experiments.scale import N_NEIGHBORS, N_SNAPSHOTS, smooth_population
 from thalweg.flow import gradient_flow
 from thalweg.graphs import GRAPH_FAMILIES, make_graph
 from thalweg.kernel import MarkovKernel
@@ -49,7 +50,6 @@ Array = NDArray[np.float64]
 
 N_STATES, HORIZON, N_INTERVALS, N_SAMPLES = 6, 5.0, 50, 10_000
 BETAS = (0.01, 0.1, 0.2)
-N_SNAPSHOTS, N_NEIGHBORS = 20, 15
 
 
 def run(settings: BenchSettings) -> BenchResult:
@@ -241,14 +241,7 @@ def _small_notes(table: pd.DataFrame) -> list[str]:
 def _large(n_states: int, rng: np.random.Generator) -> dict[str, Any]:
     """One weak fit, one solve and one pass, on the same graph."""
     _compile(rng)
-    points = rng.random((n_states, 2))
-    kernel = MarkovKernel.from_points(points, n_neighbors=N_NEIGHBORS)
-    x, y = points.T
-    v = centred(1.5 * np.sin(3 * np.pi * x) * np.cos(2 * np.pi * y), kernel)
-    p0 = kernel.stationary * np.exp(-4 * ((x - 0.5) ** 2 + (y - 0.5) ** 2))
-    times = np.linspace(0, 10, N_SNAPSHOTS)
-    path = gradient_flow(kernel, FreeEnergy(v, 0.1), p0 / p0.sum(), times, rtol=1e-6)
-    p = path.probabilities / path.probabilities.sum(axis=1, keepdims=True)
+    v, kernel, times, p = smooth_population(n_states, rng)
     # Few jumps fit into the horizon of a graph this fine: only huge samples show them.
     sizes = np.full(N_SNAPSHOTS, 1e9 * n_states)
     nodes = nodes_of(times, "trapezoid")
