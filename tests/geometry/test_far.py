@@ -1,4 +1,4 @@
-"""Far pairs and point masses: the sparse elimination, the levels, the bound and its estimate."""
+"""Far pairs and point masses: incomplete elimination, the levels, the bound and its estimate."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from thalweg.geometry import TransportGeometry
-from thalweg.geometry.elimination_order import Elimination
+from thalweg.geometry import TransportGeometry, incomplete
 from thalweg.geometry.far import solve_far
-from thalweg.geometry.graded import affordable, by_elimination, smooth_length, solve_graded
+from thalweg.geometry.graded import affordable, smooth_length, solve_graded
+from thalweg.geometry.incomplete import IncompleteFactor, IncompletePattern, by_incomplete
 from thalweg.geometry.mesh import TimeMesh
 from thalweg.geometry.path_problem import PathProblem
-from thalweg.geometry.space_time import SignedFactor, SparseFactor
 from thalweg.geometry.staggered import Staggered, graded_widths
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
-from thalweg.mobility import ArithmeticMean, GeometricMean, LogMean, Mobility
+from thalweg.mobility import ArithmeticMean, GeometricMean, HarmonicMean, LogMean, Mobility
 from thalweg.status import Status
 
 Array = NDArray[np.float64]
@@ -48,10 +47,7 @@ def dense(system: object, count: int, n: int) -> Array:
 
 
 @pytest.mark.parametrize("family", ["grid", "delaunay", "barabasi_albert"])
-@pytest.mark.parametrize("kind", [SparseFactor, SignedFactor])
-def test_elimination_solves_a_symmetric_quasi_definite_system(
-    family: str, kind: type[SparseFactor] | type[SignedFactor]
-) -> None:
+def test_elimination_with_all_fill_is_exact(family: str) -> None:
     kernel = make_graph(family, 16, rng=np.random.default_rng(1))
     n, count = kernel.n_states, 5
     problem = staggered(kernel, *corners(n), count)
@@ -62,22 +58,111 @@ def test_elimination_solves_a_symmetric_quasi_definite_system(
     cut = (count - 1) * n
     assert np.linalg.eigvalsh(matrix[:cut, :cut]).min() > 0
     assert np.linalg.eigvalsh(matrix[cut:, cut:]).max() < 1e-12 * np.abs(matrix).max()
-    x, psi = kind(system, Elimination.of(kernel)).solve(right_x, right_psi)
+    pattern = IncompletePattern.of(kernel, deepest=n, growth=np.inf)
+    x, psi, iterations = by_incomplete(pattern)(
+        system, right_x, right_psi, np.zeros_like(right_psi)
+    )
     image = system.product(x, psi)
+    assert iterations <= 2
     np.testing.assert_allclose(image[0], right_x, atol=1e-9 * np.abs(right_x).max())
     np.testing.assert_allclose(image[1], right_psi, atol=1e-9 * np.abs(right_psi).max())
 
 
-def test_the_order_eliminates_every_state_once_and_foresees_its_cost() -> None:
+@pytest.mark.parametrize("family", ["grid", "regular", "barabasi_albert"])
+def test_incomplete_elimination_needs_few_iterations(family: str) -> None:
+    kernel = make_graph(family, 200, rng=np.random.default_rng(1))
+    problem = staggered(kernel, *corners(kernel.n_states), 12)
+    curve, guess = problem.start()
+    mu = 1e-3 * problem.action(curve)
+    system, right_x, right_psi, _ = problem.linearise(curve, mu, mu / curve.rho[1:-1])
+    exact = IncompletePattern.of(kernel, deepest=kernel.n_states, growth=np.inf)
+    x, _, _ = by_incomplete(exact)(system, right_x, right_psi, guess)
+    near, _, iterations = by_incomplete(IncompletePattern.of(kernel))(
+        system, right_x, right_psi, guess
+    )
+    unit = system.scale[0]
+    assert np.linalg.norm((near - x) / unit) < 1e-2 * np.linalg.norm(x / unit)
+    assert iterations < 30
+
+
+def test_the_pattern_has_every_state_and_edge_once_and_foresees_its_cost() -> None:
     kernel = make_graph("delaunay", 200, rng=np.random.default_rng(0))
-    order = Elimination.of(kernel)
-    states = np.concatenate([front.states for front in order.fronts])
-    assert sorted(states) == list(range(kernel.n_states))
-    edges = np.concatenate([front.edges for front in order.fronts])
-    assert sorted(edges) == list(range(kernel.n_edges))
-    assert order.flops(10) == pytest.approx(1000 * order.flops(1))
-    assert affordable(order, 1.0, 1e9) == 0
-    assert affordable(order, 1e12, 1e9) >= 24
+    pattern = IncompletePattern.of(kernel)
+    assert sorted(pattern.order) == list(range(kernel.n_states))
+    assert np.unique(pattern.slot).size == kernel.n_edges
+    assert kernel.n_edges < pattern.later.size <= 2 * kernel.n_edges
+    assert pattern.flops(10) == pytest.approx(1000 * pattern.flops(1))
+    assert affordable(pattern, 1.0, 1e9) == 0
+    assert affordable(pattern, 1e12, 1e9) >= 24
+
+
+def test_a_system_that_is_not_finite_breaks_the_factorisation_and_is_told() -> None:
+    kernel = make_graph("grid", 9, rng=np.random.default_rng(0))
+    problem = staggered(kernel, *corners(9), 4)
+    curve, psi = problem.start()
+    system, *_ = problem.linearise(curve, 0.1, np.full(curve.rho[1:-1].shape, np.nan))
+    pattern = IncompletePattern.of(kernel)
+    assert IncompleteFactor(system, pattern).broken
+    x, _, _ = by_incomplete(pattern)(system, curve.rho[1:-1], psi, psi)
+    assert np.isnan(x).all()
+
+
+@pytest.mark.parametrize("error", [1e-2, 1e-6])
+def test_newton_steps_may_be_inexact(error: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = make_graph("grid", 100, rng=np.random.default_rng(0))
+    problem = staggered(kernel, *corners(100), 4)
+    pattern = IncompletePattern.of(kernel)
+
+    def bound() -> float:
+        found = solve_graded(
+            problem,
+            by_incomplete(pattern),
+            tolerance=2e-3,
+            singular=(True, True),
+            most_intervals=48,
+        )
+        assert found.status
+        return found.distance
+
+    exact = bound()
+    monkeypatch.setattr(incomplete, "_TOLERANCE", error)
+    assert bound() == pytest.approx(exact, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("mobility", "exact"),
+    [
+        (LogMean(), 2.204345217618),
+        (GeometricMean(), 2.396280469471),
+        (ArithmeticMean(), 2.0),
+        (HarmonicMean(), np.pi),
+    ],
+)
+def test_two_states_have_a_closed_form(mobility: Mobility, exact: float) -> None:
+    kernel = MarkovKernel.from_matrix(np.full((2, 2), 0.5))
+    found = solve_graded(
+        staggered(kernel, *corners(2), 4, mobility),
+        by_incomplete(IncompletePattern.of(kernel)),
+        tolerance=1e-4,
+        singular=(True, True),
+        most_intervals=384,
+    )
+    assert found.status
+    assert found.distance == pytest.approx(exact, rel=3e-4)
+
+
+@pytest.mark.parametrize("mobility", [LogMean(), GeometricMean()])
+@pytest.mark.parametrize("family", ["regular", "watts_strogatz", "delaunay"])
+def test_both_methods_for_empty_states_agree(family: str, mobility: Mobility) -> None:
+    kernel = make_graph(family, 12, rng=np.random.default_rng(2))
+    p, q = corners(kernel.n_states)
+    geometry = TransportGeometry(kernel, mobility)
+    collocation = geometry.geodesic(p, q, tolerance=9e-6, n_steps=4)
+    assert collocation.status
+    graded = geometry.geodesic(p, q, tolerance=1e-4, n_steps=4)
+    assert graded.status
+    assert graded.distance == pytest.approx(collocation.distance, rel=5e-4)
+    assert graded.lower_bound <= collocation.distance * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("mobility", [LogMean(), GeometricMean(), ArithmeticMean()])
@@ -87,7 +172,7 @@ def test_the_bound_falls_to_the_distance_and_the_estimate_is_true(mobility: Mobi
     exact = TransportGeometry(kernel, mobility).distance(p, q, tolerance=1e-7)
     found = solve_graded(
         staggered(kernel, p, q, 4, mobility),
-        by_elimination(Elimination.of(kernel)),
+        by_incomplete(IncompletePattern.of(kernel)),
         tolerance=2e-5,
         singular=(True, True),
         most_intervals=96,
@@ -95,16 +180,16 @@ def test_the_bound_falls_to_the_distance_and_the_estimate_is_true(mobility: Mobi
     assert found.status
     assert exact * (1 - 1e-6) <= found.distance <= exact * (1 + 3e-4)
     curve = found.centred.curve
-    assert np.abs(found.problem.defect(curve)).max() < 1e-10
+    assert np.abs(found.problem.defect(curve)).max() < 1e-8
 
 
 def test_the_estimated_error_is_true() -> None:
     kernel = make_graph("grid", 25, rng=np.random.default_rng(0), weights=None)
-    problem, order = staggered(kernel, *corners(25), 4), Elimination.of(kernel)
+    problem, pattern = staggered(kernel, *corners(25), 4), IncompletePattern.of(kernel)
     rough, fine = (
         solve_graded(
             problem,
-            by_elimination(order),
+            by_incomplete(pattern),
             tolerance=tolerance,
             singular=(True, True),
             most_intervals=96,
@@ -133,7 +218,7 @@ def test_point_masses_on_a_hundred_states(family: str) -> None:
     assert there.error_estimate <= 2e-2 * there.distance
     np.testing.assert_allclose(there.probabilities.sum(axis=1), 1.0, atol=1e-8)
     back = geometry.geodesic(q, p, tolerance=2e-2, n_steps=4)
-    assert back.distance == pytest.approx(there.distance, rel=1e-6)
+    assert back.distance == pytest.approx(there.distance, rel=5e-3)
 
 
 def test_work_is_limited_and_the_limit_has_a_name() -> None:

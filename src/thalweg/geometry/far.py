@@ -3,7 +3,7 @@
 | graph and tolerance | solver |
 | --- | --- |
 | up to 100 states, tolerance below 1e-5 | collocation on an adaptive mesh, dense blocks |
-| elimination with little fill | staggered curves on graded meshes, sparse elimination |
+| up to some hundred thousand edges | staggered curves on graded meshes, incomplete elimination |
 | any other | collocation with GMRES, a few rounds |
 """
 
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.geometry.block_elimination import solve_blocks
-from thalweg.geometry.elimination_order import Elimination
-from thalweg.geometry.graded import Graded, affordable, by_elimination, solve_graded
+from thalweg.geometry.graded import Graded, affordable, solve_graded
+from thalweg.geometry.incomplete import IncompletePattern, by_incomplete
 from thalweg.geometry.interior_point import AdaptivePath, solve_adaptive
 from thalweg.geometry.mesh import TimeMesh
 from thalweg.geometry.newton_path import NewtonPath
@@ -28,11 +28,12 @@ Array = NDArray[np.float64]
 
 _COLLOCATION_STATES = 100
 _COLLOCATION_TOLERANCE = 1e-5
-_ELIMINATION_STATES = 6_000
-_FLOPS = 4e12
-"""Work of one level by elimination: two or three minutes."""
-_ENTRIES = 6e8
-"""Numbers of one factorisation: five gigabytes."""
+_FLOPS = 6e12
+"""Work of the eliminations of one level: some minutes."""
+_ENTRIES = 4e8
+"""Numbers of one factorisation: three gigabytes."""
+_LEAST = 12
+"""A mesh of fewer intervals tells nothing about its error."""
 
 
 def solve_far(
@@ -41,11 +42,11 @@ def solve_far(
     """The path by the solver of the table above; where it fails on a small graph, by the other."""
     n = problem.kernel.n_states
     precise = n <= _COLLOCATION_STATES and tolerance < _COLLOCATION_TOLERANCE
-    if precise or n > _ELIMINATION_STATES:
+    if precise or (n + problem.kernel.n_edges) * (2 * _LEAST - 1) ** 2 > _ENTRIES:
         return _by_collocation(problem, tolerance, singular, max_stages)
-    order = Elimination.of(problem.kernel)
-    most = affordable(order, _FLOPS, _ENTRIES)
-    if most == 0:
+    pattern = IncompletePattern.of(problem.kernel)
+    most = affordable(pattern, _FLOPS, _ENTRIES)
+    if most < _LEAST:
         return _by_collocation(problem, tolerance, singular, max_stages)
     staggered = Staggered(
         problem.kernel, problem.spec, problem.p0, problem.p1, np.ones(1), problem.solver
@@ -54,7 +55,7 @@ def solve_far(
         problem,
         solve_graded(
             staggered,
-            by_elimination(order),
+            by_incomplete(pattern),
             tolerance=tolerance,
             singular=singular,
             most_intervals=most if max_stages is None else min(most, max_stages),

@@ -14,15 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
-from thalweg.geometry.elimination_order import Elimination
+from thalweg.geometry.incomplete import IncompletePattern
 from thalweg.geometry.interior_steps import Centred, Solve, centre
 from thalweg.geometry.mesh import gauss
 from thalweg.geometry.newton_system import balanced
-from thalweg.geometry.space_time import SignedFactor, SpaceTime, SparseFactor
 from thalweg.geometry.staggered import Staggered, edge_weights, graded_widths
 from thalweg.status import Status
 
-__all__ = ["Graded", "affordable", "by_elimination", "smooth_length", "solve_graded"]
+__all__ = ["Graded", "affordable", "smooth_length", "solve_graded"]
 
 Array = NDArray[np.float64]
 
@@ -36,8 +35,6 @@ _FIRST_GAIN = 32.0
 _STEPS = 10
 """Newton steps of a level, about: to foresee its work."""
 _GAUSS = 3
-_TRUST = 1e-7
-"""The relative change by a refinement from which a factorisation is trusted."""
 
 
 class Graded(NamedTuple):
@@ -89,9 +86,9 @@ def solve_graded(
         best = here if best is None or here.distance <= best.distance else best
         best = best._replace(steps=steps, products=products)
         if not found.status:
-            return best._replace(status=found.status, error=max(error, best.error))
+            return _ended(best, found.status, max(error, best.error))
         if error <= tolerance * best.distance:
-            return best._replace(status=Status.CONVERGED, error=error)
+            return _ended(best, Status.CONVERGED, error)
         if 2 * problem.widths.size > most_intervals:
             break
         problem = problem.on(graded_widths(2 * problem.widths.size, singular, _POWER))
@@ -99,7 +96,14 @@ def solve_graded(
         scale = min(scale, best.distance**2)
         mu = 0.2 * mu_end
     assert best is not None
-    return best._replace(status=Status.WORK_LIMIT, error=_error(bounds))
+    return _ended(best, Status.WORK_LIMIT, _error(bounds))
+
+
+def _ended(best: Graded, status: Status, error: float) -> Graded:
+    """The same with fluxes that keep mass to rounding: Newton's steps were inexact."""
+    curve, psi = best.problem.through(best.centred.curve.rho.copy())
+    centred = best.centred._replace(curve=curve, psi=psi)
+    return best._replace(centred=centred, status=status, error=error)
 
 
 def _error(bounds: list[float]) -> float:
@@ -139,52 +143,13 @@ def smooth_length(problem: Staggered, rho: Array) -> float:
     return total
 
 
-def by_elimination(order: Elimination) -> Solve:
-    """Newton's systems by sparse elimination: the quick factorisation where it is exact enough."""
-    trusted = True
-
-    def solve(
-        system: SpaceTime, right_x: Array, right_psi: Array, guess: Array
-    ) -> tuple[Array, Array, int]:
-        nonlocal trusted
-        if trusted:
-            quick = SignedFactor(system, order)
-            if not quick.broken:
-                x, psi, residual = _refined(system, quick, right_x, right_psi)
-                if residual <= _TRUST:
-                    return x, psi, 1
-            trusted = False
-        x, psi, _ = _refined(system, SparseFactor(system, order), right_x, right_psi)
-        return x, psi, 1
-
-    return solve
-
-
-def _refined(
-    system: SpaceTime, factor: SparseFactor | SignedFactor, right_x: Array, right_psi: Array
-) -> tuple[Array, Array, float]:
-    """The solution after up to two refinements, and the relative size of the last."""
-    x, psi = factor.solve(right_x, right_psi)
-    sx, sp = system.scale
-    residual = np.inf
-    for _ in range(2):
-        top, bottom = system.product(x, psi)
-        dx, dpsi = factor.solve(right_x - top, right_psi - bottom)
-        x, psi = x + dx, psi + dpsi
-        residual = float(np.abs(dx / sx).max() / np.abs(x / sx).max())
-        residual = max(residual, float(np.abs(dpsi / sp).max() / np.abs(psi / sp).max()))
-        if residual <= _TRUST:
-            break
-    return x, psi, residual
-
-
-def affordable(order: Elimination, flops: float, entries: float) -> int:
-    """The most intervals, a power of two, whose level costs no more than this; zero if none."""
+def affordable(pattern: IncompletePattern, flops: float, entries: float) -> int:
+    """The most intervals, of 3, 6, 12, ..., whose level costs no more than this; zero if none."""
     intervals = 0
     while intervals < 1024:
         finer = max(_FIRST, 2 * intervals)
         block = 2 * finer - 1
-        if 2 * _STEPS * order.flops(block) > flops or order.entries(block) > entries:
+        if _STEPS * pattern.flops(block) > flops or pattern.entries(block) > entries:
             break
         intervals = finer
     return intervals

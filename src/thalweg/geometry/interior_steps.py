@@ -74,9 +74,12 @@ def centre(
             rho[1:-1] += length * x
             return Curve(rho, curve.flux + length * move)
 
+        # What an inexact step does to the balance of mass has a price: the potential's. With it the
+        # step goes downhill from any curve.
+        price = float((new_psi * (problem.defect(curve) - problem.defect(moved(1.0)))).sum())
         trial = moved(length)
         trial_value = problem.value(trial, mu)
-        while not trial_value <= value + 1e-12 * abs(value) and length > 1e-6:
+        while not trial_value + length * price <= value + 1e-12 * abs(value) and length > 1e-6:
             length *= 0.5
             trial = moved(length)
             trial_value = problem.value(trial, mu)

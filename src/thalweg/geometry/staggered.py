@@ -143,7 +143,9 @@ class Staggered:
         middle, inner = curve.middle, curve.rho[1:-1]
         table, force = _linearise(*self.kernel.edges, middle, curve.flux, self.spec)
         spans = self.spans[:, None]
-        scale = (np.sqrt(inner / pi), 1.0 / np.sqrt(middle * pi))
+        # Potentials are of the size of the action, changes of the density of the density's.
+        length = np.sqrt(self.widths @ (curve.flux**2 / table[:, :, 0]).sum(axis=1))
+        scale = (np.sqrt(inner / pi) / length, length / np.sqrt(middle * pi))
         system = SpaceTime(self.kernel, self.widths, table, spans * pi * z / inner, scale)
         pull = 0.5 * h * force
         right_x = spans * pi * mu / inner - pull[:-1] - pull[1:]
