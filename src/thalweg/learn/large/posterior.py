@@ -22,6 +22,7 @@ __all__ = ["Point", "Posterior"]
 Array = NDArray[np.float64]
 
 _LOG_BETA_PRECISION = 0.1
+_LARGEST_LOG_BETA = 30.0
 _LOG_BETA_CENTRE = float(np.log(0.1))
 
 
@@ -67,7 +68,7 @@ class Posterior:
         V = self.potential.field(wV[:, None])[:, 0]
         top = u0.max()
         u0 = u0 - top - np.log(self.kernel.stationary @ np.exp(u0 - top))
-        return u0, V, float(np.exp(theta))
+        return u0, V, float(np.exp(min(float(theta), _LARGEST_LOG_BETA)))
 
     def point(self, z: Array) -> Point | None:
         """The posterior at `z`, or `None` where the flow cannot be computed."""
@@ -85,12 +86,12 @@ class Posterior:
         return Point(self, z, run, log_p, u0, V, beta)
 
     def rescaled(self, z: Array, initial: FieldPrior, potential: FieldPrior) -> Array:
-        """The coefficients under other scales that keep the fields."""
+        """The coefficients under other priors' scales that keep the fields."""
         parts = []
         for w, old, new in zip(
             self.split(z), (self.initial, self.potential), (initial, potential), strict=False
         ):
-            parts.append(w * (old.scales / new.scales)[old.groups])
+            parts.append(w * old.units / new.units)
         return np.concatenate([*parts, z[-1:]])
 
 
