@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
 from thalweg import _checks
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
@@ -35,6 +35,8 @@ from thalweg.status import Status
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from thalweg.learn.uncertainty import Bootstrap
 
 __all__ = ["FreeEnergyRegressor", "load"]
 
@@ -181,7 +183,10 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     @property
     def potential_stderr_(self) -> Array:
-        """Standard error of the centred potential; NaN for methods that give none."""
+        """Standard error of the centred potential; NaN for methods that give none.
+
+        Those get theirs from `bootstrap`.
+        """
         return self._fit.potential_stderr
 
     @property
@@ -342,6 +347,56 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         counts = [draw.multinomial(n_samples, row) for row in p]
         return Snapshots.from_counts(path.times, counts, names=self.kernel_.names)
 
+    def bootstrap(
+        self,
+        snapshots: Snapshots,
+        n_refits: int = 100,
+        *,
+        rng: np.random.Generator | None = None,
+        jobs: int | None = None,
+    ) -> Bootstrap:
+        """Errors by refitting, for any method: no formula, no normal approximation.
+
+        Snapshots at the times and of the sizes of these are drawn from the learned energy, and each
+        is fitted with the same settings. For the closed form this is the way to error bars, and
+        quick. `jobs`: worker processes (one unless told, or what joblib's `parallel_config` says).
+
+        >>> from thalweg import make_graph
+        >>> graph = make_graph("complete", 5, rng=np.random.default_rng(0))
+        >>> counts = [[500, 300, 100, 50, 50], [300, 300, 200, 100, 100]]
+        >>> seen = Snapshots.from_counts([0.0, 1.0], counts)
+        >>> model = FreeEnergyRegressor(method="weak").fit(graph, seen)
+        >>> draws = model.bootstrap(seen, 20)
+        >>> draws.potentials.shape, bool(draws.beta_stderr > 0)
+        ((20, 5), True)
+        """
+        from joblib import Parallel, delayed
+
+        from thalweg.learn.uncertainty import Bootstrap
+
+        check_match(self.kernel_, snapshots)
+        if n_refits < 2:
+            raise InputError(f"n_refits is {n_refits}; errors need 2 refits or more, such as 100.")
+        generators = (np.random.default_rng(self.seed) if rng is None else rng).spawn(n_refits)
+        sizes = np.maximum(snapshots.sizes.round(), 1).astype(np.int64)
+        path = self.predict(None, snapshots.times).probabilities
+        path = path / path.sum(axis=1, keepdims=True)
+
+        def drawn(draw: np.random.Generator) -> Snapshots:
+            if self.observation == "tracked":
+                return self.sample(snapshots.times, int(sizes[0]), rng=draw)
+            counts = [draw.multinomial(n, p) for n, p in zip(sizes, path, strict=True)]
+            return Snapshots.from_counts(snapshots.times, counts, names=self.kernel_.names)
+
+        fits = Parallel(n_jobs=jobs)(
+            delayed(_refit)(clone(self), self.kernel_, drawn(draw)) for draw in generators
+        )
+        return Bootstrap(
+            np.array([energy.potential for energy, _ in fits]),
+            np.array([energy.beta for energy, _ in fits]),
+            tuple(status for _, status in fits),
+        )
+
     def to_frame(self) -> pd.DataFrame:
         """One row per state: name, potential, its error, equilibrium, and whether it was seen."""
         import pandas as pd
@@ -366,6 +421,13 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         """Write kernel, energy, errors and settings to a plain file; read it with `load`."""
         fit = replace(self._fit, verdict=self.diagnostics_)
         stored.save(path, self.kernel_, fit, self.get_params(deep=False))
+
+
+def _refit(
+    model: FreeEnergyRegressor, kernel: MarkovKernel, snapshots: Snapshots
+) -> tuple[FreeEnergy, Status]:
+    model.fit(kernel, snapshots)
+    return model.energy_, model.status_
 
 
 def load(path: str | os.PathLike[str]) -> FreeEnergyRegressor:
