@@ -30,8 +30,10 @@ _POWER = 2.0
 """Densities grow like powers of time from an empty end; with this grading like squares of them."""
 _GAIN = 16.0
 """By how much a halved mesh reduces the error of the bound, in theory."""
-_FIRST_GAIN = 32.0
-"""On the first levels, from six to twelve intervals, it is more."""
+_FIRST_GAIN = 20.0
+"""On the first levels, from six to twelve intervals, it is rather more."""
+_LEVELS = 3
+"""The bounds of two levels may agree by chance."""
 _STEPS = 10
 """Newton steps of a level, about: to foresee its work."""
 _GAUSS = 3
@@ -81,13 +83,13 @@ def solve_graded(
         )
         steps, products = steps + found.steps, products + found.products
         bounds.append(smooth_length(problem, found.curve.rho))
-        error = _error(bounds)
+        error = _error(bounds, np.sqrt(problem.action(found.curve)))
         here = Graded(problem, found, bounds[-1], error, found.status, steps, products)
         best = here if best is None or here.distance <= best.distance else best
         best = best._replace(steps=steps, products=products)
         if not found.status:
             return _ended(best, found.status, max(error, best.error))
-        if error <= tolerance * best.distance:
+        if error <= tolerance * best.distance and len(bounds) >= _LEVELS:
             return _ended(best, Status.CONVERGED, error)
         if 2 * problem.widths.size > most_intervals:
             break
@@ -96,7 +98,7 @@ def solve_graded(
         scale = min(scale, best.distance**2)
         mu = 0.2 * mu_end
     assert best is not None
-    return _ended(best, Status.WORK_LIMIT, _error(bounds))
+    return _ended(best, Status.WORK_LIMIT, error)
 
 
 def _ended(best: Graded, status: Status, error: float) -> Graded:
@@ -106,16 +108,23 @@ def _ended(best: Graded, status: Status, error: float) -> Graded:
     return best._replace(centred=centred, status=status, error=error)
 
 
-def _error(bounds: list[float]) -> float:
-    """From how the bound fell: as fast as theory says, or as slowly as was seen."""
+def _error(bounds: list[float], discrete: float) -> float:
+    """From how the bound fell: as fast as theory says, or as slowly as was seen.
+
+    `discrete`, the length that the staggered curve has, is of second order where the bound is of
+    fourth: the error is at least about the square of their relative difference.
+    """
     if len(bounds) < 2:
         return bounds[-1]
     last = abs(bounds[-2] - bounds[-1])
     gain = _GAIN if len(bounds) > 3 else _FIRST_GAIN
     if len(bounds) > 2:
-        seen = abs(bounds[-3] - bounds[-2]) / max(last, 1e-300)
-        gain = max(seen, 2.0) if seen < 0.4 * _GAIN else gain
-    return last / (gain - 1.0)
+        before = abs(bounds[-3] - bounds[-2])
+        if before < 0.4 * _GAIN * last:
+            gain = max(before / last, 2.0)
+        # A level that gains much leaves little to the next: two gain as theory says.
+        last = max(last, before / gain)
+    return max(last / (gain - 1.0), (bounds[-1] - discrete) ** 2 / bounds[-1])
 
 
 def smooth_length(problem: Staggered, rho: Array) -> float:
