@@ -1,27 +1,30 @@
 """The JKO step: `argmin_q F(q) + W_K(p, q)^2 / (2 tau)`, exact in the transport metric.
 
 Path and end point are found together: minimise half the action of a path that starts at `p`, plus
-`tau F` at its free end, over the fluxes at the stages of a Gauss mesh. The first-order condition is
-`psi(1) = -tau f(q)` for the potential `psi` of the geodesic and the first variation `f`. Newton
-with a line search (the problem is convex where `F` is); each direction costs one factorisation of
-the averaged Laplacian plus a diagonal, and a few GMRES iterations with it.
+`tau F` at its free end. The first-order condition is `psi(1) = -tau f(q)` for the potential `psi`
+of the geodesic and the first variation `f`; where the end is empty, `psi(1) >= -tau f(q)` up to the
+same constant. A short step from inside the simplex is Newton's from the start (`jko_newton`); a
+long one, or one from or to the boundary, is led there by barriers (`jko_barrier`). The mesh in time
+is then refined until the length of the path is known well enough.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
 from thalweg._threads import single_threaded
-from thalweg.energy import FreeEnergy
+from thalweg.energy import Entropy, FreeEnergy
 from thalweg.errors import InputError
+from thalweg.flow.jko_barrier import approach
+from thalweg.flow.jko_newton import Solved, newton
+from thalweg.flow.jko_system import FreeEnd, State
 from thalweg.flow.trajectory import Trajectory
-from thalweg.geometry import stages
-from thalweg.geometry.krylov import gmres
+from thalweg.geometry import packed
+from thalweg.geometry.inside import finer_mesh
 from thalweg.geometry.mesh import TimeMesh
 from thalweg.geometry.path_problem import PathProblem
 from thalweg.kernel import MarkovKernel
@@ -33,10 +36,21 @@ __all__ = ["JkoResult", "jko_flow", "jko_step"]
 
 Array = NDArray[np.float64]
 
-_FORCING = 0.01
-_TO_BOUNDARY = 0.9
-_LEAST_DENSITY = 1e-6
-"""Below this Newton's steps, which have no barrier at the start, crawl along the boundary."""
+_HEALTHY = 1e-3
+"""With densities above this a step may start without a barrier."""
+_NEAR = 1.0
+"""Steps longer than this are led by a barrier."""
+_FAR = 2.5
+"""Beyond this the last of the meshes below is the first to be tried."""
+_FIRST_MESHES = ((1, 3), (1, 4), (2, 3))
+"""Pieces and stages each; the next is tried where Newton fails on one."""
+_ENOUGH = 40
+"""After so many factorisations the mesh is refined no more."""
+_STAGES = 64
+_UNKNOWNS = 2_500_000
+"""Densities of a path, at most: it takes some hundred times their memory."""
+_TINY = 1e-10
+"""The entropy added where nothing else keeps densities positive, relative to the potential."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,18 +60,22 @@ class JkoResult:
     probability: Array
     status: Status
     first_order_residual: float
-    """`psi(1) / tau + f(q)` minus its mean, root mean square under `q`."""
+    """`psi(1) / tau + f(q)` minus its mean, root mean square under `q`, and what `q` lacks of it.
+
+    The second part is `beta log(1 + |defect| / q)` for the mass that the fluxes leave elsewhere."""
     distance: float
     energy: float
     potential: Array
     """The potential with which the geodesic leaves `p`."""
     final_potential: Array
-    """The potential with which it arrives: `-tau f(q)` up to a constant."""
+    """The potential with which it arrives: `-tau f(q)` up to a constant, or above where empty."""
     factorisations: int
     iterations: int
     """GMRES iterations."""
     smoothing: float = 0.0
     """The share of the stationary distribution that was mixed into `p` first, as asked for."""
+    path_error: float = 0.0
+    """The estimated relative error of `distance`, from the mesh in time."""
 
 
 @single_threaded
@@ -76,11 +94,13 @@ def jko_step(
 ) -> JkoResult:
     """One step of the minimising-movement scheme from `p`, for any `tau > 0`.
 
+    `p` may have empty states, and so may the result if `beta` is zero or its density underflows.
     `tolerance` is for the first-order condition, `path_tolerance` for the relative error of the
-    distance (the mesh in time is refined up to twice to meet it, not after 40 factorisations).
-    `smoothing` mixes that share of the stationary distribution into `p` first: a `p` with densities
-    below 1e-6 needs it (1e-4 will do), and the result is off by as much.
+    distance (the mesh in time is refined to meet it, but not after 40 factorisations; `path_error`
+    tells). `smoothing` mixes that share of the stationary distribution into `p` first.
     `solver`: a grounded `LaplacianSolver` of the kernel, to share its analysis between steps.
+    An interaction that makes `F` concave may have several minimisers, or defeat Newton: the status
+    tells.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
     >>> step = jko_step(kernel, FreeEnergy([0.0, 1.0], beta=1.0), [0.5, 0.5], tau=0.1)
@@ -95,50 +115,34 @@ def jko_step(
             f"the potential has {energy.n_states} entries, but the kernel has {kernel.n_states} "
             "states: give one number per state."
         )
-    if energy.beta <= 0:
-        raise InputError(
-            "beta is 0, so nothing keeps the end point of a JKO step off the boundary of the "
-            "simplex, where its first-order condition has no finite potential; use a small "
-            "positive beta, for instance 1e-3."
-        )
     if smoothing:
         if not 0 < smoothing < 1:
             raise InputError(f"smoothing is {smoothing:g}; give a share between 0 and 1.")
         p = (1 - smoothing) * p + smoothing * kernel.stationary
-    density = p / kernel.stationary
-    if density.min() < _LEAST_DENSITY:
-        state = int(np.argmin(density))
-        raise InputError(
-            f"p has the density {density[state]:.3g} at state {state}; a JKO step starts from "
-            f"densities above {_LEAST_DENSITY:g}: pass smoothing=1e-4, which mixes that share of "
-            "the stationary distribution into p."
-        )
     grounded = LaplacianSolver.for_kernel(kernel, grounded=True) if solver is None else solver
-    mesh = TimeMesh.uniform(1, 3)
-    step = _Step(kernel, mobility, energy, p, tau, mesh, grounded)
-    # The first, linear, step tells how far it goes, and so how fine the mesh must be.
-    found = step.solve(np.zeros((mesh.size, kernel.n_edges)), tolerance, 1)
-    reach = float(np.sqrt(found.step_size))
-    factorisations, iterations, ok = 1, found.iterations, False
-    for order, more in ((3, 1), (3, 2), (5, 2), (6, 4)):
-        if ok and order == 3:
-            continue
-        mesh = TimeMesh.uniform(min(40, more * max(1, int(np.ceil(reach)))), order)
-        flux, psi, last = step.carry(found, mesh) if ok else (None, None, None)
-        step = _Step(kernel, mobility, energy, p, tau, mesh, grounded)
-        if flux is None:
-            flux = np.zeros((mesh.size, kernel.n_edges))
-        barrier = 1e-3 * reach**2 if reach > 1 and not ok else 0.0
-        found = step.solve(flux, tolerance, max_steps, psi, last, barrier)
-        factorisations += found.factorisations
-        iterations += found.iterations
-        ok = bool(found.status)
-        reach = min(reach, 1.2 * found.distance) if ok else reach
-        if ok and (factorisations > 40 or step.path_error(found) <= path_tolerance):
-            # A long step that was hard to find is not refined further.
+    problem = FreeEnd(
+        kernel, mobility.spec, energy, p, tau, TimeMesh.uniform(*_FIRST_MESHES[0]), grounded
+    )
+    problem, found = _first(problem, tolerance, max_steps)
+    if not found.status:
+        return _package(problem, found, smoothing, _path_error(problem, found.state)[0])
+    error, errors = _path_error(problem, found.state)
+    limit = min(_STAGES, max(3, _UNKNOWNS // kernel.n_states))
+    while error > path_tolerance and found.factorisations < _ENOUGH:
+        mesh = finer_mesh(problem.mesh, errors, 0.5 * path_tolerance * found.distance)
+        if mesh.size > limit or mesh.size == problem.mesh.size:
             break
-    found = found._replace(factorisations=factorisations, iterations=iterations)
-    return step.package(found, smoothing)
+        finer = problem.on(mesh)
+        refined = newton(
+            finer, _carry(problem, found.state, mesh), tolerance=0.1 * tolerance, max_steps=12
+        )
+        cost = found.factorisations + refined.factorisations, found.iterations + refined.iterations
+        if not refined.status:
+            found = found._replace(factorisations=cost[0], iterations=cost[1])
+            break
+        problem, found = finer, refined._replace(factorisations=cost[0], iterations=cost[1])
+        error, errors = _path_error(problem, found.state)
+    return _package(problem, found, smoothing, error)
 
 
 def jko_flow(
@@ -155,7 +159,7 @@ def jko_flow(
     """`n_steps` JKO steps of length `tau`: a trajectory at times `0, tau, 2 tau, ...`.
 
     Its status is that of the first step that failed, after which the last point is repeated.
-    `smoothing` is for `p0` alone; a later point with densities below 1e-6 ends the flow.
+    `smoothing` is for `p0` alone.
     """
     if not (isinstance(n_steps, int) and n_steps > 0):
         raise InputError(f"n_steps is {n_steps!r}; give a positive whole number.")
@@ -164,8 +168,6 @@ def jko_flow(
     rows = [p]
     status = Status.CONVERGED
     for k in range(n_steps):
-        if status and k > 0 and float((p / kernel.stationary).min()) < _LEAST_DENSITY:
-            status = Status.LEFT_SIMPLEX
         if status:
             result = jko_step(
                 kernel,
@@ -182,234 +184,145 @@ def jko_flow(
     return Trajectory(np.asarray(tau * np.arange(n_steps + 1.0)), np.array(rows), status)
 
 
-class _Found(NamedTuple):
-    flux: Array
-    psi: Array
-    last: Array
-    end: Array
-    status: Status
-    distance: float
-    factorisations: int
-    iterations: int
-    step_size: float
-
-
-class _Linear(NamedTuple):
-    """The coefficients of one Newton step; `slack` is `1 / (tau F'')` on the diagonal."""
-
-    table: Array
-    force: Array
-    gain: Array
-    slack: Array
-    first_variation: Array
-    damping: Array
-
-
-@dataclass(frozen=True, eq=False)
-class _Step:
-    kernel: MarkovKernel
-    mobility: Mobility
-    energy: FreeEnergy
-    p: Array
-    tau: float
-    mesh: TimeMesh
-    solver: LaplacianSolver
-
-    def value(self, flux: Array, mu: float = 0.0) -> tuple[float, Array, Array, Array]:
-        """Half the action plus `tau F` (plus a barrier); the densities, the gains, the end."""
-        source, target, _ = self.kernel.edges
-        pi = self.kernel.stationary
-        gain = stages.flux_gain(source, target, flux, self.kernel.n_states)
-        rho = (self.p + self.mesh.forward @ gain) / pi
-        end = self.p + self.mesh.weights @ gain
-        if not (rho.min() > 0 and end.min() > 0):
-            return np.inf, rho, gain, end
-        action = stages.flux_action(*self.kernel.edges, rho, flux, self.mobility.spec)
-        inner = float(end @ self.energy.potential)
-        if self.energy.interaction is not None:
-            inner += 0.5 * float(end @ (self.energy.interaction @ end))
-        inner += self.energy.beta * float(pi @ self.energy.internal.value(end / pi))
-        value = 0.5 * float(self.mesh.weights @ action) + self.tau * inner
-        if mu > 0:
-            value -= mu * float(self.mesh.weights @ (np.log(rho) @ pi))
-        return value, rho, gain, end
-
-    def path_error(self, found: _Found) -> float:
-        """The estimated relative error of the length of the step."""
-        end = found.end
-        path = PathProblem(
-            self.kernel, self.mobility.spec, self.p, end, self.mesh, self.solver
-        ).length(found.flux)
-        return float(path.errors.sum() / max(path.fine.sum(), 1e-300))
-
-    def carry(self, found: _Found, mesh: TimeMesh) -> tuple[Array, Array, Array]:
-        """Fluxes and potentials on another mesh, shortened until they stay inside the simplex."""
-        matrix = self.mesh.interpolate(*self.mesh.locate(mesh.times))
-        flux, psi, last = matrix @ found.flux, matrix @ found.psi, found.last
-        other = _Step(self.kernel, self.mobility, self.energy, self.p, self.tau, mesh, self.solver)
-        for _ in range(60):
-            if np.isfinite(other.value(flux)[0]):
+def _first(problem: FreeEnd, tolerance: float, max_steps: int) -> tuple[FreeEnd, Solved]:
+    """The solution on a coarse mesh, by Newton alone where it is near, else with barriers."""
+    extras = _extras(problem)
+    state, reach = _linear_start(problem)
+    cost, iterations = 1, 0
+    healthy = float((problem.p / problem.kernel.stationary).min()) >= _HEALTHY
+    if healthy and reach <= _NEAR and extras == (0.0,):
+        barrier = 0.1 * reach**2 if reach > 0.3 else 0.0
+        found = newton(problem, state, tolerance=0.1 * tolerance, barrier=barrier, max_steps=25)
+        cost, iterations = cost + found.factorisations, found.iterations
+        if found.status:
+            return problem, found._replace(factorisations=cost)
+    forcing = 3e-4 if problem.kernel.n_states < 300 else 3e-3
+    meshes = _FIRST_MESHES if reach < _FAR else _FIRST_MESHES[::-1]
+    for pieces, order in meshes:
+        problem = problem.on(TimeMesh.uniform(pieces, order))
+        led = approach(problem, mu=1.0, mu_end=1e-6, max_steps=max_steps, forcing=forcing)
+        cost, iterations = cost + led.factorisations, iterations + led.iterations
+        state, barrier = led.state, led.mu if led.mu > 1e-5 else 0.0
+        for extra in extras:
+            problem = replace(problem, extra=extra)
+            last = extra == extras[-1]
+            found = newton(
+                problem, state, tolerance=0.1 * tolerance if last else 1e-3, barrier=barrier
+            )
+            barrier = 0.0
+            cost, iterations = cost + found.factorisations, iterations + found.iterations
+            if not found.status and not found.residual < 0.1:
                 break
-            flux, psi, last = 0.8 * flux, 0.8 * psi, 0.8 * last
-        return flux, psi, last
+            state = found.state
+        if found.status:
+            break
+    return problem, found._replace(factorisations=cost, iterations=iterations)
 
-    def solve(
-        self,
-        flux: Array,
-        tolerance: float,
-        max_steps: int,
-        psi: Array | None = None,
-        last: Array | None = None,
-        mu: float = 0.0,
-    ) -> _Found:
-        """Newton; a barrier `mu` keeps a long path off the boundary on the way, then vanishes."""
-        pi, weights = self.kernel.stationary, self.mesh.weights
-        edges = self.kernel.edges
-        energy, beta = self.energy, self.energy.beta
-        smallest = 1e-8 * mu
-        value, rho, gain, end = self.value(flux, mu)
-        psi = np.zeros_like(rho) if psi is None else psi
-        last = np.zeros(pi.size) if last is None else last
-        iterations, stuck = 0, 0
-        distance, size = 0.0, np.inf
-        for count in range(1, max_steps + 1):
-            table, force, action = stages.linearise(*edges, rho, flux, self.mobility.spec)
-            log_rho = np.log(end / pi)
-            slack = end / (self.tau * beta * energy.internal.log_slope(log_rho))
-            f = energy.external(end) + beta * energy.internal.derivative(log_rho)
-            lin = _Linear(table, force - pi * mu / rho, gain, slack, f, pi * mu / rho**2)
-            goal, psi, last, used = self._direction(lin, psi, last)
-            iterations += used
-            distance = float(np.sqrt(weights @ action))
-            if not np.isfinite(goal).all():
-                return _Found(
-                    flux, psi, last, end, Status.NOT_FINITE, distance, count, iterations, size
-                )
-            move = goal - flux
-            change = stages.flux_gain(edges.source, edges.target, move, pi.size)
-            ratio = min(
-                float((self.mesh.forward @ change / pi / rho).min()),
-                float(((weights @ change) / end).min()),
-            )
-            length = min(1.0, _TO_BOUNDARY / max(-ratio, 1e-300))
-            trial = self.value(flux + length * move, mu)
-            while not trial[0] <= value + 1e-13 * abs(value) + 1e-300 and length > 1e-8:
-                length *= 0.5
-                trial = self.value(flux + length * move, mu)
-            flux = flux + length * move
-            value, rho, gain, end = trial
-            if not np.isfinite(value):
-                return _Found(
-                    flux, psi, last, end, Status.STALLED, distance, count, iterations, size
-                )
-            size = float(weights @ (move**2 / table[:, :, 0]).sum(axis=1))
-            whole = float(weights @ (goal**2 / table[:, :, 0]).sum(axis=1))
-            stuck = stuck + 1 if length < 1e-4 else 0
-            if stuck == 3:
-                return _Found(
-                    flux, psi, last, end, Status.STALLED, distance, count, iterations, size
-                )
-            if mu > 0:
-                if length > 0.7:
-                    mu = 0.1 * mu if mu > smallest else 0.0
-                    value, _, _, _ = self.value(flux, mu)
-            elif length == 1.0 and (size <= (0.03 * tolerance) ** 2 * whole or whole == 0.0):
-                return _Found(
-                    flux, psi, last, end, Status.CONVERGED, distance, count, iterations, size
-                )
-        return _Found(
-            flux, psi, last, end, Status.MAX_ITERATIONS, distance, max_steps, iterations, size
-        )
 
-    def _direction(self, lin: _Linear, psi: Array, last: Array) -> tuple[Array, Array, Array, int]:
-        """Newton's fluxes and potentials; `last` is the potential at the end."""
-        source, target, _ = self.kernel.edges
-        pi, mesh, tau = self.kernel.stationary, self.mesh, self.tau
-        count, n = psi.shape
-        interaction = self.energy.interaction
-        to_end = mesh.weights - mesh.forward
-        factor = self.solver.factor(
-            stages.newton_average(lin.table, mesh.weights), diagonal=lin.slack
-        )
-        rho = (self.p + mesh.forward @ lin.gain) / pi
-        scales = [
-            np.sqrt(mesh.weights[:, None] * pi / rho),
-            np.sqrt(mesh.weights[:, None] * pi * rho),
-            1.0 / np.sqrt(np.maximum(self.p + mesh.weights @ lin.gain, 1e-300))[None],
-        ]
-        sizes = [count * n, 2 * count * n]
+def _extras(problem: FreeEnd) -> tuple[float, ...]:
+    """Entropies to add, falling to the last: what is left where `F` lets states run empty."""
+    energy = problem.energy
+    size = float(np.ptp(energy.potential)) + energy.beta
+    size += float(abs(energy.interaction).max()) if energy.interaction is not None else 0.0
+    size = max(size, 1e-300)
+    proper = energy.beta if isinstance(energy.internal, Entropy) else 0.0
+    end = 0.0 if proper > 0 else _TINY * size
+    falling = [size * 10.0**-k for k in range(4, 11)]
+    return (*(x for x in falling if x > max(0.3 * proper, 3 * end)), end)
 
-        def image(
-            v: Array, q: Array, shift: Array, affine: bool
-        ) -> tuple[Array, Array, Array, Array]:
-            end = last if affine else np.zeros(n)
-            gain, force = stages.newton_product(source, target, lin.table, q + end, v)
-            moved = mesh.weights @ gain
-            right = -lin.slack * end - moved
-            if affine:
-                right += mesh.weights @ lin.gain - lin.slack * tau * lin.first_variation
-            if interaction is not None:
-                right -= lin.slack * tau * (interaction @ shift[0])
-            end = end + factor.solve(right, tolerance=1e-3).x
-            gain, force = stages.newton_product(source, target, lin.table, q + end, v)
-            force = force - lin.damping * v
-            if affine:
-                gain, force = gain - lin.gain, force - lin.force
-            new_shift = (mesh.weights @ gain)[None] if interaction is not None else 0.0 * shift
-            return (mesh.forward @ gain) / pi, (to_end @ force) / pi, new_shift, end
 
-        def unpack(y: Array) -> tuple[Array, Array, Array]:
-            v, q, shift = np.split(y, sizes)
-            return (
-                v.reshape(count, n) / scales[0],
-                q.reshape(count, n) / scales[1],
-                shift.reshape(1, n) / scales[2],
-            )
+def _linear_start(problem: FreeEnd) -> tuple[State, float]:
+    """The step linearised at `p`: constant potentials, and how far they would go."""
+    kernel, pi = problem.kernel, problem.kernel.stationary
+    source, target, _ = kernel.edges
+    density = np.maximum(problem.p / pi, 1e-6)
+    y = np.log(density)
+    rho = np.repeat(density[:, None], problem.mesh.size, axis=1)
+    none = np.zeros((source.size, 1))
+    _, _, _, weights = packed.linearise_flux(
+        *kernel.edges, np.ascontiguousarray(rho[:, :1]), none, problem.spec, np.ones(1)
+    )
+    slack = pi * density / problem.slope(y)
+    f = problem.first_variation(pi * density, y)
+    last = (
+        problem.solver.factor(weights, diagonal=slack)
+        .solve(-slack * problem.tau * (f - pi @ f), tolerance=1e-3)
+        .x
+    )
+    reach = float(np.sqrt(weights @ (last[source] - last[target]) ** 2))
+    last = last - problem.tau * float(pi @ f)
+    return State(rho, np.zeros_like(rho), last, y), reach
 
-        def pack(v: Array, q: Array, shift: Array) -> Array:
-            return np.concatenate(
-                [(part * s).ravel() for part, s in zip((v, q, shift), scales, strict=True)]
-            )
 
-        def operator(y: Array) -> Array:
-            v, q, shift, _ = image(*unpack(y), False)
-            return y - pack(v, q, shift)
+def _carry(problem: FreeEnd, state: State, mesh: TimeMesh) -> State:
+    """Densities and potentials of the collocation polynomials on another mesh."""
+    pi, old = problem.kernel.stationary[:, None], problem.mesh
+    gain, force = _rates(problem, state)
+    end = pi * np.exp(state.y)[:, None]
+    piece, place = old.locate(mesh.times)
+    start = np.where(old.is_late(piece, place), end, problem.p[:, None])
+    rho = (start + gain @ old.integral_from_ends(piece, place).T) / pi
+    low = np.minimum(problem.p, end[:, 0])[:, None] / pi
+    low = np.minimum(np.where(low > 0, low, np.inf), state.rho.min(axis=1)[:, None])
+    rho = np.maximum(rho, 0.3 * low)
+    q = (force / pi) @ (old.weights - old.integral_to(piece, place)).T
+    return State(rho, q, state.last, state.y)
 
-        first = psi - last
-        v, q, shift, _ = image(np.zeros((count, n)), first, np.zeros((1, n)), True)
-        right = pack(v, q - first, shift)
-        solution = gmres(operator, right, tolerance=_FORCING, max_iterations=120, restart=60)
-        v, q, shift = unpack(solution.x)
-        q = q + first
-        _, _, _, end = image(v, q, shift, True)
-        flux = stages.newton_flux(source, target, lin.table, q + end, v)
-        return flux, q + end, end, solution.iterations
 
-    def package(self, found: _Found, smoothing: float) -> JkoResult:
-        pi, mesh = self.kernel.stationary, self.mesh
-        value, rho, _, end = self.value(found.flux)
-        _, force, action = stages.linearise(*self.kernel.edges, rho, found.flux, self.mobility.spec)
-        # The potential that the fluxes carry, not the one that the first-order condition wants.
-        to_end = mesh.weights - mesh.forward
-        weight = mesh.weights[:, None] * rho * pi
-        guess = found.psi - (to_end @ force) / pi
-        final = (weight * guess).sum(axis=0) / weight.sum(axis=0)
-        final = final - pi @ final
-        first = final + (mesh.weights @ force) / pi
-        f = self.energy.external(end)
-        f = f + self.energy.beta * self.energy.internal.derivative(np.log(end / pi))
-        mismatch = final / self.tau + f
-        mismatch = mismatch - end @ mismatch
-        distance = float(np.sqrt(mesh.weights @ action))
-        return JkoResult(
-            end / end.sum(),
-            found.status,
-            float(np.sqrt(end @ mismatch**2)),
-            distance,
-            (value - 0.5 * distance**2) / self.tau,
-            first - pi @ first,
-            final,
-            found.factorisations,
-            found.iterations,
-            smoothing,
-        )
+def _rates(problem: FreeEnd, state: State) -> tuple[Array, Array]:
+    """`M psi` and the force at the stages."""
+    table = np.empty((problem.kernel.n_edges, 6, problem.mesh.size), np.float32)
+    gain, force, _, _ = packed.linearise(
+        *problem.kernel.edges, state.rho, state.psi, problem.spec, problem.mesh.weights, table
+    )
+    return gain, force
+
+
+def _path_error(problem: FreeEnd, state: State) -> tuple[float, Array]:
+    """The estimated relative error of the length of the step, and the errors of the pieces."""
+    kernel = problem.kernel
+    source, target, _ = kernel.edges
+    zero = np.zeros((source.size, problem.mesh.size))
+    table, _, _, _ = packed.linearise_flux(
+        *kernel.edges, state.rho, zero, problem.spec, problem.mesh.weights
+    )
+    psi = state.psi
+    flux = np.ascontiguousarray((table[:, 0] * (psi[source] - psi[target])).T)
+    end = kernel.stationary * np.exp(state.y)
+    path = PathProblem(kernel, problem.spec, problem.p, end, problem.mesh, problem.solver)
+    length = path.length(flux)
+    total = max(float(length.fine.sum()), 1e-300)
+    return float(length.errors.sum()) / total, length.errors
+
+
+def _package(problem: FreeEnd, found: Solved, smoothing: float, error: float) -> JkoResult:
+    pi, mesh, state = problem.kernel.stationary, problem.mesh, found.state
+    energy, tau = problem.energy, problem.tau
+    gain, force = _rates(problem, state)
+    end = pi * np.exp(state.y)
+    # The potential that the path carries, not the one that the first-order condition wants.
+    weight = mesh.weights * state.rho * pi[:, None]
+    guess = state.psi - (force / pi[:, None]) @ problem.to_end
+    final = (weight * guess).sum(axis=1) / weight.sum(axis=1)
+    first = final + (force @ mesh.weights) / pi
+    f = energy.external(end)
+    if energy.beta > 0:
+        f = f + energy.beta * energy.internal.derivative(state.y)
+    mismatch = final / tau + f
+    mismatch = mismatch - end @ mismatch / end.sum()
+    defect = np.abs(problem.p + gain @ mesh.weights - end)
+    lacking = energy.beta * np.log1p(defect / np.maximum(end, 1e-300))
+    q = end / end.sum()
+    return JkoResult(
+        q,
+        found.status,
+        float(np.sqrt(end @ (mismatch**2 + lacking**2))),
+        found.distance,
+        energy(problem.kernel, q),
+        first - pi @ first,
+        final - pi @ final,
+        found.factorisations,
+        found.iterations,
+        smoothing,
+        error,
+    )

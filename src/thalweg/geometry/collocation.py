@@ -84,10 +84,11 @@ def solve_collocation(
     step = (np.zeros_like(r), np.zeros_like(q), np.zeros_like(middle))
     length, size, status = 1.0, np.inf, Status.MAX_ITERATIONS
     steps = 0
+    table = np.empty((problem.kernel.n_edges, 6, b.size), np.float32)
     while steps < max_steps:
         steps += 1
-        table, gain, force, action, average = packed.linearise(
-            *edges, r, q + middle[:, None], problem.spec, b
+        gain, force, action, average = packed.linearise(
+            *edges, r, q + middle[:, None], problem.spec, b, table
         )
         scale = np.sqrt(b * pi * r)
         r1 = (base + gain @ ends / pi - r) / r

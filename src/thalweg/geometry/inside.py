@@ -23,7 +23,7 @@ from thalweg.geometry.path_problem import PathProblem
 from thalweg.laplacian import Factor
 from thalweg.status import Status
 
-__all__ = ["solve_inside"]
+__all__ = ["finer_mesh", "solve_inside"]
 
 Array = NDArray[np.float64]
 
@@ -156,7 +156,7 @@ def _refine(
             return found._replace(status=Status.CONVERGED)
         if found.error <= _ROUNDING * found.distance:
             break
-        finer = _finer(problem.mesh, errors, 0.5 * target)
+        finer = finer_mesh(problem.mesh, errors, 0.5 * target)
         if finer.size > max_stages:
             break
         start, renewed = _carry(problem, solved, finer), False
@@ -226,7 +226,7 @@ def _flux(problem: PathProblem, rho: Array, psi: Array, factor: Factor) -> Array
     return np.asarray(flux)
 
 
-def _finer(mesh: TimeMesh, errors: Array, target: float) -> TimeMesh:
+def finer_mesh(mesh: TimeMesh, errors: Array, target: float) -> TimeMesh:
     """More stages where the error is: two more on a smooth piece, a cut elsewhere."""
     widths: list[float] = []
     orders: list[int] = []
