@@ -143,12 +143,12 @@ def test_two_states_have_a_closed_form(mobility: Mobility, exact: float) -> None
     found = solve_graded(
         staggered(kernel, *corners(2), 4, mobility),
         by_incomplete(IncompletePattern.of(kernel)),
-        tolerance=1e-4,
+        tolerance=3e-4,
         singular=(True, True),
         most_intervals=384,
     )
     assert found.status
-    assert found.distance == pytest.approx(exact, rel=3e-4)
+    assert found.distance == pytest.approx(exact, rel=6e-4)
 
 
 @pytest.mark.parametrize("mobility", [LogMean(), GeometricMean()])
@@ -233,9 +233,21 @@ def test_work_is_limited_and_the_limit_has_a_name() -> None:
     assert found.distance >= finer.distance - finer.error
 
 
-@pytest.mark.slow
-def test_point_masses_on_five_thousand_states() -> None:
-    kernel = make_graph("delaunay", 5000, rng=np.random.default_rng(0))
+def test_point_masses_on_an_expander() -> None:
+    kernel = make_graph("regular", 600, rng=np.random.default_rng(5))
     p, q = corners(kernel.n_states)
-    found = TransportGeometry(kernel).geodesic(p, q, tolerance=2e-2, n_steps=4)
+    found = TransportGeometry(kernel).geodesic(p, q, tolerance=1e-2, n_steps=4)
+    assert found.status
+    finer = TransportGeometry(kernel).distance(p, q, tolerance=1e-3)
+    assert finer <= found.distance <= finer * (1 + 1e-2)
+    assert found.probabilities.min() >= 0.0
+    np.testing.assert_allclose(found.probabilities.sum(axis=1), 1.0, atol=1e-8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["grid", "delaunay", "regular", "watts_strogatz"])
+def test_point_masses_on_five_thousand_states(family: str) -> None:
+    kernel = make_graph(family, 5000, rng=np.random.default_rng(0))
+    p, q = corners(kernel.n_states)
+    found = TransportGeometry(kernel).geodesic(p, q, tolerance=1e-2, n_steps=4)
     assert found.status

@@ -122,8 +122,9 @@ def _error(bounds: list[float], discrete: float) -> float:
         before = abs(bounds[-3] - bounds[-2])
         if before < 0.4 * _GAIN * last:
             gain = max(before / last, 2.0)
-        # A level that gains much leaves little to the next: two gain as theory says.
-        last = max(last, before / gain)
+        if len(bounds) > 3:
+            # A level that gains much leaves little to the next: two gain as theory says.
+            last = max(last, before / gain)
     return max(last / (gain - 1.0), (bounds[-1] - discrete) ** 2 / bounds[-1])
 
 
