@@ -84,6 +84,33 @@ def test_converges_to_the_flow_with_slope_one() -> None:
     np.testing.assert_allclose(slopes, 1.0, atol=0.1)
 
 
+def test_interacting_steps_converge_to_the_flow_with_slope_one() -> None:
+    kernel, v, p = setting(8)
+    apart = np.subtract.outer(np.arange(8), np.arange(8))
+    energy = FreeEnergy(v, 0.3, interaction=4.0 * np.exp(-0.5 * apart**2))
+    reference = gradient_flow(kernel, energy, p, [0.0, 1.0]).probabilities[-1]
+    errors = []
+    for n_steps in (8, 16, 32):
+        flow = jko_flow(kernel, energy, p, 1.0 / n_steps, n_steps)
+        assert flow.status
+        assert np.all(np.diff([energy(kernel, q) for q in flow.probabilities]) < 0)
+        errors.append(abs(flow.probabilities[-1] - reference).max())
+    slopes = np.log2(np.array(errors[:-1]) / errors[1:])
+    np.testing.assert_allclose(slopes, 1.0, atol=0.1)
+
+
+@pytest.mark.parametrize("strength", [1.0, 20.0])
+@pytest.mark.parametrize("tau", [0.1, 10.0])
+def test_attraction_ends_lower_or_says_so(strength: float, tau: float) -> None:
+    kernel, v, p = setting(8)
+    energy = FreeEnergy(v, 0.3, interaction=-strength * np.eye(8))
+    step = jko_step(kernel, energy, p, tau)
+    if step.status:
+        assert step.first_order_residual < 1e-8
+        assert step.energy + step.distance**2 / (2 * tau) <= energy(kernel, p) + 1e-9
+    assert step.status or strength == 20.0
+
+
 def test_other_mobilities_internal_energies_and_empty_states() -> None:
     kernel, v, p = setting()
     result = jko_step(

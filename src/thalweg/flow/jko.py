@@ -46,6 +46,8 @@ _FIRST_MESHES = ((1, 3), (1, 4), (2, 3))
 """Pieces and stages each; the next is tried where Newton fails on one."""
 _ENOUGH = 40
 """After so many factorisations the mesh is refined no more."""
+_TOO_MANY = 60
+"""After so many factorisations no other mesh is tried."""
 _STAGES = 64
 _UNKNOWNS = 2_500_000
 """Densities of a path, at most: it takes some hundred times their memory."""
@@ -214,7 +216,13 @@ def _first(problem: FreeEnd, tolerance: float, max_steps: int) -> tuple[FreeEnd,
             if not found.status and not found.residual < 0.1:
                 break
             state = found.state
-        if found.status:
+        end = problem.kernel.stationary * np.exp(found.state.y)
+        value = 0.5 * found.distance**2 + problem.tau * problem.energy_at(end)
+        stays = found.distance < 1e-6 * min(reach, 1.0)
+        if found.status and (stays or not value <= led.value + 1e-8 * (1 + abs(value))):
+            # A stationary point of the equations, but above the path that led here.
+            found = found._replace(status=Status.NEWTON_FAILED)
+        if found.status or cost > _TOO_MANY:
             break
     return problem, found._replace(factorisations=cost, iterations=iterations)
 

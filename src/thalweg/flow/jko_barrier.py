@@ -40,6 +40,8 @@ class Approached(NamedTuple):
     state: State
     status: Status
     mu: float
+    value: float
+    """Half the action plus `tau F`."""
     factorisations: int
     iterations: int
 
@@ -142,7 +144,8 @@ def approach(
             path = _path(problem, path.flux, mu)
     y = np.log(path.end / pi[:, 0])
     state = State(path.rho, psi - last[:, None], last, y)
-    return Approached(state, status, mu, step + 1, iterations)
+    value = _path(problem, path.flux, 0.0).value
+    return Approached(state, status, mu, value, step + 1, iterations)
 
 
 def _multiplier(z: Array, aim: Array, central: Array) -> Array:
