@@ -138,7 +138,7 @@ def test_steps_from_and_to_the_boundary(tau: float, beta: float) -> None:
     energy = FreeEnergy(v, beta)
     ends = []
     for start in (empty / empty.sum(), nearly / nearly.sum()):
-        step = jko_step(kernel, energy, start, tau)
+        step = jko_step(kernel, energy, start, tau, path_tolerance=1e-4)
         assert step.status
         assert step.first_order_residual < 1e-8
         assert step.factorisations <= 80
