@@ -131,6 +131,30 @@ def jko_rows(settings: BenchSettings) -> list[Row]:
             note = f"{step.status.name}, W = {step.distance:.4f}, {seconds:.3g} s CPU"
             rows.append(_row(case, "first-order residual", step.first_order_residual, 1e-8, note))
             rows.append(_row(case, "factorisations", step.factorisations, 80, note))
+    return rows + _boundary_steps(settings)
+
+
+def _boundary_steps(settings: BenchSettings) -> list[Row]:
+    """The same where densities are next to nothing, at the start or, with little noise, at the end.
+
+    A third of the states starts with a density of 1e-12, or `beta` is 0.01."""
+    rows = []
+    n = 100 if settings.quick else 1000
+    rng = np.random.default_rng(settings.seed)
+    kernel = make_graph("delaunay", n, rng=rng)
+    p = kernel.stationary * np.exp(0.7 * rng.normal(size=kernel.n_states))
+    v = rng.normal(size=kernel.n_states)
+    sparse = np.where(np.arange(kernel.n_states) % 3 == 0, 1e-12 * kernel.stationary, p)
+    for name, start, beta in (("densities of 1e-12", sparse, 0.5), ("beta = 0.01", p, 0.01)):
+        for tau in (1.0, 10.0, 100.0):
+            step = jko_step(kernel, FreeEnergy(v, beta), start / start.sum(), tau)
+            case = f"JKO step, {name}, tau = {tau:g}, N = {n}"
+            note = (
+                f"{step.status.name}, W = {step.distance:.4f}, its estimated relative error "
+                f"{step.path_error:.1e}"
+            )
+            rows.append(_row(case, "first-order residual", step.first_order_residual, 1e-8, note))
+            rows.append(_row(case, "factorisations", step.factorisations, 80, note))
     return rows
 
 
