@@ -77,7 +77,8 @@ class JkoResult:
     smoothing: float = 0.0
     """The share of the stationary distribution that was mixed into `p` first, as asked for."""
     path_error: float = 0.0
-    """The estimated relative error of `distance`, from the mesh in time."""
+    """The estimated relative error of `distance`, from the mesh in time; 1 or more where the mesh
+    is too coarse to tell, as it may be next to the boundary of the simplex."""
 
 
 @single_threaded
