@@ -63,7 +63,7 @@ class Geodesic:
     steps: int
     """Newton steps or sweeps."""
     products: int
-    """Sweeps and inner iterations: each costs one Laplacian solve, or one elimination."""
+    """Sweeps and inner iterations: each costs one Laplacian solve, or a pass over all times."""
     _problem: PathProblem
     _flux: Array
     _force: Array
