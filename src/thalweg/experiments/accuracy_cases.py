@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from thalweg.energy import FreeEnergy
 from thalweg.experiments import delaunay, speed
+from thalweg.flow import gradient_flow
 from thalweg.flow.particles import simulate
 from thalweg.geometry.edgewise import edge_divergence
 from thalweg.graphs import GRAPH_FAMILIES, make_graph
@@ -46,6 +47,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _FEWEST = {"regular": 4, "watts_strogatz": 4}  # states that a random problem needs at least
+_REFINEMENTS = 4  # halvings of a problem's time steps until its flow is taken from the integrator
 _FORECASTS = 4  # sampled forecasts a tracked run, averaged: their noise is half the figure's
 
 
@@ -99,12 +101,19 @@ class Problem:
         """Time-averaged squared Hellinger distance of another energy's flow."""
         p = self.model.probabilities(theta, self.mesh)
         if p is None:
-            return 1.0
+            p = _by_integrator(self.model, theta)
         return float(np.mean(hellinger_squared(self.probabilities, p)))
 
 
 def hellinger_squared(p: Array, q: Array) -> Array:
     return np.asarray(0.5 * np.sum((np.sqrt(p) - np.sqrt(np.maximum(q, 0.0))) ** 2, axis=-1))
+
+
+def _by_integrator(model: FlowModel, theta: Array) -> Array:
+    """The flow by `gradient_flow`, where a state empties too fast for the model's own steps."""
+    p0 = model.kernel.stationary * np.exp(model.log_density(theta))
+    path = gradient_flow(model.kernel, model.energy(theta), p0 / p0.sum(), model.times)
+    return path.probabilities / path.probabilities.sum(axis=1, keepdims=True)
 
 
 def draw_problem(
@@ -121,9 +130,13 @@ def draw_problem(
     lengths = np.diff(times)
     mesh = Mesh(np.clip(np.ceil(lengths / 0.015), 1, 500).astype(np.int64))
     p = model.probabilities(theta, mesh)
-    while p is None:
+    for _ in range(_REFINEMENTS):
+        if p is not None:
+            break
         mesh = mesh.refined()
         p = model.probabilities(theta, mesh)
+    if p is None:
+        p = _by_integrator(model, theta)
     return Problem(kernel, FreeEnergy(potential, beta), model, theta, mesh, p)
 
 
