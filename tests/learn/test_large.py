@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -13,12 +11,7 @@ from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.large import LargeOptions, fit_likelihood_large
-from thalweg.learn.large.evidence import (
-    local_roughness,
-    probe,
-    slope_of_log_determinant,
-    updated_scales,
-)
+from thalweg.learn.large.evidence import probe, slope_of_log_determinant, updated_scales
 from thalweg.learn.large.fit import _Fitter
 from thalweg.learn.large.flow_map import FlowMap
 from thalweg.learn.large.posterior import Posterior
@@ -126,46 +119,12 @@ def test_cosines_hold_smooth_functions_to_the_edge() -> None:
 
 
 def test_prior_transpose(kernel: MarkovKernel) -> None:
+    prior = problem(kernel).initial
     rng = np.random.default_rng(2)
-    prior = problem(kernel).initial.with_local(rng.uniform(0.5, 3.0, size=120))
     w, g = rng.normal(size=(prior.size, 2)), rng.normal(size=(120, 2))
     np.testing.assert_allclose(
         np.sum(prior.field(w) * g, axis=0), np.sum(w * prior.transpose(g), axis=0)
     )
-
-
-def test_other_scales_and_local_noise_keep_the_field(kernel: MarkovKernel) -> None:
-    posterior = problem(kernel)
-    z = somewhere(posterior)
-    rng = np.random.default_rng(3)
-    initial, potential = (
-        prior.with_scales(prior.scales * rng.uniform(0.5, 2.0, size=prior.scales.size)).with_local(
-            rng.uniform(0.5, 3.0, size=120)
-        )
-        for prior in (posterior.initial, posterior.potential)
-    )
-    other = replace(posterior, initial=initial, potential=potential)
-    for before, after in zip(
-        posterior.fields(z), other.fields(posterior.rescaled(z, initial, potential)), strict=True
-    ):
-        np.testing.assert_allclose(after, before, rtol=1e-9, atol=1e-12)
-
-
-def test_local_noise_finds_the_rough_states(kernel: MarkovKernel) -> None:
-    prior = problem(kernel).potential
-    rng = np.random.default_rng(4)
-    truth = np.where(np.arange(120) % 30 == 0, 8.0, 1.0)
-    white = truth * rng.normal(size=120)
-    every = np.full(prior.scales.size, 120.0)
-    for _ in range(20):
-        w = np.concatenate([np.zeros(prior.n_smooth), *[white / prior.local] * len(prior.spreads)])
-        prior = prior.with_local(local_roughness(prior, w, every))
-    far = np.abs(white) > 5
-    assert far.any()
-    assert prior.local[far].min() > 1.5
-    assert np.median(prior.local[~far]) < 1.0
-    even = local_roughness(prior.with_local(np.ones(120)), np.ones(prior.size), every)
-    np.testing.assert_allclose(even, 1.0)
 
 
 # -------------------------------------------------------------------- the posterior

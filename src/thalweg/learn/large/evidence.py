@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 
 from thalweg.learn.large.posterior import Point, Posterior
 from thalweg.learn.large.preconditioner import Preconditioner, solve
-from thalweg.learn.large.prior import FieldPrior
 
-__all__ = ["Probes", "local_roughness", "probe", "slope_of_log_determinant", "updated_scales"]
+__all__ = ["Probes", "probe", "slope_of_log_determinant", "updated_scales"]
 
 Array = NDArray[np.float64]
 
 _LEAST_SCALE = 1e-4
 _LARGEST_CHANGE = 6.0
-_FREEDOM = 3.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,22 +91,6 @@ def updated_scales(
         scales.append(np.maximum(prior.scales * ratio, _LEAST_SCALE))
         counts.append(determined)
     return (scales[0], scales[1]), (counts[0], counts[1])
-
-
-def local_roughness(prior: FieldPrior, w: Array, determined: Array) -> Array:
-    """What multiplies the noise at each state: its size there, drawn towards the average.
-
-    One step of expectation and maximisation for noise with Student's distribution of `_FREEDOM`
-    degrees: a few states, such as those at both ends of a long edge, may be far rougher than the
-    rest, and must not make all the others look rough. `determined`: how many coefficients of each
-    noise the data determine, the last entries.
-    """
-    n = prior.kernel.n_states
-    first = prior.spreads.index(min(prior.spreads))
-    noise = w[prior.n_smooth + first * n : prior.n_smooth + (first + 1) * n]
-    open_ = max(0.0, 1.0 - float(determined[first - len(prior.spreads)]) / n)
-    size = prior.local**2 * (noise**2 + open_)
-    return np.asarray(np.sqrt((_FREEDOM + size / size.mean()) / (_FREEDOM + 1.0)))
 
 
 def slope_of_log_determinant(point: Point, probes: Probes) -> float:

@@ -15,13 +15,7 @@ from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import Edges, MarkovKernel
-from thalweg.learn.large.evidence import (
-    Probes,
-    local_roughness,
-    probe,
-    slope_of_log_determinant,
-    updated_scales,
-)
+from thalweg.learn.large.evidence import Probes, probe, slope_of_log_determinant, updated_scales
 from thalweg.learn.large.flow_map import FlowMap
 from thalweg.learn.large.posterior import Point, Posterior
 from thalweg.learn.large.preconditioner import Information, Preconditioner, solve
@@ -48,7 +42,7 @@ class LargeOptions:
 
     n_functions: int = 240
     """Smooth functions of the potential's prior (a third as many for the initial density)."""
-    spreads: tuple[int, ...] = (0, 3, 12)
+    spreads: tuple[int, ...] = (0, 12)
     """Diffusion times, in kernel steps, of the prior's noises."""
     max_rounds: int = 25
     """Rounds of Gauss-Newton steps and evidence updates."""
@@ -365,11 +359,6 @@ class _Fitter:
             moved = max(moved, 0.5 * abs(change))
         initial = self.posterior.initial.with_scales(new_scales[0])
         potential = self.posterior.potential.with_scales(new_scales[1])
-        if fine:
-            w0, wV, _ = self.posterior.split(self.point.z)
-            initial = initial.with_local(local_roughness(initial, w0, counts[0]))
-            potential = potential.with_local(local_roughness(potential, wV, counts[1]))
-            self.information = self.information.under(initial, potential)
         z = self.posterior.rescaled(self.point.z, initial, potential)
         self.posterior = replace(self.posterior, initial=initial, potential=potential, force=force)
         self.point = replace(self.point, posterior=self.posterior, z=z)

@@ -86,12 +86,12 @@ class Posterior:
         return Point(self, z, run, log_p, u0, V, beta)
 
     def rescaled(self, z: Array, initial: FieldPrior, potential: FieldPrior) -> Array:
-        """The coefficients under other priors' scales that keep the fields."""
+        """The coefficients under other scales that keep the fields."""
         parts = []
         for w, old, new in zip(
             self.split(z), (self.initial, self.potential), (initial, potential), strict=False
         ):
-            parts.append(w * old.units / new.units)
+            parts.append(w * (old.scales / new.scales)[old.groups])
         return np.concatenate([*parts, z[-1:]])
 
 

@@ -87,10 +87,6 @@ class Information:
         values, vectors = linalg.eigh(gram)
         return Information(spans, vectors * np.sqrt(np.maximum(values, 0.0)))
 
-    def under(self, initial: FieldPrior, potential: FieldPrior) -> Information:
-        """The same information, where the priors' noise has other sizes at the states."""
-        return Information((_Span.of(initial), _Span.of(potential)), self.root)
-
 
 @dataclass(frozen=True, eq=False)
 class Preconditioner:

@@ -48,8 +48,6 @@ class FieldPrior:
     """What brings each diffused noise to unit variance."""
     scales: Array
     """One per band, then one per spread."""
-    local: Array
-    """What multiplies the noise at each state: some states are rougher than others."""
 
     @property
     def size(self) -> int:
@@ -77,15 +75,6 @@ class FieldPrior:
     def with_scales(self, scales: Array) -> FieldPrior:
         return replace(self, scales=scales)
 
-    def with_local(self, local: Array) -> FieldPrior:
-        return replace(self, local=local)
-
-    @property
-    def units(self) -> Array:
-        """What multiplies each coefficient in the field."""
-        rough = [scale * self.local for scale in self.rough_scales]
-        return np.concatenate([self.scales[self.group], *rough])
-
     def field(self, w: Array) -> Array:
         """`B w`, one field a column."""
         m, n = self.n_smooth, self.kernel.n_states
@@ -93,13 +82,12 @@ class FieldPrior:
         for i, q in enumerate(self.spreads):
             part = w[m + i * n : m + (i + 1) * n]
             scale = self.rough_scales[i] * self.gains[i]
-            out += scale * _diffuse(self.kernel.matrix, self.local[:, None] * part, q)
+            out += scale * _diffuse(self.kernel.matrix, part, q)
         return np.asarray(out)
 
     def noise(self, g: Array, i: int) -> Array:
         """The transpose of the `i`-th diffused noise at unit scale, times the columns of `g`."""
-        spread = _diffuse(self._transposed, g, self.spreads[i])
-        return np.asarray(self.gains[i] * self.local[:, None] * spread)
+        return self.gains[i] * _diffuse(self._transposed, g, self.spreads[i])
 
     def transpose(self, g: Array) -> Array:
         """`B^T g`, one field a column."""
@@ -138,8 +126,7 @@ def field_prior(
     for q in spreads:
         gains.append(1.0 / np.sqrt((_diffuse(kernel.matrix, probes, q) ** 2).mean()))
     count = int(group[-1]) + 1 + len(spreads)
-    local = np.ones(kernel.n_states)
-    return FieldPrior(kernel, basis, group, spreads, tuple(gains), np.ones(count), local)
+    return FieldPrior(kernel, basis, group, spreads, tuple(gains), np.ones(count))
 
 
 def _bands(n: int) -> NDArray[np.int64]:
