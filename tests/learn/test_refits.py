@@ -50,3 +50,5 @@ def test_bootstrap_of_a_tracked_population_follows_it() -> None:
     assert np.isfinite(draws.potential_stderr).all()
     with pytest.raises(InputError, match="n_refits is 1"):
         model.bootstrap(seen, 1)
+    with pytest.raises(InputError, match="not fitted yet"):
+        FreeEnergyRegressor().bootstrap(seen)

@@ -374,12 +374,12 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
         from thalweg.learn.uncertainty import Bootstrap
 
+        path = self.predict(None, snapshots.times).probabilities
         check_match(self.kernel_, snapshots)
         if n_refits < 2:
             raise InputError(f"n_refits is {n_refits}; errors need 2 refits or more, such as 100.")
         generators = (np.random.default_rng(self.seed) if rng is None else rng).spawn(n_refits)
         sizes = np.maximum(snapshots.sizes.round(), 1).astype(np.int64)
-        path = self.predict(None, snapshots.times).probabilities
         path = path / path.sum(axis=1, keepdims=True)
 
         def drawn(draw: np.random.Generator) -> Snapshots:
