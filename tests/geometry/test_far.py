@@ -218,7 +218,8 @@ def test_point_masses_on_a_hundred_states(family: str) -> None:
     assert there.error_estimate <= 2e-2 * there.distance
     np.testing.assert_allclose(there.probabilities.sum(axis=1), 1.0, atol=1e-8)
     back = geometry.geodesic(q, p, tolerance=2e-2, n_steps=4)
-    assert back.distance == pytest.approx(there.distance, rel=5e-3)
+    # The same discrete problem read backwards, each solved only to well within its estimate.
+    assert abs(back.distance - there.distance) < 0.3 * there.error_estimate
 
 
 def test_work_is_limited_and_the_limit_has_a_name() -> None:
