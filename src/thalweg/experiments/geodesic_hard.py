@@ -17,8 +17,9 @@ from thalweg.experiments import BenchSettings
 from thalweg.experiments.conic import conic_distance
 from thalweg.flow.jko import jko_step
 from thalweg.geometry import TransportGeometry
-from thalweg.graphs import make_graph
+from thalweg.graphs import GRAPH_FAMILIES, make_graph
 from thalweg.kernel import MarkovKernel
+from thalweg.mobility import GeometricMean, HarmonicMean, LogMean
 
 __all__ = ["bumps", "conic_rows", "far_rows", "jko_rows"]
 
@@ -131,7 +132,7 @@ def jko_rows(settings: BenchSettings) -> list[Row]:
             note = f"{step.status.name}, W = {step.distance:.4f}, {seconds:.3g} s CPU"
             rows.append(_row(case, "first-order residual", step.first_order_residual, 1e-8, note))
             rows.append(_row(case, "factorisations", step.factorisations, 80, note))
-    return rows + _boundary_steps(settings)
+    return rows + _boundary_steps(settings) + _random_steps(settings)
 
 
 def _boundary_steps(settings: BenchSettings) -> list[Row]:
@@ -156,6 +157,40 @@ def _boundary_steps(settings: BenchSettings) -> list[Row]:
             rows.append(_row(case, "first-order residual", step.first_order_residual, 1e-8, note))
             rows.append(_row(case, "factorisations", step.factorisations, 80, note))
     return rows
+
+
+def _random_steps(settings: BenchSettings) -> list[Row]:
+    """Random steps from point masses, empty states and densities of 1e-12, for every mean.
+
+    Graphs of 6 to 30 states of all families, `beta` from 0.003 to 1 or none, `tau` from 0.01 to
+    100.
+    """
+    count = 40 if settings.quick else 400
+    families, means = list(GRAPH_FAMILIES), (LogMean(), GeometricMean(), HarmonicMean())
+    failed, residual, most = 0, 0.0, []
+    for i in range(count):
+        rng = np.random.default_rng([settings.seed, i])
+        kernel = make_graph(families[i % len(families)], int(rng.integers(6, 31)), rng=rng)
+        n = kernel.n_states
+        p = rng.dirichlet(np.ones(n))
+        if i % 3 == 0:
+            p = np.eye(n)[rng.integers(n)]
+        else:
+            p[rng.permutation(n)[: n // 2]] = 0.0 if i % 3 == 1 else 1e-12
+        beta = 0.0 if i % 10 == 0 else 10 ** rng.uniform(-2.5, 0)
+        energy, tau = FreeEnergy(rng.uniform(-1, 1, n), beta), 10 ** rng.uniform(-2, 2)
+        mean = means[0] if i % 4 else means[1 + i % 8 // 4]
+        step = jko_step(kernel, energy, p / p.sum(), tau, mobility=mean)
+        failed += not step.status
+        residual = max(residual, step.first_order_residual)
+        most.append(step.factorisations)
+    case = f"{count} random JKO steps from the boundary"
+    note = f"factorisations: median {np.median(most):.0f}, most {max(most)}"
+    return [
+        _row(case, "not converged", failed, 0, note),
+        _row(case, "largest first-order residual", residual, 1e-8, note),
+        _row(case, "factorisations, 95 %", float(np.quantile(most, 0.95)), 80, note),
+    ]
 
 
 def _row(case: str, measure: str, value: float, target: float, note: str = "") -> Row:

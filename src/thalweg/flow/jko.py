@@ -3,9 +3,10 @@
 Path and end point are found together: minimise half the action of a path that starts at `p`, plus
 `tau F` at its free end. The first-order condition is `psi(1) = -tau f(q)` for the potential `psi`
 of the geodesic and the first variation `f`; where the end is empty, `psi(1) >= -tau f(q)` up to the
-same constant. A short step from inside the simplex is Newton's from the start (`jko_newton`); a
-long one, or one from or to the boundary, is led there by barriers (`jko_barrier`). The mesh in time
-is then refined until the length of the path is known well enough.
+same constant. A short step from inside the simplex is Newton's from the start (`jko_newton`), a
+long one is led there by barriers (`jko_barrier`), and the mesh in time is then refined until the
+length of the path is known well enough. A step from the boundary, or one where that fails, takes a
+staggered mesh, if the graph is not too large for its eliminations (`jko_staggered`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from thalweg.energy import Entropy, FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow.jko_barrier import approach
 from thalweg.flow.jko_newton import Solved, newton
+from thalweg.flow.jko_staggered import solve_staggered
 from thalweg.flow.jko_system import FreeEnd, State
 from thalweg.flow.trajectory import Trajectory
 from thalweg.geometry import packed
@@ -38,6 +40,10 @@ Array = NDArray[np.float64]
 
 _HEALTHY = 1e-3
 """With densities above this a step may start without a barrier."""
+_EMPTY = 1e-6
+"""With densities below this a step is one from the boundary."""
+_CRUDE = 1e-3
+"""Where the error of the path may change the energy by so much, the other mesh is tried, too."""
 _NEAR = 1.0
 """Steps longer than this are led by a barrier."""
 _FAR = 2.5
@@ -97,7 +103,8 @@ def jko_step(
 ) -> JkoResult:
     """One step of the minimising-movement scheme from `p`, for any `tau > 0`.
 
-    `p` may have empty states, and so may the result if `beta` is zero or its density underflows.
+    `p` may have empty states, and so may the result if `beta` is zero or its density underflows. (A
+    step from empty states leaves no density below about 1e-20: those are bounds, not results.)
     `tolerance` is for the first-order condition, `path_tolerance` for the relative error of the
     distance (the mesh in time is refined to meet it, but not after 40 factorisations; `path_error`
     tells). `smoothing` mixes that share of the stationary distribution into `p` first.
@@ -126,11 +133,26 @@ def jko_step(
     problem = FreeEnd(
         kernel, mobility.spec, energy, p, tau, TimeMesh.uniform(*_FIRST_MESHES[0]), grounded
     )
+    empty = float((p / kernel.stationary).min()) < _EMPTY
+    result = _staggered(problem, tolerance, path_tolerance) if empty else None
+    if result is None or not result.status:
+        other = _collocated(problem, tolerance, path_tolerance, max_steps)
+        doubt = other.path_error * other.distance**2 / tau
+        if not empty and not (other.status and doubt < _CRUDE * problem.size):
+            result = _staggered(problem, tolerance, path_tolerance)
+        result = other if result is None or not result.status else result
+    return replace(result, smoothing=smoothing)
+
+
+def _collocated(
+    problem: FreeEnd, tolerance: float, path_tolerance: float, max_steps: int
+) -> JkoResult:
+    """The step on a coarse mesh of high order, refined until its length is known."""
     problem, found = _first(problem, tolerance, max_steps)
     if not found.status:
-        return _package(problem, found, smoothing, _path_error(problem, found.state)[0])
+        return _package(problem, found, _path_error(problem, found.state)[0])
     error, errors = _path_error(problem, found.state)
-    limit = min(_STAGES, max(3, _UNKNOWNS // kernel.n_states))
+    limit = min(_STAGES, max(3, _UNKNOWNS // problem.kernel.n_states))
     while error > path_tolerance and found.factorisations < _ENOUGH:
         mesh = finer_mesh(problem.mesh, errors, 0.5 * path_tolerance * found.distance)
         if mesh.size > limit or mesh.size == problem.mesh.size:
@@ -149,7 +171,29 @@ def jko_step(
         if error > 0.05:
             # Between stages the interpolated path leaves the simplex: its length says nothing.
             error = change
-    return _package(problem, found, smoothing, error)
+    return _package(problem, found, error)
+
+
+def _staggered(problem: FreeEnd, tolerance: float, path_tolerance: float) -> JkoResult | None:
+    """The step for the boundary; `None` on graphs that are too large for it."""
+    found = solve_staggered(problem, tolerance=tolerance, path_tolerance=path_tolerance)
+    if found is None:
+        return None
+    pi = problem.kernel.stationary
+    q = pi * np.exp(found.y)
+    q = q / q.sum()
+    return JkoResult(
+        q,
+        found.status,
+        found.residual,
+        found.distance,
+        problem.energy(problem.kernel, q),
+        found.first - pi @ found.first,
+        found.final - pi @ found.final,
+        found.factorisations,
+        found.iterations,
+        path_error=found.error,
+    )
 
 
 def jko_flow(
@@ -234,10 +278,7 @@ def _first(problem: FreeEnd, tolerance: float, max_steps: int) -> tuple[FreeEnd,
 
 def _extras(problem: FreeEnd) -> tuple[float, ...]:
     """Entropies to add, falling to the last: what is left where `F` lets states run empty."""
-    energy = problem.energy
-    size = float(np.ptp(energy.potential)) + energy.beta
-    size += float(abs(energy.interaction).max()) if energy.interaction is not None else 0.0
-    size = max(size, 1e-300)
+    energy, size = problem.energy, problem.size
     proper = energy.beta if isinstance(energy.internal, Entropy) else 0.0
     end = 0.0 if proper > 0 else _TINY * size
     falling = [size * 10.0**-k for k in range(4, 11)]
@@ -308,9 +349,8 @@ def _path_error(problem: FreeEnd, state: State) -> tuple[float, Array]:
     return float(length.errors.sum()) / total, length.errors
 
 
-def _package(problem: FreeEnd, found: Solved, smoothing: float, error: float) -> JkoResult:
+def _package(problem: FreeEnd, found: Solved, error: float) -> JkoResult:
     pi, mesh, state = problem.kernel.stationary, problem.mesh, found.state
-    energy, tau = problem.energy, problem.tau
     gain, force = _rates(problem, state)
     end = pi * np.exp(state.y)
     # The potential that the path carries, not the one that the first-order condition wants.
@@ -318,24 +358,16 @@ def _package(problem: FreeEnd, found: Solved, smoothing: float, error: float) ->
     guess = state.psi - (force / pi[:, None]) @ problem.to_end
     final = (weight * guess).sum(axis=1) / weight.sum(axis=1)
     first = final + (force @ mesh.weights) / pi
-    f = energy.external(end)
-    if energy.beta > 0:
-        f = f + energy.beta * energy.internal.derivative(state.y)
-    mismatch = final / tau + f
-    mismatch = mismatch - end @ mismatch / end.sum()
-    defect = np.abs(problem.p + gain @ mesh.weights - end)
-    lacking = energy.beta * np.log1p(defect / np.maximum(end, 1e-300))
     q = end / end.sum()
     return JkoResult(
         q,
         found.status,
-        float(np.sqrt(end @ (mismatch**2 + lacking**2))),
+        problem.residual(state.y, final, problem.p + gain @ mesh.weights - end),
         found.distance,
-        energy(problem.kernel, q),
+        problem.energy(problem.kernel, q),
         first - pi @ first,
         final - pi @ final,
         found.factorisations,
         found.iterations,
-        smoothing,
-        error,
+        path_error=error,
     )

@@ -90,6 +90,14 @@ class FreeEnd:
         return replace(self, mesh=mesh)
 
     @cached_property
+    def size(self) -> float:
+        """The size of first variations."""
+        energy = self.energy
+        size = float(np.ptp(energy.potential)) + energy.beta
+        size += float(abs(energy.interaction).max()) if energy.interaction is not None else 0.0
+        return max(size, 1e-300)
+
+    @cached_property
     def ends(self) -> Array:
         """`(stages, stages)`: values times this are integrals from the nearer end."""
         return np.ascontiguousarray(self.mesh.from_ends.T)
@@ -116,6 +124,21 @@ class FreeEnd:
         """`tau df / dy` without the interaction."""
         own = self.energy.beta * self.energy.internal.log_slope(y) + self.extra
         return np.asarray(self.tau * np.maximum(own, 1e-300))
+
+    def residual(self, y: Array, final: Array, defect: Array) -> float:
+        """Of the first-order condition: `final / tau + f` less its mean, and what the end lacks.
+
+        Root mean square under the end; what it lacks of the mass that the fluxes bring, `defect`,
+        counts as the error `beta log(1 + |defect| / end)` of the first variation.
+        """
+        energy, end = self.energy, self.kernel.stationary * np.exp(y)
+        f = energy.external(end)
+        if energy.beta > 0:
+            f = f + energy.beta * energy.internal.derivative(y)
+        mismatch = final / self.tau + f
+        mismatch = mismatch - end @ mismatch / end.sum()
+        lacking = energy.beta * np.log1p(np.abs(defect) / np.maximum(end, 1e-300))
+        return float(np.sqrt(end @ (mismatch**2 + lacking**2)))
 
     def energy_at(self, end: Array) -> float:
         """`F(end)`, the extra entropy included."""

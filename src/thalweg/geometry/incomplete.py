@@ -28,8 +28,6 @@ __all__ = ["IncompleteFactor", "IncompletePattern", "by_incomplete"]
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-_TOLERANCE = 1e-3
-"""Of a Newton step, relative; the next step sees what is left."""
 _ITERATIONS = 400
 _DEEPEST = 2
 _GROWTH = 2.0
@@ -174,8 +172,11 @@ class IncompleteFactor:
         return _substitute(self.pattern.start, self.pattern.later, self.own, self.off, right)
 
 
-def by_incomplete(pattern: IncompletePattern) -> Solve:
-    """Newton's systems by GMRES on what is left of them after the incomplete elimination."""
+def by_incomplete(pattern: IncompletePattern, *, tolerance: float = 1e-3) -> Solve:
+    """Newton's systems by GMRES on what is left of them after the incomplete elimination.
+
+    `tolerance`: of a Newton step, relative; the next step sees what is left.
+    """
 
     def solve(
         system: SpaceTime, right_x: Array, right_psi: Array, guess: Array
@@ -183,7 +184,7 @@ def by_incomplete(pattern: IncompletePattern) -> Solve:
         factor = IncompleteFactor(system, pattern)
         if factor.broken:
             return np.full_like(right_x, np.nan), guess, 1
-        units, cut, order = factor.units, system.widths.size - 1, pattern.order
+        units, cut, order = factor.units, len(right_x), pattern.order
 
         def gather(x: Array, psi: Array) -> Array:
             return np.asarray(units * np.concatenate([x, psi]).T[order])
@@ -198,7 +199,7 @@ def by_incomplete(pattern: IncompletePattern) -> Solve:
 
         top, bottom = system.product(np.zeros_like(right_x), guess)
         right = factor.solve(gather(right_x - top, right_psi - bottom)).ravel()
-        found = gmres(operator, right, tolerance=_TOLERANCE, max_iterations=_ITERATIONS)
+        found = gmres(operator, right, tolerance=tolerance, max_iterations=_ITERATIONS)
         x, psi = scatter(found.x)
         return x, guess + psi, found.iterations
 
@@ -220,13 +221,14 @@ def _fill(
     off: Array,
 ) -> None:
     count, n = h.size, pi.size
-    cut = count - 1
+    cut = damping.shape[1]
     for i in range(n):
         block, unit = own[i], units[i]
         for k in range(cut):
             block[k, k] = damping[i, k] * unit[k] ** 2
             block[k, cut + k] = pi[i] * unit[k] * unit[cut + k]
-            block[k, cut + k + 1] = -pi[i] * unit[k] * unit[cut + k + 1]
+            if k + 1 < count:
+                block[k, cut + k + 1] = -pi[i] * unit[k] * unit[cut + k + 1]
     for e in range(one.size):
         i, j = one[e], other[e]
         p, q = own[i], own[j]
@@ -254,8 +256,9 @@ def _fill(
         for k in range(cut):
             for z in range(cut, cut + count):
                 own[i, z, k] = own[i, k, z]
-    # Potentials have a free constant: tie one down.
-    own[n - 1, cut, cut] -= 1.0
+    if cut < count:
+        # Between fixed ends potentials have a free constant: tie one down.
+        own[n - 1, cut, cut] -= 1.0
 
 
 @njit(cache=True)

@@ -19,6 +19,10 @@ Solve = Callable[[SpaceTime, Array, Array, Array], tuple[Array, Array, int]]
 """The solution of a system for two right-hand sides, from a first guess of `psi`; its cost."""
 
 _TO_BOUNDARY = 0.99
+_GROWTH = 1.0
+"""A step to a free end that lets a density grow more is not yet near the central path."""
+_STILL = 1e-4
+"""Relative changes of densities below this are none: the decrement is lost in rounding."""
 _CENTRAL = 1e4
 """Multipliers stay within this factor of `mu / rho`."""
 
@@ -52,34 +56,34 @@ def centre(
     """
     pi, h, spans = problem.kernel.stationary, problem.widths, problem.spans
     value = problem.value(curve, mu)
-    z = mu / curve.rho[1:-1]
+    z = mu / problem.moving(curve.rho)
     products, stuck, decrement = 0, 0, np.inf
     for step in range(1, max_steps + 1):
-        system, right_x, right_psi, force = problem.linearise(curve, mu, z)
+        system, right_x, right_psi, downhill = problem.linearise(curve, mu, z)
         x, new_psi, cost = solve(system, right_x, right_psi, psi)
         products += cost
         goal = problem.fluxes(system.table, x, new_psi)
         if not (np.isfinite(goal).all() and np.isfinite(x).all()):
             return Centred(curve, psi, Status.NOT_FINITE, step, products, decrement)
-        inner = curve.rho[1:-1]
+        inner = problem.moving(curve.rho)
         move, ratio = goal - curve.flux, x / inner
         kinetic = h @ (curve.flux / system.table[:, :, 0] * move).sum(axis=1)
-        pull = 0.5 * h[:, None] * force
-        downhill = ((pull[:-1] + pull[1:] + spans[:, None] * pi * mu / inner) * x).sum()
-        decrement = abs(float(kinetic - downhill))
+        decrement = abs(float(kinetic - (downhill * x).sum()))
         length = min(1.0, _TO_BOUNDARY / max(float(-ratio.min()), 1e-300))
 
         def moved(length: float, curve: Curve = curve, x: Array = x, move: Array = move) -> Curve:
             rho = curve.rho.copy()
-            rho[1:-1] += length * x
+            problem.moving(rho)[:] += length * x
             return Curve(rho, curve.flux + length * move)
 
         # What an inexact step does to the balance of mass has a price: the potential's. With it the
         # step goes downhill from any curve.
         price = float((new_psi * (problem.defect(curve) - problem.defect(moved(1.0)))).sum())
+        # Next to the minimum the value's rounding hides what is left to gain.
+        slack = 1e-12 * abs(value) + (0.5 * decrement if decrement < 0.01 * mu else 0.0)
         trial = moved(length)
         trial_value = problem.value(trial, mu)
-        while not trial_value + length * price <= value + 1e-12 * abs(value) and length > 1e-6:
+        while not trial_value + length * price <= value + slack and length > 1e-6:
             length *= 0.5
             trial = moved(length)
             trial_value = problem.value(trial, mu)
@@ -89,16 +93,18 @@ def centre(
         shrink = float(((z - aim) / z).max())
         z = z + min(1.0, _TO_BOUNDARY / max(shrink, 1e-300)) * (aim - z)
         curve, value, psi = trial, trial_value, new_psi
-        central = mu / curve.rho[1:-1]
+        central = mu / problem.moving(curve.rho)
         z = np.clip(z, central / _CENTRAL, central * _CENTRAL)
         size = float(np.sqrt(spans @ (ratio**2 @ pi)))
+        settled = problem.end_cost is None or float(ratio.max()) < _GROWTH
         if mu <= mu_end:
-            if decrement <= tolerance and length > 0.5:
+            still = float(np.abs(ratio).max()) < _STILL
+            if (decrement <= tolerance or still) and length > 0.5 and settled:
                 return Centred(curve, psi, Status.CONVERGED, step, products, decrement)
             stuck = stuck + 1 if length < 1e-4 else 0
             if stuck >= 3:
                 return Centred(curve, psi, Status.STALLED, step, products, decrement)
-        elif length > 0.5 and (size < 0.5 or decrement < mu):
+        elif length > 0.5 and settled and (size < 0.5 or decrement < mu):
             mu = max(0.1 * mu, mu_end)
             value = problem.value(curve, mu)
     return Centred(curve, psi, Status.MAX_ITERATIONS, max_steps, products, decrement)
