@@ -50,6 +50,9 @@ Array = NDArray[np.float64]
 
 N_STATES, HORIZON, N_INTERVALS, N_SAMPLES = 6, 5.0, 50, 10_000
 BETAS = (0.01, 0.1, 0.2)
+_FORECAST = 1e-4
+"""The network's beta comes out near zero on large graphs: its flows empty states one by one, and
+more digits than the comparison shows would take longer than the training."""
 
 
 def run(settings: BenchSettings) -> BenchResult:
@@ -130,12 +133,12 @@ def _literal_network(
     start = time.process_time()
     found = fit_neural(kernel, seen.times, seen.counts, p, engine="torch")
     seconds = time.process_time() - start
-    forecast = gradient_flow(kernel, found.energy, truth[0], seen.times).probabilities
+    forecast = gradient_flow(kernel, found.energy, truth[0], seen.times, rtol=_FORECAST)
     return {
         "case": case,
         "method": "neural",
         "seconds": seconds,
-        "hellinger": float(hellinger(forecast, truth).mean()),
+        "hellinger": float(hellinger(forecast.probabilities, truth).mean()),
         "status": found.status.name,
     }
 
