@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -177,3 +179,15 @@ def test_no_table_makes_fit_fall_over(tmp_path_factory, rows, method):
     assert ended.value.code in (0, 2, 3, None)
     if ended.value.code == 2:
         assert not (folder / "out").exists()
+
+
+def test_the_module_runs_as_the_script_does() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "thalweg", "fit", "nothing.csv"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("thalweg: the graph is missing")
+    assert "Traceback" not in ended.stderr
