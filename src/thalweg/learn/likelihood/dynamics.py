@@ -342,11 +342,15 @@ def integrate(
     n_levels: int,
     chains: Array,
     sensitivities: Array,
+    starts: Array,
     out: Array,
     out_coarse: Array,
     out_sensitivities: Array,
 ) -> bool:
     """Advance all chains over the intervals `lengths`; outputs after each of them.
+
+    `starts` (intervals, N): log densities at which the intervals start, each by itself; if it is
+    empty, each starts where the last one ended.
 
     `chains` (levels, N) and `sensitivities` (levels, N, P) are carried on in place. Columns of a
     sensitivity: the potential's coefficients (basis function by feature), the interaction
@@ -390,6 +394,9 @@ def integrate(
                     potential[x] += features[x, i] * coefficients[j, i]
 
     for k in range(lengths.size):
+        if starts.shape[0] > 0:
+            chains[:] = starts[k]
+            sensitivities[:] = 0.0
         for chain in range(n_levels):
             count = substeps[k] * 2**chain
             h = lengths[k] / count

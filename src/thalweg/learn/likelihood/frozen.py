@@ -19,7 +19,7 @@ from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, saturated
 from thalweg.mobility import scalar
 
-__all__ = ["EMPTY", "FrozenObjective", "frozen_interval", "transition"]
+__all__ = ["EMPTY", "FrozenObjective", "frozen_interval", "frozen_intervals", "transition"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int32]
@@ -112,6 +112,80 @@ def transition(
     return out, out_slopes, out_matrix
 
 
+@njit(cache=True)
+def _transitions(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    pi: Array,
+    spec: Array,
+    u: Array,
+    f: Array,
+    u_slopes: Array,
+    f_slopes: Array,
+    p: Array,
+    p_slopes: Array,
+    dt: Array,
+    n_steps: NDArray[np.int64],
+) -> tuple[Array, Array, Array]:
+    """`transition` for each interval by itself."""
+    count, n = u.shape
+    out, out_slopes = np.empty((count, n)), np.empty((count, n, p_slopes.shape[2]))
+    matrices = np.empty((count, n, n))
+    for k in range(count):
+        out[k], out_slopes[k], matrices[k] = transition(
+            source, target, conductance, pi, spec, u[k], f[k], u_slopes[k], f_slopes[k], p[k],
+            p_slopes[k], dt[k], n_steps[k],
+        )  # fmt: skip
+    return out, out_slopes, matrices
+
+
+def frozen_intervals(
+    model: FlowModel,
+    theta: Array,
+    spans: Array,
+    u: Array,
+    slopes: Array,
+    n_steps: NDArray[np.int64],
+    mass: tuple[Array, Array] | None = None,
+) -> tuple[Array, Array, Array]:
+    """Spans of time (intervals, 2), each under the rates at its log density `u` (intervals, N).
+
+    `slopes` (intervals, N, P) are the derivatives of `u`. Gives the masses at the ends, their
+    derivatives, and the matrices that move them (columns sum to one). `mass`: what moves, and its
+    derivatives, if it is not the population of that density.
+    """
+    kernel, n = model.kernel, model.n_states
+    pi = kernel.stationary
+    p = np.where(u > 0.5 * EMPTY, pi * np.exp(u), 0.0)
+    columns = (np.eye(n) if model.features is None else model.features)[None]
+    if model.time_basis is not None:
+        parts = [model.time_basis.averages(span) for span in spans]
+        columns = np.array([np.kron(part, columns[0]) for part in parts])
+    beta = model.beta(theta)
+    slope = model.internal.derivative(u)
+    f = columns @ theta[model.potential_slice] + beta * slope
+    if model.fixed_potential is not None:
+        f = f + model.fixed_potential
+    f_slopes = (beta * model.internal.log_slope(u))[:, :, None] * slopes
+    f_slopes[:, :, model.potential_slice] += columns
+    if model.learns_beta:
+        f_slopes[:, :, model.beta_index] += beta * slope
+    if model.n_interactions or model.fixed_interaction.size:
+        w = np.tensordot(theta[model.interaction_slice], model.interactions, 1)
+        if model.fixed_interaction.size:
+            w = w + model.fixed_interaction
+        f = f + p @ w.T
+        f_slopes += (w * p[:, None, :]) @ slopes
+        for j in range(model.n_interactions):
+            f_slopes[:, :, model.n_potential + j] += p @ model.interactions[j].T
+    moving, moving_slopes = (p, p[:, :, None] * slopes) if mass is None else mass
+    return _transitions(
+        *kernel.edges, pi, model.mobility.spec, u, f, slopes, f_slopes, moving, moving_slopes,
+        np.diff(spans)[:, 0], n_steps,
+    )  # fmt: skip
+
+
 def frozen_interval(
     model: FlowModel,
     theta: Array,
@@ -120,45 +194,12 @@ def frozen_interval(
     slopes: Array,
     n_steps: int,
     piece: tuple[int, int] = (0, 1),
-    mass: tuple[Array, Array] | None = None,
 ) -> tuple[Array, Array, Array]:
-    """One interval under the rates at log density `u`, whose derivatives are `slopes`.
-
-    Gives the mass at the end, its derivatives, and the matrix that moves it (columns sum to one).
-    `mass`: what moves, and its derivatives, if it is not the population of that density.
-    `piece = (i, m)`: only the i-th of m equal parts of the interval.
-    """
-    kernel, n = model.kernel, model.n_states
-    pi = kernel.stationary
-    p = np.where(u > 0.5 * EMPTY, pi * np.exp(u), 0.0)
+    """One interval under the rates at `u`; `piece = (i, m)`: only the i-th of m equal parts."""
     t0, t1 = model.times[interval], model.times[interval + 1]
-    t0, t1 = t0 + (t1 - t0) * piece[0] / piece[1], t0 + (t1 - t0) * (piece[0] + 1) / piece[1]
-    columns = np.eye(n) if model.features is None else model.features
-    if model.time_basis is not None:
-        parts = model.time_basis.averages(np.array([t0, t1]))
-        columns = np.asarray(np.kron(parts, columns), dtype=np.float64)
-    beta = model.beta(theta)
-    slope = model.internal.derivative(u)
-    f = columns @ theta[model.potential_slice] + beta * slope
-    if model.fixed_potential is not None:
-        f = f + model.fixed_potential
-    f_slopes = (beta * model.internal.log_slope(u))[:, None] * slopes
-    f_slopes[:, model.potential_slice] += columns
-    if model.learns_beta:
-        f_slopes[:, model.beta_index] += beta * slope
-    if model.n_interactions or model.fixed_interaction.size:
-        w = np.tensordot(theta[model.interaction_slice], model.interactions, 1)
-        if model.fixed_interaction.size:
-            w = w + model.fixed_interaction
-        f = f + w @ p
-        f_slopes += (w * p) @ slopes
-        for j in range(model.n_interactions):
-            f_slopes[:, model.n_potential + j] += model.interactions[j] @ p
-    moving, moving_slopes = (p, p[:, None] * slopes) if mass is None else mass
-    return transition(
-        *kernel.edges, pi, model.mobility.spec, u, f, slopes, f_slopes, moving, moving_slopes,
-        t1 - t0, n_steps,
-    )  # fmt: skip
+    span = t0 + (t1 - t0) * (piece[0] + np.array([[0.0, 1.0]])) / piece[1]
+    found = frozen_intervals(model, theta, span, u[None], slopes[None], np.array([n_steps]))
+    return found[0][0], found[1][0], found[2][0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -216,17 +216,20 @@ class FlowModel:
         *,
         sensitivities: bool = True,
         forces: Array | None = None,
+        starts: Array | None = None,
     ) -> Iterator[Chunk | None]:
         """The flow at `times`, a few outputs at a time; `None` where a step had no solution.
 
         Probabilities sum to one: the extrapolated ones are normalised, and so are derivatives.
         `forces` (edges, n): further columns, the responses to forces along the edges.
+        `starts` (intervals, N): known probabilities from which each interval starts by itself.
         """
         kernel, n = self.kernel, self.n_states
         pi = kernel.stationary
         if forces is None:
             forces = np.zeros((kernel.n_edges, 0))
         n_columns = self.n_parameters + forces.shape[1] if sensitivities else 0
+        known = np.zeros((0, n)) if starts is None else np.log(starts / pi)
         u0 = self.log_density(theta)
         p0 = pi * np.exp(u0)
         chains = np.tile(u0, (mesh.n_levels, 1))
@@ -284,6 +287,7 @@ class FlowModel:
                     mesh.n_levels,
                     chains,
                     carried,
+                    known[part],
                     out,
                     coarse,
                     slopes,
@@ -307,11 +311,11 @@ class FlowModel:
         return np.concatenate(rows)
 
     def sensitivities(
-        self, theta: Array, mesh: Mesh, *, forces: Array | None = None
+        self, theta: Array, mesh: Mesh, *, forces: Array | None = None, starts: Array | None = None
     ) -> tuple[Array, Array] | None:
         """`log p` (times, N) and its derivatives (times, N, parameters), all at once."""
         values, slopes = [], []
-        for chunk in self.trajectory(theta, mesh, forces=forces):
+        for chunk in self.trajectory(theta, mesh, forces=forces, starts=starts):
             if chunk is None:
                 return None
             values.append(chunk.log_p)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.learn.likelihood.frozen import FrozenObjective, frozen_interval
+from thalweg.learn.likelihood.frozen import FrozenObjective, frozen_intervals
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, saturated
 
@@ -79,49 +79,46 @@ class TrackedObjective:
 
     def predictions(self, theta: Array, mesh: Mesh) -> _Increments | None:
         """Conditional means of the counts after the first, derivatives, transition matrices."""
-        n, size = self.model.n_states, self.model.n_parameters
-        count = self.counts.shape[0] - 1
-        mean, matrices = np.empty((count, n)), np.empty((count, n, n))
-        slopes = np.empty((count, n, size))
+        model = self.model
+        n, size = model.n_states, model.n_parameters
+        x, total = self.counts[:-1], self.counts[1:].sum(axis=1)
+        share = x / x.sum(axis=1, keepdims=True)
+        still = np.zeros((x.shape[0], n, size))
         path = None if self.empirical else self._path(theta, mesh)
         if path is None and not self.empirical:
             return None
-        log_pi = np.log(self.model.kernel.stationary)
-        still = np.zeros((n, size))
-        for k in range(count):
-            x, total = self.counts[k], self.counts[k + 1].sum()
-            share = x / x.sum()
-            steps = int(mesh.substeps[k])
-            if path is not None:
-                log_p, d, log_q, e = path[0][k], path[1][k], path[0][k + 1], path[1][k + 1]
-            else:
-                dressed = (x + PSEUDO_COUNT) / (x.sum() + n * PSEUDO_COUNT)
-                log_p, d = np.log(dressed), still
-                if not self.frozen:
-                    flow = _one_interval(self.model, theta, k, dressed, mesh)
-                    if flow is None:
-                        return None
-                    log_q, e = flow
-            if self.frozen:
-                moved, d_moved, matrix = frozen_interval(
-                    self.model, theta, k, log_p - log_pi, d, steps, mass=(share, still)
-                )
-                mean[k], slopes[k] = total * moved, total * d_moved
-            else:
-                # The rest of the population moves by the rates in the middle of the interval.
-                p, q = np.exp(log_p), np.exp(log_q)
-                rest = (share - p, -p[:, None] * d)
-                moved, d_moved, matrix = frozen_interval(
-                    self.model, theta, k, 0.5 * (log_p + log_q) - log_pi, 0.5 * (d + e), steps,
-                    mass=rest,
-                )  # fmt: skip
-                mean[k] = total * (q + moved)
-                slopes[k] = total * (q[:, None] * e + d_moved)
-            matrices[k] = matrix.T
+        if path is not None:
+            log_p, d, log_q, e = path[0][:-1], path[1][:-1], path[0][1:], path[1][1:]
+        else:
+            dressed = (x + PSEUDO_COUNT) / (x.sum(axis=1, keepdims=True) + n * PSEUDO_COUNT)
+            log_p, d = np.log(dressed), still
+            if not self.frozen:
+                flow = model.sensitivities(theta, mesh, starts=dressed)
+                if flow is None:
+                    return None
+                log_q, e = flow[0][1:], flow[1][1:]
+        log_pi = np.log(model.kernel.stationary)
+        spans = np.column_stack([model.times[:-1], model.times[1:]])
+        if self.frozen:
+            moved, d_moved, matrices = frozen_intervals(
+                model, theta, spans, log_p - log_pi, d, mesh.substeps, (share, still)
+            )
+            mean, slopes = moved, d_moved
+        else:
+            # The rest of the population moves by the rates in the middle of the interval.
+            p, q = np.exp(log_p), np.exp(log_q)
+            rest = (share - p, -p[:, :, None] * d)
+            middle = 0.5 * (log_p + log_q) - log_pi
+            moved, d_moved, matrices = frozen_intervals(
+                model, theta, spans, middle, 0.5 * (d + e), mesh.substeps, rest
+            )
+            mean, slopes = q + moved, q[:, :, None] * e + d_moved
+        mean, slopes = total[:, None] * mean, total[:, None, None] * slopes
+        matrices = matrices.transpose(0, 2, 1)
         if not np.isfinite(mean).all():
             return None
         if path is None:
-            return _Increments(mean, slopes, matrices, self.counts[0], still)
+            return _Increments(mean, slopes, matrices, self.counts[0], still[0])
         return _Increments(mean, slopes, matrices, np.exp(path[0][0]), path[1][0])
 
     def reweighted(self, theta: Array, mesh: Mesh) -> TrackedObjective | None:
@@ -129,14 +126,11 @@ class TrackedObjective:
         predicted = self.predictions(theta, mesh)
         if predicted is None:
             return None
-        n = self.model.n_states
-        weights = np.empty((self.counts.shape[0] - 1, n, n))
-        for k, matrix in enumerate(predicted.matrices):
-            p = np.clip(matrix, 0.0, 1.0)
-            x = self.counts[k]
-            covariance = np.diag(x @ p) - p.T @ (x[:, None] * p)
-            weights[k] = np.linalg.inv(covariance + _FLOOR * np.eye(n))
-        return replace(self, weights=weights)
+        p, x = np.clip(predicted.matrices, 0.0, 1.0), self.counts[:-1, :, None]
+        covariance = -p.transpose(0, 2, 1) @ (x * p)
+        diagonal = np.einsum("kxx->kx", covariance)
+        diagonal += (x * p).sum(axis=1) + _FLOOR
+        return replace(self, weights=np.asarray(np.linalg.inv(covariance), np.float64))
 
     def _path(self, theta: Array, mesh: Mesh) -> tuple[Array, Array] | None:
         """`log p` of the infinite population at the times, and its derivatives."""
@@ -147,12 +141,3 @@ class TrackedObjective:
             return None
         p, slopes = chain
         return np.log(p), slopes / p[:, :, None]
-
-
-def _one_interval(
-    model: FlowModel, theta: Array, k: int, start: Array, mesh: Mesh
-) -> tuple[Array, Array] | None:
-    """The flow over interval `k` from a known distribution: `log p` at its end, derivatives."""
-    piece = replace(model, times=model.times[k : k + 2], fixed_initial=start)
-    result = piece.sensitivities(theta, Mesh(mesh.substeps[k : k + 1], mesh.n_levels))
-    return None if result is None else (result[0][1], result[1][1])
