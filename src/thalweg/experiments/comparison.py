@@ -90,11 +90,15 @@ def draw(cell: Cell, rng: np.random.Generator) -> Data:
     return Data(kernel, energy, p0, times, truth, seen, None)
 
 
-def _forecast(data: Data, energy: FreeEnergy) -> Array:
+def _forecast(data: Data, energy: FreeEnergy, rng: np.random.Generator) -> tuple[Array, Array]:
+    """The infinite population, and the histograms of as many individuals as were seen."""
+    kernel, p0, times, n = data.kernel, data.p0, data.times, int(data.seen.sizes[0])
     if data.frozen:
-        return frozen_chain(data.kernel, energy, data.p0, data.times)[0]
-    flow = gradient_flow(data.kernel, energy, data.p0, data.times, rtol=1e-7)
-    return flow.probabilities
+        curve, matrices = frozen_chain(kernel, energy, p0, times)
+        return curve, follow(p0, matrices, n, rng)[0] / n
+    flow = gradient_flow(kernel, energy, p0, times, rtol=1e-7)
+    drawn = simulate(kernel, energy, p0, times, n, method="tau-leap", rng=rng)
+    return flow.probabilities, np.asarray(drawn.frequencies)
 
 
 def _regressor(**options: Any) -> Callable[[Data], tuple[FreeEnergy, str]]:
@@ -155,8 +159,8 @@ def compare(cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:
         try:
             if name in ENERGY_METHODS:
                 energy, row[f"status_{name}"] = ENERGY_METHODS[name](data)
-                curve = _forecast(data, energy)
-                row[f"sampled_{name}"] = _sampled_error(data, energy, streams[name])
+                curve, sampled = _forecast(data, energy, streams[name])
+                row[f"sampled_{name}"] = float(np.mean(hellinger(data.truth, sampled)))
                 row[f"collapsed_{name}"] = bool(curve[-1].max() > 0.999 > data.truth[-1].max())
             else:
                 curve = CURVE_METHODS[name](data)
@@ -172,17 +176,6 @@ def compare(cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:
         )
         row[f"seconds_{LIMIT}"] = round(time.perf_counter() - started, 4)
     return row
-
-
-def _sampled_error(data: Data, energy: FreeEnergy, rng: np.random.Generator) -> float:
-    n = int(data.seen.sizes[0])
-    if data.frozen:
-        _, matrices = frozen_chain(data.kernel, energy, data.p0, data.times)
-        frequencies = follow(data.p0, matrices, n, rng)[0] / n
-    else:
-        drawn = simulate(data.kernel, energy, data.p0, data.times, n, method="tau-leap", rng=rng)
-        frequencies = np.asarray(drawn.frequencies)
-    return float(np.mean(hellinger(data.truth, frequencies)))
 
 
 def melt(table: pd.DataFrame, coordinates: Sequence[str]) -> pd.DataFrame:

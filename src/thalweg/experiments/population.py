@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
-from thalweg.flow import jump_rates
+from thalweg.flow.rates import edge_rates
 from thalweg.kernel import MarkovKernel
+from thalweg.mobility import LogMean
 
 __all__ = ["follow", "frozen_chain", "transition_matrix"]
 
@@ -25,6 +26,7 @@ _FASTEST = 1e8
 """A rate beyond this, per interval, is as good as immediate."""
 _TERMS = 24
 """Of the exponential's series at norm one: the rest is below 1e-23."""
+_SMALLEST = 1e-24
 
 
 def transition_matrix(kernel: MarkovKernel, energy: FreeEnergy, p: Array, step: float) -> Array:
@@ -35,9 +37,9 @@ def transition_matrix(kernel: MarkovKernel, energy: FreeEnergy, p: Array, step: 
     array([[1.   , 0.   ],
            [0.487, 0.513]])
     """
-    rates = jump_rates(kernel, energy, p).toarray()
-    np.fill_diagonal(rates, 0.0)
-    rates = np.minimum(rates, _FASTEST / step)
+    rates = np.zeros((kernel.n_states, kernel.n_states))
+    start, end, rate = edge_rates(kernel, energy, p, LogMean())
+    rates[start, end] = np.minimum(rate, _FASTEST / step)
     leaving = rates.sum(axis=1)
     clock = max(float(leaving.max()), 1e-300)
     tick = rates / clock
@@ -47,8 +49,10 @@ def transition_matrix(kernel: MarkovKernel, energy: FreeEnergy, p: Array, step: 
     out, power, weight = np.zeros_like(tick), np.eye(len(tick)), 1.0
     for j in range(_TERMS):
         out += weight * power
-        power = power @ tick
         weight *= mean / (j + 1)
+        if weight < _SMALLEST:
+            break
+        power = power @ tick
     for k in range(squarings + 1):
         out /= out.sum(axis=1, keepdims=True)
         if k < squarings:

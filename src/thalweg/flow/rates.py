@@ -15,6 +15,7 @@ from thalweg.mobility import LogMean, Mobility
 __all__ = ["jump_rates", "velocity"]
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int32]
 
 
 def velocity(
@@ -61,8 +62,22 @@ def jump_rates(
            [ 0.6667, -0.6667]])
     """
     energy._check(kernel)
-    mobility = LogMean() if mobility is None else mobility
     p = _checks.as_probability(p, kernel.n_states)
+    start, end, rate = edge_rates(kernel, energy, p, LogMean() if mobility is None else mobility)
+    n = kernel.n_states
+    leaving = np.bincount(start, rate, n)
+    states = np.arange(n)
+    moving = rate > 0
+    rows = np.concatenate([start[moving], states])
+    columns = np.concatenate([end[moving], states])
+    values = np.concatenate([rate[moving], -leaving])
+    return sparse.csr_array(sparse.coo_array((values, (rows, columns)), shape=(n, n)))
+
+
+def edge_rates(
+    kernel: MarkovKernel, energy: FreeEnergy, p: Array, mobility: Mobility
+) -> tuple[Index, Index, Array]:
+    """For each edge the state that is left, the one that is reached, and the rate."""
     source, target, conductance = kernel.edges
     flux = edge_fluxes(
         source,
@@ -79,12 +94,4 @@ def jump_rates(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         rate = np.where(p[start] > 0, abs(flux) / p[start], 0.0)
     # A denormal p may overflow the quotient; the largest float keeps the rate finite.
-    rate = np.minimum(rate, 1e300)
-    n = kernel.n_states
-    leaving = np.bincount(start, rate, n)
-    states = np.arange(n)
-    moving = rate > 0
-    rows = np.concatenate([start[moving], states])
-    columns = np.concatenate([end[moving], states])
-    values = np.concatenate([rate[moving], -leaving])
-    return sparse.csr_array(sparse.coo_array((values, (rows, columns)), shape=(n, n)))
+    return start, end, np.minimum(rate, 1e300)
