@@ -250,3 +250,16 @@ def test_point_masses_on_five_thousand_states(family: str) -> None:
     p, q = corners(kernel.n_states)
     found = TransportGeometry(kernel).geodesic(p, q, tolerance=1e-2, n_steps=4)
     assert found.status
+
+
+@pytest.mark.parametrize(("family", "n"), [("delaunay", 9), ("regular", 25)])
+def test_what_one_solver_cannot_the_other_does(family: str, n: int) -> None:
+    # Collocation ends on the first with an error of 3e-4, and on the second without a number.
+    kernel = make_graph(family, n, rng=np.random.default_rng(0))
+    geometry = TransportGeometry(kernel)
+    loose = geometry.geodesic(*corners(kernel.n_states), tolerance=1e-4)
+    tight = geometry.geodesic(*corners(kernel.n_states), tolerance=1e-7)
+    assert tight.status
+    assert tight.error_estimate <= 1e-7 * tight.distance
+    # The estimates are true within a factor of three.
+    assert abs(loose.distance - tight.distance) <= 3 * loose.error_estimate

@@ -54,7 +54,7 @@ def _dense(lin: Linearisation, i: int) -> tuple[Array, Array, Array]:
     return _fill(source, target, lin.table[i], lin.damping[i])
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _fill(source: Index, target: Index, table: Array, damping: Array) -> tuple[Array, Array, Array]:
     """`M`, `A`, `K` of a stage."""
     n = damping.size

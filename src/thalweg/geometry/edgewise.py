@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int32]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def edge_weights(
     source: Index, target: Index, conductance: Array, rho: Array, spec: Array
 ) -> Array:
@@ -27,7 +27,7 @@ def edge_weights(
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def edge_weights_log(
     source: Index, target: Index, conductance: Array, log_rho: Array, spec: Array
 ) -> Array:
@@ -38,7 +38,7 @@ def edge_weights_log(
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def apply_laplacian(source: Index, target: Index, weights: Array, psi: Array) -> Array:
     """`M psi` in flux form, `sum_e w_e (psi_x - psi_y) (e_x - e_y)`: what leaves enters."""
     out = np.zeros(psi.size)
@@ -49,7 +49,7 @@ def apply_laplacian(source: Index, target: Index, weights: Array, psi: Array) ->
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def quadratic_form(source: Index, target: Index, weights: Array, phi: Array, psi: Array) -> float:
     """`phi^T M psi = sum_e w_e (phi_x - phi_y) (psi_x - psi_y)`."""
     total = 0.0
@@ -59,7 +59,7 @@ def quadratic_form(source: Index, target: Index, weights: Array, phi: Array, psi
     return total
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def edge_divergence(source: Index, target: Index, flux: Array, n_states: int) -> Array:
     """`sum_e flux_e (e_x - e_y)`: what each state gains."""
     out = np.zeros(n_states)
@@ -69,7 +69,7 @@ def edge_divergence(source: Index, target: Index, flux: Array, n_states: int) ->
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def kinetic_derivative(
     source: Index, target: Index, conductance: Array, rho: Array, psi: Array, spec: Array
 ) -> Array:

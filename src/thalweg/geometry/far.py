@@ -40,31 +40,45 @@ def solve_far(
     problem: PathProblem, tolerance: float, singular: tuple[bool, bool], max_stages: int | None
 ) -> AdaptivePath:
     """The path by the solver of the table above; where it fails on a small graph, by the other."""
+    small = problem.kernel.n_states <= _COLLOCATION_STATES
+    solvers = [_by_elimination, _by_collocation]
+    if small and tolerance < _COLLOCATION_TOLERANCE:
+        solvers.reverse()
+    best: AdaptivePath | None = None
+    for solver in solvers:
+        found = solver(problem, tolerance, singular, max_stages)
+        if found is None:
+            continue
+        if best is None or found.status or found.error < best.error:
+            best = found
+        if best.status or not small:
+            break
+    assert best is not None  # collocation always has an answer
+    return best
+
+
+def _by_elimination(
+    problem: PathProblem, tolerance: float, singular: tuple[bool, bool], max_stages: int | None
+) -> AdaptivePath | None:
+    """Staggered curves; `None` where the graph is too large for them."""
     n = problem.kernel.n_states
-    precise = n <= _COLLOCATION_STATES and tolerance < _COLLOCATION_TOLERANCE
-    if precise or (n + problem.kernel.n_edges) * (2 * _LEAST - 1) ** 2 > _ENTRIES:
-        return _by_collocation(problem, tolerance, singular, max_stages)
+    if (n + problem.kernel.n_edges) * (2 * _LEAST - 1) ** 2 > _ENTRIES:
+        return None
     pattern = IncompletePattern.of(problem.kernel)
     most = affordable(pattern, _FLOPS, _ENTRIES)
     if most < _LEAST:
-        return _by_collocation(problem, tolerance, singular, max_stages)
+        return None
     staggered = Staggered(
         problem.kernel, problem.spec, problem.p0, problem.p1, np.ones(1), problem.solver
     )
-    found = _as_path(
-        problem,
-        solve_graded(
-            staggered,
-            by_incomplete(pattern),
-            tolerance=tolerance,
-            singular=singular,
-            most_intervals=most if max_stages is None else min(most, max_stages),
-        ),
+    found = solve_graded(
+        staggered,
+        by_incomplete(pattern),
+        tolerance=tolerance,
+        singular=singular,
+        most_intervals=most if max_stages is None else min(most, max_stages),
     )
-    if not found.status and n <= _COLLOCATION_STATES:
-        other = _by_collocation(problem, tolerance, singular, max_stages)
-        found = other if other.status or other.error < found.error else found
-    return found
+    return _as_path(problem, found)
 
 
 def _as_path(problem: PathProblem, found: Graded) -> AdaptivePath:

@@ -42,7 +42,7 @@ _BEND = tuple((2 * _POWER * (2 * _POWER - 1) * _reciprocal_series(_TERMS))[1:])
 """`g''(r)`."""
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, error_model="numpy", inline="always")
 def _series(coefficients: tuple[float, ...], x: float) -> float:
     total = coefficients[-1]
     for k in range(len(coefficients) - 2, -1, -1):
@@ -50,12 +50,12 @@ def _series(coefficients: tuple[float, ...], x: float) -> float:
     return total
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, error_model="numpy", inline="always")
 def _is_plain(spec: Array, s: float, t: float) -> bool:
     return int(spec[0]) == scalar.LOGARITHMIC and 1e-150 < s < 1e150 and 1e-150 < t < 1e150
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def mean(spec: Array, s: float, t: float) -> float:
     """`m(s, t)`; zero where either density is."""
     if not _is_plain(spec, s, t):
@@ -68,7 +68,7 @@ def mean(spec: Array, s: float, t: float) -> float:
     return (high - low) / math.log(high / low)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def mean_first(spec: Array, s: float, t: float) -> tuple[float, float, float]:
     """`m, m_s, m_t` for positive densities."""
     if not _is_plain(spec, s, t):
@@ -94,7 +94,7 @@ def mean_first(spec: Array, s: float, t: float) -> tuple[float, float, float]:
     return m, m_high, m_low
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def mean_derivatives(
     spec: Array, s: float, t: float
 ) -> tuple[float, float, float, float, float, float]:

@@ -31,7 +31,7 @@ _POWER = 2.0
 _GAIN = 16.0
 """By how much a halved mesh reduces the error of the bound, in theory."""
 _FIRST_GAIN = 20.0
-"""On the first levels, from six to twelve intervals, it is rather more."""
+"""On the first levels, to twenty-four intervals, it is rather more."""
 _LEVELS = 3
 """The bounds of two levels may agree by chance."""
 _STEPS = 10
@@ -117,12 +117,12 @@ def _error(bounds: list[float], discrete: float) -> float:
     if len(bounds) < 2:
         return bounds[-1]
     last = abs(bounds[-2] - bounds[-1])
-    gain = _GAIN if len(bounds) > 3 else _FIRST_GAIN
+    gain = _GAIN if len(bounds) > 4 else _FIRST_GAIN
     if len(bounds) > 2:
         before = abs(bounds[-3] - bounds[-2])
         if before < 0.4 * _GAIN * last:
             gain = max(before / last, 2.0)
-        if len(bounds) > 3:
+        if len(bounds) > 4:
             # A level that gains much leaves little to the next: two gain as theory says.
             last = max(last, before / gain)
     return max(last / (gain - 1.0), (bounds[-1] - discrete) ** 2 / bounds[-1])

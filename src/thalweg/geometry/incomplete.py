@@ -118,7 +118,7 @@ def _with_fill(
     return [sorted(row) for row in rows]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _count_products(start: Index, later: Index) -> int:
     """How many products of blocks an elimination takes."""
     total = 2 * later.size
@@ -206,7 +206,7 @@ def by_incomplete(pattern: IncompletePattern, *, tolerance: float = 1e-3) -> Sol
     return solve
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _fill(
     one: Index,
     other: Index,
@@ -261,7 +261,7 @@ def _fill(
         own[n - 1, cut, cut] -= 1.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _eliminate(start: Index, later: Index, own: Array, off: Array) -> None:
     """The inverses of the pivots in place of `own`, the remaining couplings in `off`."""
     n, size = own.shape[0], own.shape[1]
@@ -293,7 +293,7 @@ def _eliminate(start: Index, later: Index, own: Array, off: Array) -> None:
                     off[at] -= update
 
 
-@njit(cache=True, fastmath={"reassoc", "contract"})
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def _substitute(start: Index, later: Index, own: Array, off: Array, right: Array) -> Array:
     # By hand: the blocks are small, and calls of BLAS cost more than the arithmetic.
     v = right.copy()

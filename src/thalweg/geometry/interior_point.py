@@ -44,6 +44,7 @@ class AdaptivePath(NamedTuple):
     products: int
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # the status tells
 def solve_adaptive(
     problem: PathProblem,
     direction: DirectionSolver,

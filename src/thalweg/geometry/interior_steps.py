@@ -96,7 +96,7 @@ def centre(
         central = mu / problem.moving(curve.rho)
         z = np.clip(z, central / _CENTRAL, central * _CENTRAL)
         size = float(np.sqrt(spans @ (ratio**2 @ pi)))
-        settled = problem.end_cost is None or float(ratio.max()) < _GROWTH
+        settled = float(ratio.max()) < _GROWTH
         if mu <= mu_end:
             still = float(np.abs(ratio).max()) < _STILL
             if (decrement <= tolerance or still) and length > 0.5 and settled:

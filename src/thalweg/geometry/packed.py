@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def linearise(
     source: Index,
     target: Index,
@@ -75,7 +75,7 @@ def linearise(
     return gain, force, action, average
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def linearise_flux(
     source: Index,
     target: Index,
@@ -117,7 +117,7 @@ def linearise_flux(
     return table, force, action, average
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def weighted_flux(
     source: Index, target: Index, table: Coefficients, psi: Array, change: Array
 ) -> Array:
@@ -135,7 +135,7 @@ def weighted_flux(
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def flux_action(
     source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
 ) -> Array:
@@ -149,7 +149,7 @@ def flux_action(
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def divergence(source: Index, target: Index, flux: Array, n_states: int) -> Array:
     """What each state gains at every stage."""
     out = np.zeros((n_states, flux.shape[1]))
@@ -161,7 +161,7 @@ def divergence(source: Index, target: Index, flux: Array, n_states: int) -> Arra
     return out
 
 
-@njit(cache=True, fastmath={"contract"})
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
 def product(
     source: Index,
     target: Index,
@@ -188,7 +188,7 @@ def product(
             push[y, i] += b * difference + cross * ds + table[e, 5, i] * dt
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def diagonals(
     source: Index, target: Index, table: Coefficients, n_states: int
 ) -> tuple[Array, Array, Array]:

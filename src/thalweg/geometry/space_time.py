@@ -53,7 +53,7 @@ class SpaceTime:
         return top, bottom
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _product(
     source: NDArray[np.int32],
     target: NDArray[np.int32],

@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int32]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def stage_weights(
     source: Index, target: Index, conductance: Array, rho: Array, spec: Array
 ) -> Array:
@@ -29,7 +29,7 @@ def stage_weights(
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def sweep(
     source: Index,
     target: Index,
@@ -57,7 +57,7 @@ def sweep(
     return force, edge, average
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def flux_action(
     source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
 ) -> Array:
@@ -73,7 +73,7 @@ def flux_action(
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def flux_gain(source: Index, target: Index, flux: Array, n_states: int) -> Array:
     """What each state gains at every stage."""
     out = np.zeros((flux.shape[0], n_states))
@@ -84,7 +84,7 @@ def flux_gain(source: Index, target: Index, flux: Array, n_states: int) -> Array
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def linearise(
     source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
 ) -> tuple[Array, Array, Array]:
@@ -117,7 +117,7 @@ def linearise(
     return table, force, action
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def newton_product(
     source: Index, target: Index, table: Array, psi: Array, change: Array
 ) -> tuple[Array, Array]:
@@ -139,7 +139,7 @@ def newton_product(
     return gain, force
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def newton_flux(source: Index, target: Index, table: Array, psi: Array, change: Array) -> Array:
     """The flux `c m grad psi + c g dm` of the linearised system."""
     out = np.empty((psi.shape[0], source.size))
@@ -154,7 +154,7 @@ def newton_flux(source: Index, target: Index, table: Array, psi: Array, change: 
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def newton_average(table: Array, quadrature: Array) -> Array:
     """The weights of the Laplacian averaged over the stages."""
     out = np.zeros(table.shape[1])
@@ -164,7 +164,7 @@ def newton_average(table: Array, quadrature: Array) -> Array:
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def weighted_gain(source: Index, target: Index, edge: Array, psi: Array) -> tuple[Array, Array]:
     """`M psi` and `psi^T M psi` of every stage from its edge weights."""
     out, action = np.zeros(psi.shape), np.zeros(psi.shape[0])

@@ -215,7 +215,7 @@ class Staggered:
         )
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def edge_weights(
     source: Index, target: Index, conductance: Array, rho: Array, spec: Array
 ) -> Array:
@@ -226,7 +226,7 @@ def edge_weights(
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _actions(
     source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
 ) -> Array:
@@ -239,7 +239,7 @@ def _actions(
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _linearise(
     source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
 ) -> tuple[Array, Array]:
