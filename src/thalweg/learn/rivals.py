@@ -173,6 +173,8 @@ RIVALS: dict[str, Callable[..., Array]] = {
 
 # ------------------------------------------------------------------------ the pieces
 
+_SMALL = 30
+"""Matrices up to this size are exponentiated in one go."""
 _PRIOR = 1e-3
 """Counts added per snapshot, spread over the states: keeps logarithms of empty states finite."""
 
@@ -371,23 +373,36 @@ def ctmc_objective(
     q = _generator(kernel, rates)
     steps = np.diff(times)
     sizes, which = np.unique(steps.round(12), return_inverse=True)
-    jumps = [expm(size * q) for size in sizes]
+    jumps = expm(sizes[:, None, None] * q)
     p = np.empty_like(counts)
     p[0] = initial
     for k in range(steps.size):
         p[k + 1] = np.maximum(p[k] @ jumps[which[k]], 1e-300)
     weights = counts + _PRIOR / counts.shape[1]
     by_p = -weights / p
-    by_jump = [np.zeros_like(q) for _ in sizes]
+    by_jump = np.zeros_like(jumps)
     carried = by_p[-1]
     for k in range(steps.size - 1, -1, -1):
         by_jump[which[k]] += np.outer(p[k], carried)
         carried = by_p[k] + jumps[which[k]] @ carried
-    by_q = np.zeros_like(q)
-    for size, sensitivity in zip(sizes, by_jump, strict=True):
-        # The adjoint of the derivative of expm at X is the derivative of expm at X^T.
-        by_q += size * expm_frechet(size * q.T, sensitivity, compute_expm=False)
+    # The adjoint of the derivative of expm at X is the derivative of expm at X^T.
+    by_q = np.tensordot(sizes, _expm_derivatives(sizes[:, None, None] * q.T, by_jump), 1)
     diagonal = np.diagonal(by_q)
     forth, back = by_q[source, target] - diagonal[source], by_q[target, source] - diagonal[target]
     gradient = np.concatenate([rates * np.r_[forth, back], initial * (carried - initial @ carried)])
     return -_log_likelihood(counts, p), gradient
+
+
+def _expm_derivatives(at: Array, along: Array) -> Array:
+    """The derivatives of the exponential at matrices, along others; small ones all at once."""
+    n = at.shape[-1]
+    if n > _SMALL:
+        pairs = zip(at, along, strict=True)
+        return np.array([expm_frechet(a, b, compute_expm=False) for a, b in pairs])
+    # The exponential of [[A, B], [0, A]] has the derivative at A along B in its corner.
+    norm = np.maximum(np.abs(along).max(axis=(1, 2)), 1e-300)[:, None, None]
+    size = np.maximum(np.abs(at).max(axis=(1, 2)), 1e-300)[:, None, None]
+    both = np.zeros((at.shape[0], 2 * n, 2 * n))
+    both[:, :n, :n] = both[:, n:, n:] = at
+    both[:, :n, n:] = along * (size / norm)
+    return np.asarray(expm(both)[:, :n, n:] * (norm / size))
