@@ -67,12 +67,12 @@ class Problem:
         return np.array([rng.multinomial(n, p / p.sum()) for p in self.probabilities], dtype=float)
 
     def limit(self, n: float) -> float:
-        """The Cramer-Rao bound of the time-averaged squared Hellinger distance."""
+        """The Cramer-Rao bound of the time-averaged squared Hellinger distance; NaN if none."""
         expected = n * self.probabilities
         found = IndependentObjective(self.model, expected).evaluate(self.theta, self.mesh)
         slopes = self.model.sensitivities(self.theta, self.mesh)
-        assert found is not None
-        assert slopes is not None
+        if found is None or slopes is None:
+            return float("nan")
         covariance = np.linalg.pinv(found.information, rcond=1e-12, hermitian=True)
         flat = slopes[1].reshape(-1, self.theta.size)
         variance = np.sum((flat @ covariance) * flat, axis=1).reshape(expected.shape)
@@ -88,8 +88,9 @@ class Problem:
         objective = TrackedObjective(model, counts, frozen, frozen).reweighted(theta, self.mesh)
         found = None if objective is None else objective.evaluate(theta, self.mesh)
         slopes = self.model.sensitivities(self.theta, self.mesh)
-        assert found is not None
-        assert slopes is not None
+        if found is None or slopes is None:
+            # A state so empty that its covariance underflows.
+            return float("nan")
         energy = self.kernel.n_states + 1
         covariance = np.linalg.pinv(found.information, rcond=1e-12, hermitian=True)
         flat = slopes[1][:, :, :energy].reshape(-1, energy)

@@ -251,8 +251,14 @@ def _samples(table: pd.DataFrame) -> str:
 
 
 def _energy(table: pd.DataFrame) -> str:
-    shown = table[table["method"].isin(["likelihood", "weak", "paper"])]
-    return _methods(shown, ["amplitude", "beta"], "V ± {0:g}, beta {1:g}")
+    shown = [name for name in _METHODS if name not in ("truth", "ctmc_least_squares")]
+    rows = []
+    for (amplitude, beta), group in table.groupby(["amplitude", "beta"], sort=False):
+        row = {"V": f"± {amplitude:g}", "beta": f"{beta:g}"}
+        for method in shown:
+            row[_METHODS[method]] = _value(group[group["method"] == method])
+        rows.append(row)
+    return _markdown(rows)
 
 
 _TABLES = {
