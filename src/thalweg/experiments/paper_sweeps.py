@@ -138,13 +138,16 @@ def _line(
 
 def _collapses(table: pd.DataFrame) -> list[str]:
     """How often a method's forecast ended on one state where the truth did not."""
-    notes = []
+    notes, total = [], 0
     for column in table.columns:
         if column.startswith("collapsed_"):
             known = table[column].dropna().astype(bool)
+            total += known.size
             if known.any():
                 method = column.removeprefix("collapsed_")
                 notes.append(f"{method}: {int(known.sum())} of {known.size} forecasts collapsed")
+    if total and not notes:
+        notes.append(f"none of {total} forecasts collapsed onto one state.")
     for column in table.columns:
         if column.startswith("status_"):
             told = table[column].dropna()
