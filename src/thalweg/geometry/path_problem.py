@@ -24,6 +24,9 @@ __all__ = ["Length", "PathProblem"]
 
 Array = NDArray[np.float64]
 
+_BELOW = -1e-15
+"""A density above this is not negative but for rounding."""
+
 
 class Length(NamedTuple):
     """The length of the interpolated path, piece by piece, and what the discretisation says."""
@@ -151,10 +154,43 @@ class PathProblem:
         fluxes = mesh.interpolate(where, at) @ flux
         late = mesh.is_late(where, at)
         rho = np.where(late[:, None], self.p1 / pi, self.p0 / pi)
-        rho = rho + (mesh.integral_from_ends(where, at) @ self.gains(flux)) / pi
-        feasible = bool(rho.min() > -1e-15)
+        gain = self.gains(flux)
+        rho = rho + (mesh.integral_from_ends(where, at) @ gain) / pi
+        inner = self.densities(gain)
+        if rho.min() <= _BELOW:
+            rate = mesh.interpolate(where, at) @ gain
+            rho, fluxes = self._lifted(rho, rate, fluxes, inner)
+        feasible = bool(rho.min() > _BELOW)
         speed = np.sqrt(np.minimum(self.actions(np.maximum(rho, 1e-300), fluxes), 1e200))
         fine = np.bincount(where, np.concatenate(weight) * speed, mesh.pieces).astype(np.float64)
-        _, inner, _ = self.value(flux, 0.0)
         action = np.bincount(mesh.piece, mesh.weights * self.actions(inner, flux), mesh.pieces)
         return Length(fine, np.sqrt(action * mesh.widths), feasible)
+
+    def _lifted(self, rho: Array, rate: Array, fluxes: Array, inner: Array) -> tuple[Array, Array]:
+        """A path beside the interpolated one that keeps to the simplex where that dips below zero.
+
+        A state that would fall below half of what it has at any stage waits there until it would
+        rise again; its neighbours give it what it lacks meanwhile, in fixed shares. So it remains a
+        path between the same ends, and its length a bound. Where a state's neighbours dip as well,
+        or have too little to give, densities below zero remain.
+        """
+        pi = self.kernel.stationary
+        source, target, conductance = self.kernel.edges
+        low = np.minimum(np.minimum(self.p0, self.p1) / pi, inner.min(axis=0))
+        dips = (rho.min(axis=0) <= _BELOW) & (low > 0)
+        own = np.flatnonzero(dips[source] != dips[target])
+        at_source = dips[source[own]]
+        x = np.where(at_source, source[own], target[own])
+        y = np.where(at_source, target[own], source[own])
+        share = conductance[own] * low[y]
+        total = np.bincount(x, share, pi.size)[x]
+        share = np.divide(share, total, out=np.zeros_like(share), where=total > 0)
+        floor = 0.5 * low[x]
+        lack = np.maximum(floor - rho[:, x], 0.0) * (share * pi[x])
+        waits = rho[:, x] < floor
+        fluxes = fluxes.copy()
+        fluxes[:, own] -= np.where(at_source, 1.0, -1.0) * share * rate[:, x] * waits
+        rho = rho.copy()
+        rho[:, x] = np.where(total > 0, np.maximum(rho[:, x], floor), rho[:, x])
+        np.subtract.at(rho.T, y, (lack / pi[y]).T)
+        return rho, fluxes
