@@ -190,7 +190,7 @@ def _package(found: AdaptivePath, mobility: Mobility, times: Array, method: str)
     mesh, kernel, pi = problem.mesh, problem.kernel, problem.kernel.stationary
     flux = found.path.flux
     rho = found.path.rho
-    _, force, _ = stages.linearise(*kernel.edges, np.maximum(rho, 1e-300), flux, problem.spec)
+    force = stages.flux_force(*kernel.edges, np.maximum(rho, 1e-300), flux, problem.spec)
     # psi_i = middle - (J_mid force)_i / pi at every stage: the mean over the mass is the best one.
     weight = mesh.weights[:, None] * rho * pi
     candidates = found.path.psi + (mesh.from_middle @ force) / pi

@@ -118,6 +118,23 @@ def linearise(
 
 
 @njit(cache=True, error_model="numpy")
+def flux_force(
+    source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
+) -> Array:
+    """The force alone: half of `c g^2 m_s`, summed."""
+    force = np.zeros(rho.shape)
+    for i in range(rho.shape[0]):
+        for e in range(source.size):
+            x, y, c = source[e], target[e], conductance[e]
+            m, first, second = fast_mean.mean_first(spec, rho[i, x], rho[i, y])
+            g = flux[i, e] / (c * m)
+            half = 0.5 * c * g * g
+            force[i, x] += half * first
+            force[i, y] += half * second
+    return force
+
+
+@njit(cache=True, error_model="numpy")
 def newton_product(
     source: Index, target: Index, table: Array, psi: Array, change: Array
 ) -> tuple[Array, Array]:
