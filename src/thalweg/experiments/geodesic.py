@@ -251,7 +251,7 @@ def _graph(family: str, n: int, rng: np.random.Generator) -> MarkovKernel:
 
 def _mid(settings: BenchSettings) -> list[Row]:
     """Independent log-normal densities. A spread of one spans four decades, and states all but
-    empty on the way: no target was set for its cost, only that it converges."""
+    empty on the way."""
     rows = []
     for spread in (0.5, 1.0):
         sizes = (1000, 5000) if settings.quick else (1000, 10_000, 50_000)

@@ -8,20 +8,29 @@ each other, with the residuals
 
 Because `R` is an unknown of its own, a step that would empty a state is bent at that state alone,
 and the rest of the path takes the whole step. Directions come from GMRES, preconditioned by one
-solve with the averaged Laplacian, whose factor serves several steps.
+solve with the averaged Laplacian, whose factor serves several steps. The few states that all but
+empty are solved for by themselves before each step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.geometry import packed
-from thalweg.geometry.krylov import gmres
-from thalweg.geometry.newton_system import balanced
+from thalweg.geometry.collocation_system import CollocationSystem
+from thalweg.geometry.emptying import (
+    Clusters,
+    Local,
+    Response,
+    find_clusters,
+    refresh,
+    settle,
+    urgency,
+)
 from thalweg.geometry.path_problem import PathProblem
 from thalweg.laplacian import Factor
 from thalweg.status import Status
@@ -29,9 +38,15 @@ from thalweg.status import Status
 __all__ = ["Collocation", "solve_collocation"]
 
 Array = NDArray[np.float64]
+Iterate = tuple[Array, Array, Array]
+"""Densities and potentials (states, stages), less the potential at the middle; this one."""
 
-_STIFF = 1.0
-"""States that react faster than this, in units of the path's duration, are solved for locally."""
+_NEAR = 0.15
+"""The relative residual below which a barrier may fall."""
+_LAST = 3e-3
+"""A barrier below this, relative to the squared length, falls to nothing at once."""
+_LOOSE = 0.05
+"""How well directions are solved for while there is a barrier."""
 
 
 class Collocation(NamedTuple):
@@ -74,34 +89,24 @@ def solve_collocation(
     boundary at first; it falls tenfold whenever the residual allows, to `barrier_end`. Directions
     are solved for up to `forcing` or better.
     """
-    pi, mesh = problem.kernel.stationary[:, None], problem.mesh
-    edges, b = problem.kernel.edges, problem.mesh.weights
-    ends, mid = mesh.from_ends.T.copy(), mesh.from_middle.T.copy()
-    base = np.ascontiguousarray(problem.base.T)
-    r, q = np.ascontiguousarray(rho.T), np.ascontiguousarray((psi - middle).T)
+    equations = _Equations.of(problem)
+    at = (rho.T.copy(), np.ascontiguousarray((psi - middle).T), middle.copy())
     previous, products, age, last = np.inf, 0, 0, 0
-    kept: tuple[Array, Array, Array] | None = None
-    step = (np.zeros_like(r), np.zeros_like(q), np.zeros_like(middle))
+    kept: Iterate | None = None
+    step = at
     length, size, status = 1.0, np.inf, Status.MAX_ITERATIONS
     steps = 0
-    table = np.empty((problem.kernel.n_edges, 6, b.size), np.float32)
     while steps < max_steps:
         steps += 1
-        gain, force, action, average = packed.linearise(
-            *edges, r, q + middle[:, None], problem.spec, b, table
-        )
-        scale = np.sqrt(b * pi * r)
-        r1 = (base + gain @ ends / pi - r) / r
-        r2 = -((force / pi + barrier / r) @ mid) - q
-        r3 = problem.gap - gain @ b
-        speed = max(float(np.sqrt(b @ action)), 1e-300)
-        defect = float(np.abs(r3).sum())
-        size = max(_norm(r1 * scale), _norm(r2 * scale), defect) / speed
-        if barrier > barrier_end and length == 1.0 and size <= max(tolerance, 0.15):
-            barrier = 0.1 * barrier if barrier > 1e-4 * speed**2 else 0.0
+        here = equations.linearise(at)
+        found = equations.residuals(at, here, barrier)
+        found, clusters = equations.settled(at, here, found, barrier, tolerance)
+        size = found.size / here.speed
+        if barrier > barrier_end and length == 1.0 and size <= max(tolerance, _NEAR):
+            barrier = 0.1 * barrier if barrier > _LAST * here.speed**2 else 0.0
             barrier = max(barrier, barrier_end)
-            r2 = -((force / pi + barrier / r) @ mid) - q
-            size = max(_norm(r1 * scale), _norm(r2 * scale), defect) / speed
+            found = equations.residuals(at, here, barrier)
+            size = found.size / here.speed
             previous = np.inf
         if size <= tolerance and barrier <= barrier_end:
             status = Status.CONVERGED
@@ -113,37 +118,154 @@ def solve_collocation(
             if length < 1e-3:
                 status = Status.STALLED
                 break
-            r, q, middle = _move(kept, step, length)
+            at = _move(kept, step, length)
             continue
         if not np.isfinite(size):
             status = Status.NOT_FINITE
             break
         if factor is None or (last > 8 and age > 0):
-            factor, age = problem.solver.factor(average), 0
+            factor, age = problem.solver.factor(here.average), 0
         age += 1
-        enough = float(np.clip(0.3 * size, max(1e-3, 0.3 * tolerance / size), forcing))
-        step, last = _direction(
-            problem, table, r, (r1, r2, r3), (ends, mid), factor, barrier, enough, max_iterations
-        )
+        most = _LOOSE if barrier > barrier_end else forcing
+        enough = min(max(0.3 * tolerance / size, 1e-3, min(0.3 * size, most)), 0.3)
+        try:
+            system = equations.system(at, clusters, barrier)
+            step, last = system.direction(found[:3], factor, enough, max_iterations)
+        except np.linalg.LinAlgError:
+            status = Status.NOT_FINITE
+            break
         products += last + 1
-        kept, previous, length = (r, q, middle), size, 1.0
-        r, q, middle = _move(kept, step, length)
+        kept, previous, length = at, size, 1.0
+        at = _move(kept, step, length)
     assert factor is not None or status is Status.CONVERGED
     if factor is None:
-        factor = problem.solver.factor(average)
-    psi = np.ascontiguousarray(q.T) + middle
+        factor = problem.solver.factor(here.average)
+    r, q, middle = at
     return Collocation(
         np.ascontiguousarray(r.T),
-        psi,
+        np.ascontiguousarray(q.T) + middle,
         middle,
-        np.ascontiguousarray(gain.T),
-        np.ascontiguousarray(force.T),
+        np.ascontiguousarray(here.gain.T),
+        np.ascontiguousarray(here.force.T),
         status,
         steps,
         products,
         float(size),
         factor,
     )
+
+
+class _Linearised(NamedTuple):
+    """Gains and forces (states, stages), the length of the path, the average of the weights."""
+
+    gain: Array
+    force: Array
+    speed: float
+    average: Array
+
+
+class _Residuals(NamedTuple):
+    """Of the densities (relative), of the potentials, of the balance; their size."""
+
+    r1: Array
+    r2: Array
+    r3: Array
+    size: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Equations:
+    """The equations with what does not change while they are solved; `table` is overwritten."""
+
+    problem: PathProblem
+    base: Array
+    ends: Array
+    mid: Array
+    table: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, problem: PathProblem) -> _Equations:
+        mesh = problem.mesh
+        table = np.empty((problem.kernel.n_edges, 6, mesh.size), np.float32)
+        base = np.ascontiguousarray(problem.base.T)
+        return cls(problem, base, mesh.from_ends.T.copy(), mesh.from_middle.T.copy(), table)
+
+    def linearise(self, at: Iterate) -> _Linearised:
+        r, q, middle = at
+        kernel, b = self.problem.kernel, self.problem.mesh.weights
+        gain, force, action, average = packed.linearise(
+            *kernel.edges, r, q + middle[:, None], self.problem.spec, b, self.table
+        )
+        return _Linearised(gain, force, max(float(np.sqrt(b @ action)), 1e-300), average)
+
+    def residuals(self, at: Iterate, here: _Linearised, barrier: float) -> _Residuals:
+        r, q, _ = at
+        pi, b = self.problem.kernel.stationary[:, None], self.problem.mesh.weights
+        scale = np.sqrt(b * pi * r)
+        r1 = (self.base + here.gain @ self.ends / pi - r) / r
+        r2 = -((here.force / pi + barrier / r) @ self.mid) - q
+        r3 = self.problem.gap - here.gain @ b
+        size = max(_norm(r1 * scale), _norm(r2 * scale), float(np.abs(r3).sum()))
+        return _Residuals(r1, r2, r3, size)
+
+    def settled(
+        self,
+        at: Iterate,
+        here: _Linearised,
+        found: _Residuals,
+        barrier: float,
+        tolerance: float,
+    ) -> tuple[_Residuals, Clusters | None]:
+        """Solve for the states that all but empty, in place, if that helps; the residuals then.
+
+        Far from the solution it may not: a state then settles to neighbours that are to change.
+        """
+        source, target, _ = self.problem.kernel.edges
+        r, q, middle = at
+        if not np.isfinite(found.size):
+            return found, None
+        _, slope, _ = packed.diagonals(source, target, self.table, r.shape[0])
+        mass = self.problem.kernel.stationary[:, None] * r
+        clusters = find_clusters(source, target, urgency(slope, mass, found.r1))
+        if clusters is None:
+            return found, None
+        local, few = self._local(barrier), clusters.states
+        before = r[few], q[few], middle[few]
+        settle(clusters, local, 0.01 * tolerance * here.speed, *at)
+        self._refresh(clusters, local, at, here)
+        better = self.residuals(at, here, barrier)
+        if better.size <= max(found.size, tolerance * here.speed):
+            return better, clusters
+        r[few], q[few], middle[few] = before
+        self._refresh(clusters, local, at, here)
+        return found, None
+
+    def _refresh(self, clusters: Clusters, local: Local, at: Iterate, here: _Linearised) -> None:
+        r, q, middle = at
+        psi = q + middle[:, None]
+        refresh(clusters, local, r, psi, self.table, here.gain, here.force)
+
+    def system(self, at: Iterate, clusters: Clusters | None, barrier: float) -> CollocationSystem:
+        """Newton's system, the clusters taken out."""
+        source, target, _ = self.problem.kernel.edges
+        pi = self.problem.kernel.stationary[:, None]
+        m, a, k = packed.diagonals(source, target, self.table, at[0].shape[0])
+        response = None
+        if clusters is not None:
+            response = Response.of(clusters, self._local(barrier), self.table, *at)
+        return CollocationSystem(
+            self.problem,
+            self.table,
+            at[0],
+            self.ends,
+            self.mid,
+            barrier,
+            (m, a, k - barrier * pi),
+            response,
+        )
+
+    def _local(self, barrier: float) -> Local:
+        return Local.of(self.problem, self.base, self.ends, self.mid, barrier)
 
 
 def _move(
@@ -158,105 +280,6 @@ def _move(
     if high.any():
         factor[high] = 4.0 + 4.0 * np.log((1.0 + w[high]) / 4.0)
     return r * factor, q + length * dq, middle + length * dm
-
-
-def _direction(
-    problem: PathProblem,
-    table: NDArray[np.float32],
-    r: Array,
-    residuals: tuple[Array, Array, Array],
-    integrals: tuple[Array, Array],
-    factor: Factor,
-    barrier: float,
-    forcing: float,
-    max_iterations: int,
-) -> tuple[tuple[Array, Array, Array], int]:
-    """Relative changes of the densities, changes of the potentials, by GMRES."""
-    source, target, _ = problem.kernel.edges
-    pi, b = problem.kernel.stationary[:, None], problem.mesh.weights
-    ends, mid = integrals
-    n, count = r.shape
-    block = n * count
-    scale = np.sqrt(b * pi * r)
-    scale_m = np.sqrt(pi[:, 0] * (r @ b))
-    whole = ends.sum(axis=0)
-    invert = inverse(factor, 0.1 * forcing)
-    gain, push = np.empty((n, count)), np.empty((n, count))
-    stiff, local = _local(problem, table, r, integrals, barrier)
-
-    def precondition(o1: Array, o2: Array, o3: Array) -> Array:
-        # As if every stage had the averaged Laplacian: exact for pairs infinitely near.
-        out = np.empty(2 * block + n, np.float32)
-        out[2 * block :] = (invert(o3) - o2 @ b) * scale_m
-        o1 = o1 + (o3[:, None] / pi) * whole / r
-        out[:block] = (o1 * scale).ravel()
-        out[block : 2 * block] = (o2 * scale).ravel()
-        return out
-
-    def unpack(y: Array) -> tuple[Array, Array, Array]:
-        w = y[:block].reshape(n, count) / scale
-        q = y[block : 2 * block].reshape(n, count) / scale
-        if stiff.size:
-            both = np.concatenate([w[stiff], q[stiff]], axis=1)
-            both = np.matmul(local, both[:, :, None])[:, :, 0]
-            w[stiff], q[stiff] = both[:, :count], both[:, count:]
-        return w, q, y[2 * block :] / scale_m
-
-    def operator(y: Array) -> Array:
-        w, q, m = unpack(y)
-        packed.product(source, target, table, q + m[:, None], w, gain, push)
-        o1 = w - (gain @ ends) / pi / r
-        o2 = q + ((push / pi - barrier * w) / r) @ mid
-        return precondition(o1, o2, gain @ b)
-
-    right = precondition(*residuals)
-    solution = gmres(operator, right, tolerance=forcing, max_iterations=max_iterations, restart=60)
-    return unpack(solution.x), solution.iterations
-
-
-def _local(
-    problem: PathProblem,
-    table: NDArray[np.float32],
-    r: Array,
-    integrals: tuple[Array, Array],
-    barrier: float,
-) -> tuple[NDArray[np.int64], Array]:
-    """States whose own density and potential hang together stiffly, and the inverse of how.
-
-    Where a density is low the mobility rises steeply with it; GMRES spends its iterations on such
-    states unless each is solved for by itself, at all times at once.
-    """
-    source, target, _ = problem.kernel.edges
-    pi = problem.kernel.stationary
-    n, count = r.shape
-    m, a, k = packed.diagonals(source, target, table, n)
-    mass = pi[:, None] * r
-    k -= barrier * pi[:, None]
-    stiff = np.flatnonzero((np.abs(a) / mass).max(axis=1) > _STIFF)
-    ends, mid = integrals[0].T, integrals[1].T
-    here = mass[stiff][:, :, None]
-    m, a, k = m[stiff][:, None], a[stiff][:, None], k[stiff][:, None]
-    matrix = np.zeros((stiff.size, 2 * count, 2 * count))
-    matrix[:, :count, :count] = -ends * a / here
-    matrix[:, :count, count:] = -ends * m / here
-    over = mass[stiff][:, None]
-    matrix[:, count:, :count] = mid * k / over
-    matrix[:, count:, count:] = mid * a / over
-    matrix[:, np.arange(2 * count), np.arange(2 * count)] += 1.0
-    return stiff, np.linalg.inv(matrix)
-
-
-def inverse(factor: Factor, tolerance: float) -> Callable[[Array], Array]:
-    """`b -> M^+ b`, loosely; without the checks of `Factor.solve` where the factor is sound."""
-    prepared = factor.prepared
-    if prepared is None or factor.piece is not None:
-        return lambda b: factor.solve(balanced(b), tolerance=tolerance).x
-
-    def apply(b: Array) -> Array:
-        x = prepared.solve(balanced(b), tolerance).x
-        return np.asarray((x - x.mean()) / factor.scale)
-
-    return apply
 
 
 def _norm(x: Array) -> float:

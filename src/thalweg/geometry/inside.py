@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.geometry import stages
-from thalweg.geometry.collocation import Collocation, inverse, solve_collocation
+from thalweg.geometry.collocation import Collocation, solve_collocation
+from thalweg.geometry.collocation_system import inverse
 from thalweg.geometry.interior_point import AdaptivePath
 from thalweg.geometry.mesh import TimeMesh
 from thalweg.geometry.newton_path import NewtonPath
@@ -35,7 +36,11 @@ _FIRST_BARRIER = 0.1
 """The barrier at the straight line, relative to the squared distance."""
 _BARRIER = 0.003
 """The barrier of the coarse solution, relative to the squared distance."""
+_PAST = 1e-6
+"""The share of an edge's weight left to it where nothing more is to be sent."""
 _MAX_ORDER = 9
+_GAIN = 10.0
+"""By how much two more stages reduce the error of a smooth piece, or nearly."""
 _ROUNDING = 2e-13
 _MAX_ROUNDS = 12
 
@@ -84,7 +89,7 @@ def solve_inside(
                 return found._replace(
                     steps=found.steps + coarse.steps, products=found.products + coarse.products
                 )
-    return _refine(mesh, straight, factor, settings)
+    return _refine(mesh, straight, factor, settings, rough=np.sqrt(tolerance))
 
 
 class _Settings(NamedTuple):
@@ -120,9 +125,16 @@ class _Start(NamedTuple):
 
 
 def _refine(
-    mesh: TimeMesh, fresh: Callable[[TimeMesh], _Start], factor: Factor, settings: _Settings
+    mesh: TimeMesh,
+    fresh: Callable[[TimeMesh], _Start],
+    factor: Factor,
+    settings: _Settings,
+    rough: float = 0.0,
 ) -> AdaptivePath | None:
-    """Finer and finer meshes until the error is small; `fresh` starts any mesh anew."""
+    """Finer and finer meshes until the error is small; `fresh` starts any mesh anew.
+
+    `rough`: the relative residual at which the first mesh is asked whether it is fine enough.
+    """
     tolerance, accuracy, max_stages, _ = settings
     start = fresh(mesh)
     steps = products = 0
@@ -131,7 +143,7 @@ def _refine(
     previous = np.inf
     for _ in range(_MAX_ROUNDS):
         problem = start.problem
-        solved = start.solve(accuracy, factor, settings)
+        solved = start.solve(max(accuracy, rough), factor, settings)
         factor = solved.factor
         steps, products = steps + solved.steps, products + solved.products
         if not solved.status and not solved.residual < 0.1:
@@ -140,10 +152,10 @@ def _refine(
             # What a finer mesh inherits where hardly any mass is may be far off there.
             start, renewed = fresh(problem.mesh), True
             continue
-        found, errors = _assess(problem, solved, steps, products, previous)
+        found, errors, factor = _assess(problem, solved, steps, products, previous)
         if not np.isfinite(found.distance):
             # Where hardly any mass is, the fluxes need more digits to keep the density positive.
-            accuracy *= 0.1
+            accuracy, rough = 0.1 * accuracy if rough <= accuracy else accuracy, 0.0
             start = _Start(problem, solved.rho, solved.psi, solved.middle)
             if accuracy < 1e-9:
                 break
@@ -152,14 +164,18 @@ def _refine(
         if best is None or found.error < best.error:
             best = found
         target = tolerance * found.distance
+        finer = finer_mesh(problem.mesh, errors, 0.5 * target)
+        last = float(errors.sum()) <= target or finer.size > max_stages
+        if last and solved.residual > accuracy and rough > accuracy:
+            # This mesh will do, and is worth the whole accuracy.
+            rough = 0.0
+            start = _Start(problem, solved.rho, solved.psi, solved.middle)
+            continue
         if solved.status and found.error <= target:
             return found._replace(status=Status.CONVERGED)
-        if found.error <= _ROUNDING * found.distance:
+        if found.error <= _ROUNDING * found.distance or finer.size > max_stages:
             break
-        finer = finer_mesh(problem.mesh, errors, 0.5 * target)
-        if finer.size > max_stages:
-            break
-        start, renewed = _carry(problem, solved, finer), False
+        start, renewed, rough = _carry(problem, solved, finer), False, 0.0
     if best is None:
         return None
     return best._replace(status=Status.STALLED, steps=steps, products=products)
@@ -184,13 +200,13 @@ def _carry(problem: PathProblem, solved: Collocation, mesh: TimeMesh) -> _Start:
 
 def _assess(
     problem: PathProblem, solved: Collocation, steps: int, products: int, previous: float
-) -> tuple[AdaptivePath, Array]:
-    """The admissible path of a collocation solution, its distance and its errors by piece.
+) -> tuple[AdaptivePath, Array, Factor]:
+    """The admissible path of a collocation solution, its distance, its errors by piece, a factor.
 
     Where the interpolated path leaves the simplex between stages, its length says nothing, and the
     change from the `previous` mesh's distance is the estimate.
     """
-    flux = _flux(problem, solved.rho, solved.psi, solved.factor)
+    flux, factor = _flux(problem, solved.rho, solved.psi, solved.factor)
     value, rho, _ = problem.value(flux, 0.0)
     distance = float(np.sqrt(2 * value))
     length = problem.length(flux)
@@ -207,27 +223,52 @@ def _assess(
     found = AdaptivePath(
         problem, path, distance, length.upper, error, solved.status, steps, products
     )
-    return found, errors
+    return found, errors, factor
 
 
-def _flux(problem: PathProblem, rho: Array, psi: Array, factor: Factor) -> Array:
-    """`c m grad psi`, brought to end at `p1` exactly."""
+def _flux(problem: PathProblem, rho: Array, psi: Array, factor: Factor) -> tuple[Array, Factor]:
+    """`c m grad psi`, brought to end at `p1` exactly, and past states that it would empty.
+
+    With it the factor that did so: `factor`, or a new one where that is too old.
+    """
     source, target, _ = problem.kernel.edges
-    b = problem.mesh.weights
     edge = stages.stage_weights(*problem.kernel.edges, rho, problem.spec)
-    flux = edge * (psi[:, source] - psi[:, target])
-    for _ in range(3):
-        # The factor may be that of an earlier iterate: its solve reduces the defect, repeatedly.
-        defect = problem.gap - b @ problem.gains(flux)
-        if float(np.abs(defect).sum()) <= 1e-13:
+    rough = edge * (psi[:, source] - psi[:, target])
+    flux, factor = _balance(problem, rough, edge, factor)
+    for _ in range(2):
+        spoilt = np.any(problem.densities(problem.gains(flux)) < 0.5 * rho, axis=0)
+        if not spoilt.any():
             break
-        step = factor.solve(balanced(defect), tolerance=1e-6).x
-        flux += edge * (step[source] - step[target])
-    return np.asarray(flux)
+        edge[:, spoilt[source] | spoilt[target]] *= _PAST
+        past = problem.solver.factor(problem.mesh.weights @ edge)
+        flux, _ = _balance(problem, rough, edge, past)
+    return flux, factor
+
+
+def _balance(
+    problem: PathProblem, flux: Array, edge: Array, factor: Factor
+) -> tuple[Array, Factor]:
+    """The flux with what its end lacks sent along the edges by their weights."""
+    source, target, _ = problem.kernel.edges
+    before, fresh = np.inf, False
+    for _ in range(6):
+        lack = problem.gap - problem.mesh.weights @ problem.gains(flux)
+        defect = float(np.abs(lack).sum())
+        if defect <= 1e-13:
+            break
+        if defect > 1e-3 * before:
+            if fresh:
+                break
+            # The factor is that of an earlier iterate: its solve leaves too much.
+            factor, fresh = problem.solver.factor(problem.mesh.weights @ edge), True
+        before = defect
+        step = factor.solve(balanced(lack), tolerance=1e-6).x
+        flux = flux + edge * (step[source] - step[target])
+    return np.asarray(flux), factor
 
 
 def finer_mesh(mesh: TimeMesh, errors: Array, target: float) -> TimeMesh:
-    """More stages where the error is: two more on a smooth piece, a cut elsewhere."""
+    """More stages where the error is: two or four on a smooth piece, a cut elsewhere."""
     widths: list[float] = []
     orders: list[int] = []
     # An unknown error is no reason to cut: the next mesh tells.
@@ -238,7 +279,7 @@ def finer_mesh(mesh: TimeMesh, errors: Array, target: float) -> TimeMesh:
             orders.append(int(order))
         elif order < _MAX_ORDER and error < 1e4 * target:
             widths.append(float(width))
-            orders.append(int(order) + 2)
+            orders.append(min(int(order) + (2 if error < _GAIN * target else 4), _MAX_ORDER))
         else:
             widths += [0.5 * float(width)] * 2
             orders += [min(int(order), 6)] * 2

@@ -64,6 +64,19 @@ class Prepared(NamedTuple):
         x[relabelling.nodes] = solved.x
         return solved._replace(x=x)
 
+    def roughly(self, b: Array, tolerance: float) -> Array:
+        """`x` with `M x = b`: by a direct factor alone, by PCG to `tolerance` for any other."""
+        if isinstance(self.analysis, ApproxCholAnalysis):
+            return self.solve(b, tolerance).x
+        relabelling, x = self.analysis.relabelling, np.empty_like(b)
+        if relabelling is None:
+            self.preconditioner.apply(b, x)
+            return x
+        z = np.empty_like(b)
+        self.preconditioner.apply(b[relabelling.nodes], z)
+        x[relabelling.nodes] = z
+        return x
+
 
 def prepare(analysis: Analysis, weights: Array) -> Prepared | None:
     """Factorise; `None` when a pivot vanishes."""
