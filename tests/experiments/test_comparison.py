@@ -108,6 +108,33 @@ def test_a_full_run_counts_before_a_quick_one(tmp_path) -> None:
     assert find_runs(tmp_path)["w2"].folder.name == "a"
 
 
+def _results(folder, name: str, rows: list[dict[str, object]]) -> None:
+    folder.mkdir()
+    (folder / f"{name}.json").write_text(json.dumps({"benchmark": name}))
+    pd.DataFrame(rows).to_csv(folder / f"{name}.csv", index=False)
+
+
+def test_the_page_shows_speeds_by_size_and_energies_row_by_row(tmp_path) -> None:
+    timed = {"hellinger": 0.25, "status": "CONVERGED"}
+    _results(
+        tmp_path / "speed",
+        "speed",
+        [
+            {"case": "grid, beta = 0.1", "method": "weak", "seconds": 0.5, **timed},
+            {"case": "growing, N = 6", "method": "weak", "seconds": 0.125, **timed},
+            {"case": "growing, N = 50", "method": "weak", "seconds": 2.0, "status": "STALLED"},
+            {"case": "99 states", "method": "weak", "seconds": 3.0, "one solve": 1.5},
+        ],
+    )
+    value = {"method": "weak", "error": 0.5, "deviation": 0.125, "failed": 0, "runs": 12}
+    _results(tmp_path / "energy", "energy", [{"amplitude": 2.0, "beta": 0.05, **value}])
+    page, _ = make_page(tmp_path)
+    assert "| weak | 0.5 | 0.2500 | 1 |" in page
+    assert "| weak | 0.125 (0.2500) | 2, STALLED |" in page
+    assert "| 99 states | weak | 3 | 1.5 |" in page
+    assert "| ± 2 | 0.05 |  | 0.5000 ± 0.1250 |" in page
+
+
 def test_no_results_no_page(tmp_path) -> None:
     with pytest.raises(InputError, match="no results"):
         make_page(tmp_path)

@@ -111,7 +111,7 @@ def make_page(folder: Path) -> tuple[str, dict[str, bytes]]:
             pictures[file] = content
             lines.append(f"![{title}](images/reproducing/{file}){{ width=100% }}")
         told = [note for note in run.settings.get("notes", []) if "already finished" not in note]
-        lines += [f"- {note}" for note in told[:6]] if told else []
+        lines += [f"- {note}" for note in told[:8]] if told else []
         lines.append(_provenance(run))
         parts.append(_joined(lines))
     if missing:
@@ -261,7 +261,34 @@ def _energy(table: pd.DataFrame) -> str:
     return _markdown(rows)
 
 
+def _speed(table: pd.DataFrame) -> str:
+    """Processor seconds: six states over all cases, growing graphs, the large one."""
+    growing = table["case"].str.startswith("growing")
+    large = table["one solve"].notna()
+    small = table[~growing & ~large]
+    rows = []
+    for method, group in small.groupby("method", sort=False):
+        row = {"N = 6": str(method), "seconds (median)": f"{group['seconds'].median():.4g}"}
+        row["Hellinger (mean)"] = f"{group['hellinger'].mean():.4f}"
+        rows.append({**row, "cases": str(len(group))})
+    grown = []
+    for method, group in table[growing].groupby("method", sort=False):
+        row = {"seconds (Hellinger)": str(method)}
+        for case, seconds, error, status in zip(
+            group["case"], group["seconds"], group["hellinger"], group["status"], strict=True
+        ):
+            told = "" if error != error else f" ({error:.4f})"
+            told += "" if status in ("CONVERGED", None) or status != status else f", {status}"
+            row[str(case).removeprefix("growing, ")] = f"{seconds:.3g}{told}"
+        grown.append(row)
+    last = [
+        {c: _number(v) for c, v in row.items() if v == v} for row in table[large].to_dict("records")
+    ]
+    return "\n\n".join(_markdown(part) for part in (rows, grown, last))
+
+
 _TABLES = {
+    "speed": _speed,
     "table1": _table1,
     "size": _size,
     "samples": _samples,
