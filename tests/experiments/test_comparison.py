@@ -132,7 +132,7 @@ def test_the_page_shows_speeds_by_size_and_energies_row_by_row(tmp_path) -> None
     assert "| weak | 0.5 | 0.2500 | 1 |" in page
     assert "| weak | 0.125 (0.2500) | 2, STALLED |" in page
     assert "| 99 states | weak | 3 | 1.5 |" in page
-    assert "| ± 2 | 0.05 |  | 0.5000 ± 0.1250 |" in page
+    assert "| ± 2 | 0.05 | not run | 0.5000 ± 0.1250 |" in page
 
 
 def test_no_results_no_page(tmp_path) -> None:

@@ -179,8 +179,9 @@ def compare(cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:
 
 
 def melt(table: pd.DataFrame, coordinates: Sequence[str]) -> pd.DataFrame:
-    """One row per cell and method: `method, error, sampled, seconds`."""
+    """One row per cell and method that it ran: `method, error, sampled, seconds`."""
     parts = []
+    whole = table["status"] == "ok"
     for name in (*METHODS, LIMIT):
         if f"error_{name}" not in table:
             continue
@@ -190,7 +191,8 @@ def melt(table: pd.DataFrame, coordinates: Sequence[str]) -> pd.DataFrame:
         part["error"] = pd.to_numeric(table[f"error_{name}"], errors="coerce").clip(upper=1.0)
         part["sampled"] = table.get(f"sampled_{name}", np.nan)
         part["seconds"] = table[f"seconds_{name}"]
-        parts.append(part)
+        # A cell that failed lost all its methods; in any other a method without a time was not run.
+        parts.append(part[part["seconds"].notna() | ~whole])
     return pd.concat(parts, ignore_index=True)
 
 

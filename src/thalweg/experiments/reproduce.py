@@ -110,7 +110,7 @@ def make_page(folder: Path) -> tuple[str, dict[str, bytes]]:
         for file, content in run.pictures.items():
             pictures[file] = content
             lines.append(f"![{title}](images/reproducing/{file}){{ width=100% }}")
-        told = [note for note in run.settings.get("notes", []) if "already finished" not in note]
+        told = [note for note in run.settings.get("notes", []) if "finished" not in note]
         lines += [f"- {note}" for note in told[:8]] if told else []
         lines.append(_provenance(run))
         parts.append(_joined(lines))
@@ -231,7 +231,7 @@ def _timegrid(table: pd.DataFrame) -> str:
         f"Published, all grids together: the paper *{TIME_GRID['paper']}*, OpenFIM "
         f'*{TIME_GRID["openfim"]}* ("approximately").'
     )
-    return _methods(table, ["grid", "steps"], "{0}, {1}") + "\n\n" + published
+    return _down(table, {"grid": "{}", "steps": "{}"}) + "\n\n" + published
 
 
 def _size(table: pd.DataFrame) -> str:
@@ -251,12 +251,20 @@ def _samples(table: pd.DataFrame) -> str:
 
 
 def _energy(table: pd.DataFrame) -> str:
+    return _down(table, {"amplitude": "± {:g}", "beta": "{:g}"})
+
+
+def _down(table: pd.DataFrame, axes: dict[str, str]) -> str:
+    """The sweep's axes down, methods across."""
     shown = [name for name in _METHODS if name not in ("truth", "ctmc_least_squares")]
     rows = []
-    for (amplitude, beta), group in table.groupby(["amplitude", "beta"], sort=False):
-        row = {"V": f"± {amplitude:g}", "beta": f"{beta:g}"}
+    for values, group in table.groupby(list(axes), sort=False):
+        row = {
+            axis: form.format(value)
+            for (axis, form), value in zip(axes.items(), values, strict=True)
+        }
         for method in shown:
-            row[_METHODS[method]] = _value(group[group["method"] == method])
+            row[_METHODS[method]] = _value(group[group["method"] == method]) or "not run"
         rows.append(row)
     return _markdown(rows)
 

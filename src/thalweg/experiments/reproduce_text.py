@@ -45,7 +45,9 @@ SECTIONS: dict[str, tuple[str, str]] = {
         "Time grid",
         "Uniform, random and logarithmic grids on [0, 5], N = 6, n = 10^4, beta = 0.1. A "
         "Markov-state model has one lag time and applies to the uniform grid only. The paper's "
-        "adaptive schedule is not stated in full; ours is geometric.",
+        "adaptive schedule is not stated in full; ours is geometric. With 10^4 steps the free "
+        "chain would exponentiate a matrix per step and the network train on every pair of times: "
+        "they were left out.",
     ),
     "energy": (
         "Free-energy functional",
