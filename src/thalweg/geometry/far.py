@@ -32,6 +32,8 @@ _FLOPS = 6e12
 """Work of the eliminations of one level: some minutes."""
 _ENTRIES = 4e8
 """Numbers of one factorisation: three gigabytes."""
+_BEYOND = 1e-8
+"""Staggered curves do not get below this relative error with bearable work."""
 _LEAST = 12
 """A mesh of fewer intervals tells nothing about its error."""
 
@@ -51,7 +53,7 @@ def solve_far(
             continue
         if best is None or found.status or found.error < best.error:
             best = found
-        if best.status or not small:
+        if best.status or not small or best.error < _BEYOND * best.distance:
             break
     assert best is not None  # collocation always has an answer
     return best
