@@ -89,7 +89,10 @@ def solve_staggered(
     `path_tolerance` the relative error of the distance, unless 48 intervals do not reach it.
     """
     tolerance = tolerance * problem.size
-    pattern = IncompletePattern.of(problem.kernel)
+    kernel = problem.kernel
+    if 20.0 * (2 * _LEAST) ** 3 * (kernel.n_states + kernel.n_edges) > _FLOPS:
+        return None  # without the pattern, which takes time itself
+    pattern = IncompletePattern.of(kernel)
     most = min(_MOST, affordable(pattern, _FLOPS, _ENTRIES))
     if most < _LEAST:
         return None
