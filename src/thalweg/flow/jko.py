@@ -103,8 +103,9 @@ def jko_step(
 ) -> JkoResult:
     """One step of the minimising-movement scheme from `p`, for any `tau > 0`.
 
-    `p` may have empty states, and so may the result if `beta` is zero or its density underflows. (A
-    step from empty states leaves no density below about 1e-20: those are bounds, not results.)
+    `p` may have empty states, and so may the result if `beta` is zero or its density underflows.
+    (After a step from empty states the smallest densities, those that the first-order condition
+    does not feel at `tolerance`, are bounds left by a barrier, not results.)
     `tolerance` is for the first-order condition, `path_tolerance` for the relative error of the
     distance (the mesh in time is refined to meet it, but not after 40 factorisations; `path_error`
     tells). `smoothing` mixes that share of the stationary distribution into `p` first.

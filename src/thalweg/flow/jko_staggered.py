@@ -35,8 +35,9 @@ _LINEAR = 1e-8
 _COARSE = 1e-2
 """How far the barrier falls before the mesh is refined: little, or the finer start is a bad one."""
 _TELLING = 0.1
-_NONE = 1e-36
-_FALL = 1e-3
+"""A smooth curve that is longer by more than this share tells nothing about the staggered one."""
+_FALL, _NONE = 1e-3, 1e-36
+"""On the last mesh the barrier falls by this factor at a time, and not below this."""
 
 
 class StaggeredStep(NamedTuple):
@@ -98,7 +99,7 @@ def solve_staggered(
         return None
     solve = by_incomplete(pattern, tolerance=_LINEAR)
     staggered, found, mu, change, cost = _coarse(problem, solve, most, path_tolerance)
-    best = _assessed(problem, staggered, found, *cost)
+    best, curve = _assessed(problem, staggered, found, *cost), found.curve
     stuck = 0
     while found.status and best.residual > tolerance and mu > _NONE and stuck < 3:
         found = centre(
@@ -115,16 +116,16 @@ def solve_staggered(
         cost = cost[0] + found.steps, cost[1] + found.products
         here = _assessed(problem, staggered, found, *cost)
         stuck = stuck + 1 if here.residual > 0.7 * best.residual else 0
-        best = here if here.residual < best.residual else best._replace(
-            factorisations=cost[0], iterations=cost[1]
-        )  # fmt: skip
+        if here.residual < best.residual:
+            best, curve = here, found.curve
         if found.status is Status.MAX_ITERATIONS and not stuck:
             # The decrement is below the rounding of the value, but the residual still falls.
             found = found._replace(status=Status.CONVERGED)
+    best = best._replace(factorisations=cost[0], iterations=cost[1])
     status = Status.CONVERGED if best.residual <= tolerance else found.status
     if status and best.residual > tolerance:
         status = Status.STALLED
-    length = smooth_length(staggered, found.curve.rho)
+    length = smooth_length(staggered, curve.rho)
     error = abs(length - best.distance) / max(best.distance, 1e-300)
     if error < _TELLING:
         return best._replace(status=status, distance=length, error=error)
