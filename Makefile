@@ -11,19 +11,19 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(VENV)/.core: pyproject.toml constraints.txt
+$(VENV)/.core: pyproject.toml benchmarks/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet -c constraints.txt -e .
+	$(PIP) install --quiet -c constraints.txt -e . -e ./benchmarks
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt
+$(VENV)/.dev: pyproject.toml benchmarks/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet -c constraints.txt -e '.[dev,neural]'
+	$(PIP) install --quiet -c constraints.txt -e '.[dev,neural]' -e ./benchmarks
 	@touch $@ $(VENV)/.core
 
-$(VENV)/.docs: pyproject.toml constraints.txt
+$(VENV)/.docs: pyproject.toml benchmarks/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet -c constraints.txt -e '.[docs,neural,points]'
+	$(PIP) install --quiet -c constraints.txt -e '.[docs,neural,points]' -e ./benchmarks
 	@touch $@ $(VENV)/.core
 
 demo: $(VENV)/.core  ## Install, then run the built-in example and leave a page to open

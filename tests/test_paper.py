@@ -13,7 +13,7 @@ from thalweg.flow import gradient_flow, jump_rates
 from thalweg.flow.rates import velocity
 from thalweg.geometry import TransportGeometry
 from thalweg.learn.forecast import flow_of
-from thalweg.learn.weak import fit_weak
+from thalweg.learn.weak.fit import fit_weak
 from thalweg.mobility import LogMean
 from thalweg.snapshots import hellinger
 

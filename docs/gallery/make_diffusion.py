@@ -27,10 +27,10 @@ from thalweg.diffusion import (
     time_reversal,
     uniform_tokens,
 )
-from thalweg.experiments import BenchSettings
-from thalweg.experiments.diffusion_exact import steering
-from thalweg.experiments.diffusion_learned import potts
 from thalweg.flow import velocity
+from thalweg_bench import BenchSettings
+from thalweg_bench.diffusion_exact import steering
+from thalweg_bench.diffusion_learned import potts
 
 Array = NDArray[np.float64]
 FOLDER = Path(__file__).parent / "figures"

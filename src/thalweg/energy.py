@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from thalweg import _checks
+from thalweg._sparse import as_sparse
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import LogMean, Mobility, PorousMediumMean, PowerHeatMean
@@ -283,18 +284,15 @@ def _interaction(matrix: ArrayLike | sparse.sparray | None, n: int) -> Interacti
     if matrix is None:
         return None
     if sparse.issparse(matrix):
-        w = sparse.csr_array(matrix, dtype=np.float64)
-        gap = abs(w - w.T).max()
-        finite = bool(np.isfinite(w.data).all())
+        w = as_sparse(matrix, "interaction")
     else:
         w = _checks.as_array(matrix, "interaction")
-        if w.shape != (n, n):
-            raise InputError(f"interaction has shape {w.shape}; it must be ({n}, {n}).")
-        gap = abs(w - w.T).max()
-        finite = True
-    if w.shape != (n, n) or not finite or gap > 1e-10 * (1 + abs(w).max()):
+    if w.shape != (n, n):
+        raise InputError(f"interaction has shape {w.shape}; it must be ({n}, {n}).")
+    gap = abs(w - w.T).max()
+    if gap > 1e-10 * (1 + abs(w).max()):
         raise InputError(
-            f"interaction must be a finite symmetric matrix of shape ({n}, {n}); this one has "
-            f"shape {w.shape} and differs from its transpose by {gap:.3g}: use (W + W.T) / 2."
+            f"interaction must be symmetric, but differs from its transpose by {gap:.3g}; use "
+            "(W + W.T) / 2."
         )
     return w

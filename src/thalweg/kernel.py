@@ -18,6 +18,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from thalweg import _checks
+from thalweg._sparse import as_sparse
 from thalweg.errors import InputError
 
 if TYPE_CHECKING:
@@ -303,16 +304,17 @@ class MarkovKernel:
 
 
 def _as_csr(matrix: Any, name: str) -> sparse.csr_array:
-    if not sparse.issparse(matrix):
+    if sparse.issparse(matrix):
+        csr = as_sparse(matrix, name)
+    else:
         matrix = _checks.as_array(matrix, name)
         if matrix.ndim != 2:
             raise InputError(f"{name} has shape {matrix.shape}; give a square matrix.")
-    csr = sparse.csr_array(matrix, dtype=np.float64, copy=True)
+        csr = sparse.csr_array(matrix)
     if csr.shape[0] != csr.shape[1]:
         raise InputError(f"{name} has shape {csr.shape}; give a square matrix.")
     if csr.shape[0] < 2:
         raise InputError(f"{name} has {csr.shape[0]} states; transport needs at least two.")
-    csr.sum_duplicates()
     return csr
 
 

@@ -8,7 +8,8 @@ from hypothesis import given
 
 import reference
 from strategies import kernels_with_probability, mobilities
-from thalweg.geometry import edgewise, operators
+from thalweg.edges import static
+from thalweg.geometry import operators
 from thalweg.mobility import LogMean
 
 
@@ -54,12 +55,12 @@ def test_flux_form_equals_the_matrix_and_conserves_mass(given_, mobility):
     psi = rng.normal(size=kernel.n_states)
     weights = operators.transport_weights(kernel, p, mobility)
     source, target, _ = kernel.edges
-    moved = edgewise.apply_laplacian(source, target, weights, psi)
+    moved = static.apply_laplacian(source, target, weights, psi)
     M = operators.transport_laplacian(kernel, p, mobility)
     np.testing.assert_allclose(moved, M @ psi, atol=1e-13)
     assert moved.sum() == pytest.approx(0, abs=1e-15)
     logs = np.log(p / kernel.stationary)
-    again = edgewise.edge_weights_log(*kernel.edges, logs, mobility.spec)
+    again = static.edge_weights_log(*kernel.edges, logs, mobility.spec)
     np.testing.assert_allclose(again, weights, rtol=1e-11)
 
 
@@ -81,10 +82,10 @@ def test_the_kinetic_derivative_is_a_derivative(given_, mobility):
     source, target, conductance = kernel.edges
 
     def energy(r):
-        w = edgewise.edge_weights(source, target, conductance, r, mobility.spec)
-        return edgewise.quadratic_form(source, target, w, psi, psi)
+        w = static.edge_weights(source, target, conductance, r, mobility.spec)
+        return static.quadratic_form(source, target, w, psi, psi)
 
-    derivative = edgewise.kinetic_derivative(source, target, conductance, rho, psi, mobility.spec)
+    derivative = static.kinetic_derivative(source, target, conductance, rho, psi, mobility.spec)
     for x in range(kernel.n_states):
         h = 1e-6 * rho[x]
         step = np.zeros_like(rho)

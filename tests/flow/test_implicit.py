@@ -6,9 +6,9 @@ import mpmath
 import numpy as np
 import pytest
 
+from thalweg.edges.implicit_euler import log_mean_partials
 from thalweg.energy import FreeEnergy, PowerEnergy
 from thalweg.flow import gradient_flow
-from thalweg.flow.entropic import log_mean_partials
 from thalweg.flow.implicit_euler import ImplicitEuler
 from thalweg.graphs import GRAPH_FAMILIES, make_graph
 from thalweg.kernel import MarkovKernel

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 
 def test_gradcheck_in_both_ends_and_in_the_edges() -> None:
-    from thalweg.geometry.autograd import squared_distance
+    from thalweg.geometry.torch import squared_distance
 
     kernel = MarkovKernel.from_weights([[0, 1, 2], [1, 0, 1], [2, 1, 0]])
     geometry = TransportGeometry(kernel)
@@ -29,7 +29,7 @@ def test_gradcheck_in_both_ends_and_in_the_edges() -> None:
 
 
 def test_value_is_the_squared_distance() -> None:
-    from thalweg.geometry.autograd import squared_distance
+    from thalweg.geometry.torch import squared_distance
 
     geometry = TransportGeometry(MarkovKernel.from_weights([[0, 1], [1, 0]]))
     p, q = torch.tensor([0.75, 0.25]).double(), torch.tensor([0.125, 0.875]).double()

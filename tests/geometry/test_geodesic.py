@@ -9,10 +9,6 @@ from scipy.linalg import expm
 
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.geometry import TransportGeometry
-from thalweg.geometry.block_elimination import solve_blocks
-from thalweg.geometry.mesh import TimeMesh
-from thalweg.geometry.newton_path import minimise
-from thalweg.geometry.path_problem import PathProblem
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
@@ -26,6 +22,10 @@ from thalweg.mobility import (
     PowerHeatMean,
     PowerProduct,
 )
+from thalweg.paths.boundary.block_elimination import solve_blocks
+from thalweg.paths.mesh import TimeMesh
+from thalweg.paths.newton import minimise
+from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
 
 Array = NDArray[np.float64]

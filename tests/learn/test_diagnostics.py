@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from thalweg.errors import InputError
-from thalweg.experiments import accuracy_cases as cases
 from thalweg.flow import simulate
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.diagnostics import (
@@ -18,6 +17,7 @@ from thalweg.learn.diagnostics import (
 from thalweg.learn.likelihood.deviance import expected_deviance
 from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.options import LikelihoodOptions
+from thalweg_bench import accuracy_cases as cases
 
 GRID = np.linspace(0, 2, 21)
 

@@ -10,13 +10,13 @@ from thalweg.errors import InputError
 from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.large import LargeOptions, fit_likelihood_large
-from thalweg.learn.large.evidence import probe, slope_of_log_determinant, updated_scales
-from thalweg.learn.large.fit import _Fitter
-from thalweg.learn.large.flow_map import FlowMap
-from thalweg.learn.large.posterior import Posterior
-from thalweg.learn.large.preconditioner import Information, Preconditioner, solve
-from thalweg.learn.large.prior import cosines, field_prior, slow_modes
+from thalweg.learn.fields import LargeOptions, fit_likelihood_large
+from thalweg.learn.fields.evidence import probe, slope_of_log_determinant, updated_scales
+from thalweg.learn.fields.fit import _Fitter
+from thalweg.learn.fields.flow_map import FlowMap
+from thalweg.learn.fields.posterior import Posterior
+from thalweg.learn.fields.preconditioner import Information, Preconditioner, solve
+from thalweg.learn.fields.prior import cosines, field_prior, slow_modes
 from thalweg.status import Status
 
 BETA = 0.2

@@ -7,8 +7,8 @@ import pytest
 
 from thalweg.errors import InputError
 from thalweg.graphs import make_graph
-from thalweg.learn import fitted
-from thalweg.learn.fitted import Settings, fit_snapshots
+from thalweg.learn import answer
+from thalweg.learn.answer import Settings, fit_snapshots
 from thalweg.mobility import GeometricMean
 from thalweg.snapshots import Snapshots
 
@@ -28,12 +28,12 @@ def snapshots(n: int) -> Snapshots:
 )
 def test_what_is_lacking_is_refused_with_the_remedy(name: str, settings: Settings) -> None:
     kernel = make_graph("grid", 600, rng=np.random.default_rng(0))
-    with pytest.raises(InputError, match=f"{name}.*{fitted.DENSE_STATES} states.*method='weak'"):
+    with pytest.raises(InputError, match=f"{name}.*{answer.DENSE_STATES} states.*method='weak'"):
         fit_snapshots(kernel, snapshots(600), settings)
 
 
 def test_where_the_states_allow_the_dense_fit_steps_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitted, "SMALL_STATES", 5)
+    monkeypatch.setattr(answer, "SMALL_STATES", 5)
     kernel = make_graph("grid", 9, rng=np.random.default_rng(0))
     dense = fit_snapshots(kernel, snapshots(9), Settings(mobility=GeometricMean()))
     assert dense.joint_covariance is not None

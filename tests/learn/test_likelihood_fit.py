@@ -7,7 +7,6 @@ import pytest
 
 from thalweg.energy import FreeEnergy, PowerEnergy
 from thalweg.errors import InputError
-from thalweg.experiments import accuracy_cases as cases
 from thalweg.flow import simulate
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood import fit as fit_module
@@ -18,6 +17,7 @@ from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.mobility import PorousMediumMean
 from thalweg.status import Status
+from thalweg_bench import accuracy_cases as cases
 
 PATH = MarkovKernel.from_weights([[0, 1, 0, 0], [1, 0, 2, 1], [0, 2, 0, 1], [0, 1, 1, 0]])
 TIMES = np.linspace(0, 2, 11)

@@ -7,12 +7,11 @@ import pytest
 from scipy.stats import chi2
 
 from thalweg.errors import InputError
-from thalweg.experiments import accuracy_cases as cases
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.options import LikelihoodOptions
-from thalweg.learn.results import LikelihoodFit
+from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.uncertainty import (
     beta_interval,
     contrast_interval,
@@ -20,6 +19,7 @@ from thalweg.learn.uncertainty import (
     parametric_bootstrap,
     potential_intervals,
 )
+from thalweg_bench import accuracy_cases as cases
 
 KERNEL = MarkovKernel.from_weights([[0, 1, 0, 0], [1, 0, 2, 1], [0, 2, 0, 1], [0, 1, 1, 0]])
 TIMES = np.linspace(0, 2, 11)

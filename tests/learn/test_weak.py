@@ -12,8 +12,8 @@ from thalweg.energy import Entropy, PowerEnergy, centred
 from thalweg.errors import InputError
 from thalweg.geometry.operators import transport_laplacian
 from thalweg.kernel import MarkovKernel
-from thalweg.learn import weak_solve
-from thalweg.learn.weak import TimeBasis, fit_weak
+from thalweg.learn.weak import solve
+from thalweg.learn.weak.fit import TimeBasis, fit_weak
 from thalweg.mobility import ArithmeticMean, GeometricMean, LogMean, Mobility
 from thalweg.status import Status
 
@@ -130,7 +130,7 @@ def test_equals_dense_least_squares_for_other_mobilities(mobility: Mobility) -> 
 def test_iterative_solves_agree_with_dense_ones(weighting, ridge, monkeypatch) -> None:
     kernel, times, p = random_data(3, n=12, m=6)
     dense = fit_weak(kernel, times, p, weighting=weighting, ridge=ridge)
-    monkeypatch.setattr(weak_solve, "DENSE_SIZE", 2)
+    monkeypatch.setattr(solve, "DENSE_SIZE", 2)
     sparse_fit = fit_weak(kernel, times, p, weighting=weighting, ridge=ridge)
     assert np.allclose(dense.potential, sparse_fit.potential, atol=1e-8)
     assert dense.beta == pytest.approx(sparse_fit.beta, abs=1e-8)
@@ -217,7 +217,7 @@ def test_interactions_are_learned_in_their_basis() -> None:
 
 @pytest.mark.parametrize("dense_size", [400, 2])
 def test_potential_varying_in_time(dense_size, monkeypatch) -> None:
-    monkeypatch.setattr(weak_solve, "DENSE_SIZE", dense_size)
+    monkeypatch.setattr(solve, "DENSE_SIZE", dense_size)
     rng = np.random.default_rng(4)
     kernel = random_kernel(rng, 6)
     before, after = (centred(rng.uniform(-1, 1, 6), kernel) for _ in range(2))
@@ -312,8 +312,8 @@ def smooth_problem(n: int, sizes: int, seed: int):
 
 @pytest.mark.parametrize("dense_size", [400, 2])
 def test_automatic_ridge_is_near_the_best_one(dense_size, monkeypatch) -> None:
-    monkeypatch.setattr(weak_solve, "DENSE_SIZE", dense_size)
-    monkeypatch.setattr("thalweg.learn.weak.DENSE_SIZE", dense_size)
+    monkeypatch.setattr(solve, "DENSE_SIZE", dense_size)
+    monkeypatch.setattr("thalweg.learn.weak.fit.DENSE_SIZE", dense_size)
     ratios, gains = [], []
     for seed in range(4):
         kernel, v, times, p, sizes = smooth_problem(40, 500, seed)
@@ -332,8 +332,8 @@ def test_automatic_ridge_is_near_the_best_one(dense_size, monkeypatch) -> None:
 
 @pytest.mark.parametrize("dense_size", [400, 2])
 def test_noise_no_longer_shrinks_beta(dense_size, monkeypatch) -> None:
-    monkeypatch.setattr(weak_solve, "DENSE_SIZE", dense_size)
-    monkeypatch.setattr("thalweg.learn.weak.DENSE_SIZE", dense_size)
+    monkeypatch.setattr(solve, "DENSE_SIZE", dense_size)
+    monkeypatch.setattr("thalweg.learn.weak.fit.DENSE_SIZE", dense_size)
     plain, mended, exact = [], [], []
     times = np.linspace(0, 5, 51)
     for seed in range(6):

@@ -8,8 +8,8 @@ import pytest
 from thalweg.energy import FreeEnergy, centred
 from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph
-from thalweg.learn.weak import fit_weak
-from thalweg.learn.weak_smooth import smoothed_in_time
+from thalweg.learn.weak.fit import fit_weak
+from thalweg.learn.weak.smooth import smoothed_in_time
 
 
 def test_what_is_linear_in_the_root_of_time_is_kept() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from thalweg import FreeEnergyRegressor, Snapshots, hellinger
-from thalweg.experiments.realdata_sets import UsStates, blood_cells, data_folder
 from thalweg.points import leave_one_time_out
+from thalweg_bench.realdata_sets import UsStates, blood_cells, data_folder
 
 REASON = "the data folder is absent: set THALWEG_DATA, or put it at ../shared/data"
 blood = pytest.mark.skipif(data_folder("hematopoiesis") is None, reason=REASON)

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg import _checks
+from thalweg._sparse import as_sparse
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
@@ -187,7 +189,11 @@ def _connectivities(adata: Any, neighbors_key: str | None) -> sparse.csr_array:
             f"adata.obsp has no {key!r}; compute the neighbours first, with "
             "scanpy.pp.neighbors(adata)."
         )
-    weights = sparse.csr_array(adata.obsp[key], dtype=np.float64)
+    stored = adata.obsp[key]
+    if sparse.issparse(stored):
+        weights = as_sparse(stored, f"obsp[{key!r}]")
+    else:
+        weights = sparse.csr_array(_checks.as_array(stored, f"obsp[{key!r}]"))
     weights = (weights + weights.T) / 2
     weights.eliminate_zeros()
     return sparse.csr_array(weights)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from thalweg._sparse import as_sparse
 from thalweg.adapters.columns import SOURCE_NAMES, TARGET_NAMES, choose
 from thalweg.adapters.tables import read_table, state_key
 from thalweg.errors import InputError
@@ -22,6 +23,9 @@ __all__ = ["read_graph", "to_networkx"]
 
 _WEIGHT_NAMES = ("weight", "w", "weights", "conductance", "strength", "value", "similarity")
 _MOST_UNPACKED = 8 * 2**30
+_MOST_PACKED = 200
+"""A file that unpacks to this many times its size is no matrix (deflate reaches 1000)."""
+_MOST_STATES = 5_000_000
 
 
 def read_graph(
@@ -144,9 +148,11 @@ def _npz(file: Path) -> tuple[sparse.csr_array, list[str]]:
     try:
         with zipfile.ZipFile(file) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
-        if unpacked > _MOST_UNPACKED:
+        trap = max(2**28, _MOST_PACKED * file.stat().st_size)
+        if unpacked > min(_MOST_UNPACKED, trap):
             raise InputError(
-                f"{file.name} unpacks to {unpacked / 2**30:.0f} GiB; that is refused as a trap."
+                f"{file.name} is not a sparse matrix: it unpacks to {unpacked / 2**30:.1f} GiB, "
+                "far more than its own size; save the matrix with compressed=False."
             )
         matrix = sparse.load_npz(file)
     except InputError:
@@ -156,9 +162,14 @@ def _npz(file: Path) -> tuple[sparse.csr_array, list[str]]:
         raise InputError(
             f"{file.name} is not a sparse matrix saved by scipy.sparse.save_npz: {detail}."
         ) from None
-    if matrix.shape[0] != matrix.shape[1]:
-        raise InputError(f"{file.name} holds a matrix of shape {matrix.shape}; it must be square.")
-    return sparse.csr_array(matrix), [str(x) for x in range(matrix.shape[0])]
+    shape = tuple(int(size) for size in matrix.shape)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise InputError(f"{file.name} holds a matrix of shape {shape}; it must be square.")
+    if not 2 <= shape[0] <= _MOST_STATES:
+        raise InputError(
+            f"{file.name} holds a graph of {shape[0]} states; it must have 2 to {_MOST_STATES}."
+        )
+    return as_sparse(matrix, file.name), [str(x) for x in range(shape[0])]
 
 
 def _graphml(file: Path, weight: str | None) -> tuple[sparse.csr_array, list[str], Any]:

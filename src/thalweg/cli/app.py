@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
 
 from thalweg._version import __version__
+from thalweg.errors import MissingDependencyError
 
 app = typer.Typer(
     name="thalweg",
@@ -397,14 +400,13 @@ def bench(
     [bold]thalweg bench reproduce --from DIR --out docs[/] makes the page 'Reproducing the paper'
     from results that earlier runs wrote below DIR.
     """
-    from thalweg.cli.bench import list_benchmarks, reproduce, run
-
+    command = _benchmarks()
     if name is None:
-        list_benchmarks()
+        command.list_benchmarks()
     elif name == "reproduce":
-        reproduce(results, out)
+        command.reproduce(results, out)
     else:
-        run(
+        command.run(
             name,
             quick=quick,
             seed=seed,
@@ -414,3 +416,15 @@ def bench(
             instances=instances,
             as_json=json,
         )
+
+
+def _benchmarks() -> ModuleType:
+    """The package of benchmarks, which a clone installs beside the library."""
+    try:
+        return import_module("thalweg_bench.command")
+    except ModuleNotFoundError as error:
+        if error.name != "thalweg_bench":
+            raise
+        raise MissingDependencyError(
+            "the benchmarks are not installed; in a clone of thalweg, run pip install ./benchmarks."
+        ) from None

@@ -10,9 +10,9 @@ from scipy import sparse
 from scipy.linalg import lapack
 from scipy.sparse.linalg import splu
 
+from thalweg.edges import implicit_euler
+from thalweg.edges.fluxes import internal_spec
 from thalweg.energy import FreeEnergy
-from thalweg.flow import entropic
-from thalweg.flow.edge_fluxes import internal_spec
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.mobility import Mobility
 
@@ -112,7 +112,7 @@ class ImplicitEuler:
     def evaluate(self, u: Array, h: float, mass: Array) -> float:
         """The total residual mass at `u`; keeps the edge terms for `direction`."""
         return float(
-            entropic.evaluate(
+            implicit_euler.evaluate(
                 self.source,
                 self.target,
                 self.log_conductance,
@@ -133,7 +133,7 @@ class ImplicitEuler:
         """Newton's step from the `u` last evaluated; `None` if the matrix is singular."""
         if self.dense:
             self.values[:] = 0.0
-        entropic.assemble(
+        implicit_euler.assemble(
             self.source,
             self.target,
             self.log_pi,
@@ -176,7 +176,7 @@ class ImplicitEuler:
         response = self.energy.interaction * self.masses(u)  # type: ignore[operator]
         if sparse.issparse(response):
             response = response.toarray()
-        entropic.add_interaction(
+        implicit_euler.add_interaction(
             self.source,
             self.target,
             self.terms,
@@ -208,7 +208,7 @@ class ImplicitEuler:
             solves += 1
             fraction = 1.0
             for _ in range(_BACKTRACKS if delta is not None else 0):
-                entropic.newton_update(u, delta, fraction, self.log_pi, trial)
+                implicit_euler.newton_update(u, delta, fraction, self.log_pi, trial)
                 new_norm = self.evaluate(trial, h, mass)
                 if new_norm < (1 - 0.1 * fraction) * norm:
                     u, trial, norm = trial, u, new_norm
@@ -245,7 +245,7 @@ class ImplicitEuler:
                 self.evaluate(u, h, mass)
                 continue
             new = np.empty_like(u)
-            entropic.newton_update(u, delta, 1.0, self.log_pi, new)
+            implicit_euler.newton_update(u, delta, 1.0, self.log_pi, new)
             u, norm = new, self.evaluate(new, h, mass)
             if delta.max() <= _SETTLED and norm <= tolerance:
                 return EulerStep(self._normalised(u), True, solves)
@@ -253,7 +253,7 @@ class ImplicitEuler:
 
     def relax(self, u: Array, h: float, log_mass: Array) -> None:
         """A few sweeps of nonlinear Gauss-Seidel on `u`, in place."""
-        entropic.relax(
+        implicit_euler.relax(
             self.adjacency.indptr,
             self.adjacency.neighbor,
             self.adjacency.edge,

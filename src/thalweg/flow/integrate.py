@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
 from thalweg._threads import single_threaded
+from thalweg.edges.fluxes import accumulate_velocity, internal_spec, steepness
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
-from thalweg.flow.edge_fluxes import accumulate_velocity, internal_spec, steepness
 from thalweg.flow.explicit import ExplicitRun, dormand_prince
 from thalweg.flow.extrapolation import extrapolated_euler
 from thalweg.flow.implicit_euler import ImplicitEuler

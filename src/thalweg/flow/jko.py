@@ -18,20 +18,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
 from thalweg._threads import single_threaded
+from thalweg.edges import packed
 from thalweg.energy import Entropy, FreeEnergy
 from thalweg.errors import InputError
-from thalweg.flow.jko_barrier import approach
-from thalweg.flow.jko_newton import Solved, newton
-from thalweg.flow.jko_staggered import solve_staggered
-from thalweg.flow.jko_system import FreeEnd, State
 from thalweg.flow.trajectory import Trajectory
-from thalweg.geometry import packed
-from thalweg.geometry.inside import finer_mesh
-from thalweg.geometry.mesh import TimeMesh
-from thalweg.geometry.path_problem import PathProblem
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import LogMean, Mobility
+from thalweg.paths.free_end.barrier import approach
+from thalweg.paths.free_end.newton import Solved, newton
+from thalweg.paths.free_end.staggered import solve_staggered
+from thalweg.paths.free_end.system import FreeEnd, State
+from thalweg.paths.interior.method import finer_mesh
+from thalweg.paths.mesh import TimeMesh
+from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
 
 __all__ = ["JkoResult", "jko_flow", "jko_step"]

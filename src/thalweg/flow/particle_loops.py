@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from thalweg.flow.edge_fluxes import edge_flux
+from thalweg.edges.fluxes import edge_flux
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -19,10 +19,10 @@ from scipy.special import gammaln, pdtrc
 
 from thalweg import _checks
 from thalweg._threads import single_threaded
+from thalweg.edges.fluxes import edge_fluxes, internal_spec
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import particle_loops as loops
-from thalweg.flow.edge_fluxes import edge_fluxes, internal_spec
 from thalweg.flow.integrate import gradient_flow
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import LogMean, Mobility

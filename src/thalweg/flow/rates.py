@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from thalweg import _checks
+from thalweg.edges.fluxes import accumulate_velocity, edge_fluxes, internal_spec
 from thalweg.energy import FreeEnergy
-from thalweg.flow.edge_fluxes import accumulate_velocity, edge_fluxes, internal_spec
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import LogMean, Mobility
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.geometry.geodesic_ode import shoot
+from thalweg.geometry.exponential import shoot
 from thalweg.status import Status
 
 if TYPE_CHECKING:

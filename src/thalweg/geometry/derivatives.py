@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.geometry import stages
+from thalweg.edges import stages
 from thalweg.geometry.geodesic import Geodesic
 from thalweg.status import Status
 

@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg.edges import stages
 from thalweg.errors import InputError
-from thalweg.geometry import stages
-from thalweg.geometry.dual import dual_bound
-from thalweg.geometry.far import solve_far
-from thalweg.geometry.inside import solve_inside
-from thalweg.geometry.interior_point import AdaptivePath
-from thalweg.geometry.mesh import TimeMesh
-from thalweg.geometry.path_problem import PathProblem
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import Mobility
+from thalweg.paths.boundary.interior_point import AdaptivePath
+from thalweg.paths.boundary.method import solve_far
+from thalweg.paths.interior.method import solve_inside
+from thalweg.paths.lower_bound import dual_bound
+from thalweg.paths.mesh import TimeMesh
+from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
 
 __all__ = ["Geodesic", "GeodesicMethod", "GeodesicPoints", "solve_geodesic"]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from thalweg.geometry import edgewise
+from thalweg.edges import static
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import Mobility
 
@@ -36,13 +36,13 @@ def divergence(kernel: MarkovKernel, field: Array) -> Array:
     and the continuity equation reads `rho_dot + div(m grad psi) = 0`.
     """
     source, target, conductance = kernel.edges
-    gain = edgewise.edge_divergence(source, target, conductance * field, kernel.n_states)
+    gain = static.edge_divergence(source, target, conductance * field, kernel.n_states)
     return np.asarray(-gain / kernel.stationary)
 
 
 def transport_weights(kernel: MarkovKernel, p: Array, mobility: Mobility) -> Array:
     """`c_xy m(rho_x, rho_y)` per edge: the weights of `M(rho)`."""
-    return np.asarray(edgewise.edge_weights(*kernel.edges, p / kernel.stationary, mobility.spec))
+    return np.asarray(static.edge_weights(*kernel.edges, p / kernel.stationary, mobility.spec))
 
 
 def transport_laplacian(kernel: MarkovKernel, p: Array, mobility: Mobility) -> sparse.csr_array:
@@ -66,4 +66,4 @@ def inner(kernel: MarkovKernel, p: Array, phi: Array, psi: Array, mobility: Mobi
     """`<grad phi, grad psi>_rho`, eq. (7) of the paper."""
     weights = transport_weights(kernel, p, mobility)
     source, target, _ = kernel.edges
-    return float(edgewise.quadratic_form(source, target, weights, phi, psi))
+    return float(static.quadratic_form(source, target, weights, phi, psi))

@@ -15,17 +15,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
 from thalweg._threads import single_threaded
+from thalweg.edges import static
 from thalweg.errors import ConvergenceError, InputError
-from thalweg.geometry import edgewise, operators
+from thalweg.geometry import operators
 from thalweg.geometry.barycenter import Barycenter, find_barycenter
 from thalweg.geometry.derivatives import DistanceGradient, distance_gradient
+from thalweg.geometry.exponential import Shot, shoot
 from thalweg.geometry.geodesic import Geodesic, GeodesicMethod, solve_geodesic
-from thalweg.geometry.geodesic_ode import Shot, shoot
-from thalweg.geometry.newton_system import balanced
-from thalweg.geometry.pairwise import Neighbors, distance_matrix, nearest
+from thalweg.geometry.many import Neighbors, distance_matrix, nearest
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import LogMean, Mobility
+from thalweg.paths.newton_system import balanced
 
 __all__ = ["TransportGeometry"]
 
@@ -96,7 +97,7 @@ class TransportGeometry:
         psi = _checks.as_vector(psi, self.kernel.n_states, "psi")
         weights = operators.transport_weights(self.kernel, p, self.mobility)
         source, target, _ = self.kernel.edges
-        return edgewise.apply_laplacian(source, target, weights, psi)
+        return static.apply_laplacian(source, target, weights, psi)
 
     def _centred(self, psi: Array) -> Array:
         return np.asarray(psi - self.kernel.stationary @ psi)
@@ -181,9 +182,7 @@ class TransportGeometry:
         p, q = _checks.as_probability(p, n, "p"), _checks.as_probability(q, n, "q")
         middle = 0.5 * (p + q)
         phi = self.tangent(middle, q - p)
-        force = edgewise.kinetic_derivative(
-            *self.kernel.edges, middle / pi, phi, self.mobility.spec
-        )
+        force = static.kinetic_derivative(*self.kernel.edges, middle / pi, phi, self.mobility.spec)
         return self._centred(phi + 0.25 * force / pi)
 
     @single_threaded

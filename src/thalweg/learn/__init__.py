@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from thalweg.learn.regressor import FreeEnergyRegressor, load
-    from thalweg.learn.weak import TimeBasis, WeakFit, fit_weak
+    from thalweg.learn.weak.fit import TimeBasis, WeakFit, fit_weak
 
 __all__ = ["FreeEnergyRegressor", "TimeBasis", "WeakFit", "fit_weak", "load"]
 
 _HOME_OF = {
     "FreeEnergyRegressor": "thalweg.learn.regressor",
     "load": "thalweg.learn.regressor",
-    "TimeBasis": "thalweg.learn.weak",
-    "WeakFit": "thalweg.learn.weak",
-    "fit_weak": "thalweg.learn.weak",
+    "TimeBasis": "thalweg.learn.weak.fit",
+    "WeakFit": "thalweg.learn.weak.fit",
+    "fit_weak": "thalweg.learn.weak.fit",
 }
 
 

@@ -21,8 +21,8 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.fit import check_counts, fit_likelihood
 from thalweg.learn.likelihood.objective import saturated
 from thalweg.learn.likelihood.options import LikelihoodOptions
+from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.likelihood.tracked import TrackedObjective
-from thalweg.learn.results import LikelihoodFit
 from thalweg.learn.rivals import RIVALS
 from thalweg.learn.uncertainty import _draw, forecast_band
 

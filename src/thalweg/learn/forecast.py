@@ -16,7 +16,7 @@ from thalweg.errors import InputError
 from thalweg.flow import Trajectory, gradient_flow, jump_rates
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.delta import band_around, deviation_from_covariance, deviation_from_draws
-from thalweg.learn.weak import TimeBasis
+from thalweg.learn.weak.fit import TimeBasis
 from thalweg.mobility import Mobility
 from thalweg.status import Status
 

@@ -16,8 +16,8 @@ from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory
 from thalweg.kernel import MarkovKernel
-from thalweg.learn import stored
-from thalweg.learn.fitted import (
+from thalweg.learn import storage
+from thalweg.learn.answer import (
     Fitted,
     Method,
     Progress,
@@ -27,8 +27,8 @@ from thalweg.learn.fitted import (
     fit_snapshots,
 )
 from thalweg.learn.forecast import Forecast, bands, flow_of
-from thalweg.learn.weak import Ridge, TimeBasis
-from thalweg.learn.weak_terms import Quadrature, Weighting
+from thalweg.learn.weak.fit import Ridge, TimeBasis
+from thalweg.learn.weak.terms import Quadrature, Weighting
 from thalweg.mobility import LogMean, Mobility
 from thalweg.snapshots import Smoother, Snapshots
 from thalweg.status import Status
@@ -420,7 +420,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write kernel, energy, errors and settings to a plain file; read it with `load`."""
         fit = replace(self._fit, verdict=self.diagnostics_)
-        stored.save(path, self.kernel_, fit, self.get_params(deep=False))
+        storage.save(path, self.kernel_, fit, self.get_params(deep=False))
 
 
 def _refit(
@@ -432,7 +432,7 @@ def _refit(
 
 def load(path: str | os.PathLike[str]) -> FreeEnergyRegressor:
     """The fitted regressor that `FreeEnergyRegressor.save` wrote."""
-    kernel, fitted, settings = stored.load(path)
+    kernel, fitted, settings = storage.load(path)
     try:
         regressor = FreeEnergyRegressor(**settings)
     except TypeError as error:

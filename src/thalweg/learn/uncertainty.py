@@ -28,8 +28,8 @@ from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective, Objective
 from thalweg.learn.likelihood.optimize import minimise
 from thalweg.learn.likelihood.priors import Prior
+from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.likelihood.tracked import TrackedObjective
-from thalweg.learn.results import LikelihoodFit
 from thalweg.status import Status
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Means that say how easily mass moves along an edge, given the densities at its two ends.
 
 All of them belong to one family, `C (s t)^(k/2) sinhc(a d) / sinhc(b d)` with
-`d = (log s - log t) / 2` (see `thalweg.mobility.scalar`, which holds the compiled formulas).
+`d = (log s - log t) / 2` (see `thalweg.mobility.formulas`, which holds the compiled formulas).
 
 | mean | formula | makes a gradient flow of |
 | --- | --- | --- |
@@ -27,7 +27,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg.errors import InputError
-from thalweg.mobility import scalar
+from thalweg.mobility import formulas
 
 __all__ = [
     "ArithmeticMean",
@@ -104,7 +104,7 @@ class LogMean(Mobility):
 
     @property
     def spec(self) -> Array:
-        return _spec(scalar.LOGARITHMIC, a=1.0)
+        return _spec(formulas.LOGARITHMIC, a=1.0)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class GeometricMean(Mobility):
 
     @property
     def spec(self) -> Array:
-        return _spec(scalar.GEOMETRIC)
+        return _spec(formulas.GEOMETRIC)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class ArithmeticMean(Mobility):
 
     @property
     def spec(self) -> Array:
-        return _spec(scalar.ARITHMETIC, a=2.0, b=1.0)
+        return _spec(formulas.ARITHMETIC, a=2.0, b=1.0)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class HarmonicMean(Mobility):
 
     @property
     def spec(self) -> Array:
-        return _spec(scalar.HARMONIC, a=1.0, b=2.0)
+        return _spec(formulas.HARMONIC, a=1.0, b=2.0)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class PowerProduct(Mobility):
 
     @property
     def spec(self) -> Array:
-        return _spec(scalar.FAMILY, k=2 * self.alpha)
+        return _spec(formulas.FAMILY, k=2 * self.alpha)
 
     @property
     def is_concave(self) -> bool:
@@ -176,7 +176,7 @@ class PorousMediumMean(Mobility):
 
     @property
     def spec(self) -> Array:
-        return _spec(scalar.FAMILY, a=self.q, b=self.q - 1)
+        return _spec(formulas.FAMILY, a=self.q, b=self.q - 1)
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class PowerHeatMean(Mobility):
 
     @property
     def spec(self) -> Array:
-        return _spec(scalar.FAMILY, scale=1 / self.q, k=2 - self.q, a=1.0, b=self.q - 1)
+        return _spec(formulas.FAMILY, scale=1 / self.q, k=2 - self.q, a=1.0, b=self.q - 1)
 
     @property
     def is_concave(self) -> bool:
@@ -219,22 +219,22 @@ def _broadcast(loop: object, spec: Array, s: ArrayLike, t: ArrayLike, n_out: int
 @njit(cache=True)
 def _mean_loop(spec: Array, s: Array, t: Array, out: Array) -> None:
     for i in range(s.size):
-        out[0, i] = scalar.mean(spec, s[i], t[i])
+        out[0, i] = formulas.mean(spec, s[i], t[i])
 
 
 @njit(cache=True)
 def _partials_loop(spec: Array, s: Array, t: Array, out: Array) -> None:
     for i in range(s.size):
-        _, out[0, i], out[1, i] = scalar.mean_partials(spec, s[i], t[i])
+        _, out[0, i], out[1, i] = formulas.mean_partials(spec, s[i], t[i])
 
 
 @njit(cache=True)
 def _seconds_loop(spec: Array, s: Array, t: Array, out: Array) -> None:
     for i in range(s.size):
-        out[0, i], out[1, i], out[2, i] = scalar.mean_seconds(spec, s[i], t[i])
+        out[0, i], out[1, i], out[2, i] = formulas.mean_seconds(spec, s[i], t[i])
 
 
 @njit(cache=True)
 def _logs_loop(spec: Array, u: Array, v: Array, out: Array) -> None:
     for i in range(u.size):
-        out[0, i], out[1, i], out[2, i] = scalar.mean_log_partials(spec, u[i], v[i])
+        out[0, i], out[1, i], out[2, i] = formulas.mean_log_partials(spec, u[i], v[i])

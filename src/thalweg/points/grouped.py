@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import t as student
 
 from thalweg import _checks
+from thalweg.edges.static import edge_weights
 from thalweg.energy import FreeEnergy
 from thalweg.errors import ConvergenceError, InputError
-from thalweg.geometry.edgewise import edge_weights
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.results import LikelihoodFit
+from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.mobility import LogMean, Mobility
 from thalweg.status import Status
 

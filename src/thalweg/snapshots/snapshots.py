@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from thalweg import _checks
+from thalweg._sparse import as_sparse
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
@@ -64,9 +65,7 @@ class Snapshots:
         t = _checks.as_times(times)
         table: Any
         if sparse.issparse(counts):
-            table = sparse.csr_array(counts, dtype=np.float64, copy=True)
-            table.sum_duplicates()
-            _checks.as_array(table.data, "counts (stored entries)")
+            table = as_sparse(counts, "counts")
         else:
             table = _checks.as_array(counts, "counts")
         if table.ndim != 2 or table.shape[0] != t.size or table.shape[1] < 1:

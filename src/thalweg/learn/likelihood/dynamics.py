@@ -23,7 +23,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from thalweg.mobility import scalar
+from thalweg.mobility import formulas
 
 __all__ = ["EXTRAPOLATION", "integrate"]
 
@@ -164,11 +164,11 @@ def _assemble(
         factor_y = h * conductance[e] / pi[y]
         if deep:
             top = max(u[x], u[y])
-            m, m_x, m_y = scalar.mean_log_partials(spec, u[x] - top, u[y] - top)
+            m, m_x, m_y = formulas.mean_log_partials(spec, u[x] - top, u[y] - top)
             factor_x *= math.exp(degree * top - level[x])
             factor_y *= math.exp(degree * top - level[y])
         else:
-            m, m_x, m_y = scalar.mean_log_partials(spec, u[x], u[y])
+            m, m_x, m_y = formulas.mean_log_partials(spec, u[x], u[y])
         weights[e, 0], weights[e, 1] = factor_x * m, factor_y * m
         if has_interaction:
             for z in range(n):

@@ -19,8 +19,8 @@ from thalweg.learn.likelihood.objective import IndependentObjective, Objective, 
 from thalweg.learn.likelihood.optimize import Minimum, minimise
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.priors import WEAK, Prior, make_prior
+from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.likelihood.tracked import PSEUDO_COUNT, TrackedObjective
-from thalweg.learn.results import LikelihoodFit
 from thalweg.status import Status
 
 __all__ = ["check_counts", "fit_likelihood"]

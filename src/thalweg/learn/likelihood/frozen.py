@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from thalweg.learn.likelihood.dynamics import EXTRAPOLATION, _factor, _solve
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, saturated
-from thalweg.mobility import scalar
+from thalweg.mobility import formulas
 
 __all__ = ["EMPTY", "FrozenObjective", "frozen_interval", "frozen_intervals", "transition"]
 
@@ -60,7 +60,7 @@ def transition(
             x, y = y, x
         start[e], end[e] = x, y
         top = max(u[x], u[y])
-        m, m_x, m_y = scalar.mean_log_partials(spec, u[x] - top, u[y] - top)
+        m, m_x, m_y = formulas.mean_log_partials(spec, u[x] - top, u[y] - top)
         # Mobility over the density of the state that is left.
         ratio = conductance[e] / pi[x] * math.exp(min(spec[2] * top - u[x], 600.0))
         rate = ratio * m * (f[x] - f[y])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.geometry.edgewise import edge_weights
+from thalweg.edges.static import edge_weights
 from thalweg.learn.likelihood.model import FlowModel
 
 __all__ = ["starting_points", "weak_start"]

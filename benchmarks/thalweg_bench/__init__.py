@@ -1,0 +1,74 @@
+"""The benchmarks behind `thalweg bench NAME`: each is a module with one function, `run`.
+
+`run(settings)` returns a `BenchResult`: a table, figures, and sentences that sum it up. Nothing
+here prints or writes; the command line does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+__all__ = ["BENCHMARKS", "BenchResult", "BenchSettings", "load_benchmark"]
+
+
+@dataclass(frozen=True)
+class BenchSettings:
+    """What the user may choose: `quick` for about a minute, a seed, a number of workers."""
+
+    quick: bool = False
+    seed: int = 0
+    jobs: int | None = 1
+    """None leaves the choice to joblib's configuration, such as a cluster's."""
+    instances: int | None = None
+    """Of each family of graphs in a sweep; None takes the benchmark's own number."""
+    folder: Path | None = None
+    """Where sweeps keep their journal; without it an interrupted sweep starts again."""
+    progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
+    """Called as `progress(what, done, total)` while the work goes on."""
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """A table, plotly figures by name, and sentences that sum it up."""
+
+    table: pd.DataFrame
+    figures: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+BENCHMARKS: dict[str, tuple[str, str, str]] = {
+    "table1": ("paper_sweeps", "run_table1", "the paper's Table 1: Hellinger distance per beta"),
+    "size": ("paper_sweeps", "run_size", "errors against the number of states"),
+    "samples": ("paper_sweeps", "run_samples", "errors against the number of samples"),
+    "timegrid": ("paper_sweeps", "run_timegrid", "errors against the time grid"),
+    "energy": ("paper_sweeps", "run_energy", "errors and collapses against amplitude and beta"),
+    "delaunay": ("delaunay", "run", "a landscape of 1000 states: truth, recovered, error bar"),
+    "gallery": ("gallery", "run", "the graph families, drawn"),
+    "pipeline": ("pipeline", "run", "from snapshots to forecast, each stage of one real fit"),
+    "mobility": ("mobility", "run", "which mean the held-out likelihood chooses, and the truth"),
+    "w2": ("w2", "run", "the two-state lemma: the W2 speed diverges, the W_K speed converges"),
+    "accuracy": ("accuracy", "run", "fits against the Cramer-Rao limit, coverage, robustness"),
+    "laplacian": ("laplacian", "run", "Laplacian solves against scipy and CHOLMOD"),
+    "flow": ("flow", "run", "gradient flows: evaluations, error, mass, positivity"),
+    "geodesic": ("geodesic", "run", "W_K distances, geodesics, JKO steps: cost and error"),
+    "diffusion": ("diffusion", "run", "exact reversal, learned denoisers, tilted noise"),
+    "realdata": ("realdata", "run", "real data: held-out times, known answers, baselines"),
+    "speed": ("speed", "run", "the whole fit against the paper's network; a million states"),
+    "scale": ("scale", "run", "time and peak memory from a thousand to a million states"),
+}
+"""By name: module, function, and what it shows."""
+
+
+def load_benchmark(name: str) -> Callable[[BenchSettings], BenchResult]:
+    """The function of a benchmark."""
+    module, function, _ = BENCHMARKS[name]
+    run: Callable[[BenchSettings], BenchResult] = getattr(
+        import_module(f"thalweg_bench.{module}"), function
+    )
+    return run

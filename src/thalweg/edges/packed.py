@@ -1,0 +1,208 @@
+"""Compiled passes over the edges with the stages of a path innermost: one edge, all its times.
+
+Arrays are `(states, stages)` and `(edges, coefficients, stages)`, so an edge reads and writes whole
+rows. Changes of the density are relative, `w = v / rho`, and forces are multiplied by `rho`: then
+the second derivatives of a mean enter as `s t m_st` and the like, which stay of ordinary size.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from thalweg.mobility import fast_mean
+
+Array = NDArray[np.float64]
+Single = NDArray[np.float32]
+Index = NDArray[np.int32]
+Coefficients = NDArray[np.floating]
+
+__all__ = [
+    "diagonals",
+    "divergence",
+    "flux_action",
+    "linearise",
+    "linearise_flux",
+    "product",
+    "weighted_flux",
+]
+
+
+@njit(cache=True, error_model="numpy")
+def linearise(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    rho: Array,
+    psi: Array,
+    spec: Array,
+    quadrature: Array,
+    table: Coefficients,
+) -> tuple[Array, Array, Array, Array]:
+    """Newton's coefficients `c m, c d s m_s, c d t m_t, c d^2 (s^2 m_ss, s t m_st, t^2 m_tt) / 2`.
+
+    They are put into `table`, `(edges, 6, stages)`, single or double; `d` is the difference of the
+    potentials. Returns `M psi`, half the derivative of `psi^T M psi` in
+    `rho`, the action at every stage, and the average of `c m`.
+    """
+    n, stages = rho.shape
+    gain, force, action = np.zeros((n, stages)), np.zeros((n, stages)), np.zeros(stages)
+    average = np.empty(source.size)
+    for e in range(source.size):
+        x, y, c = source[e], target[e], conductance[e]
+        total = 0.0
+        for i in range(stages):
+            s, t = rho[x, i], rho[y, i]
+            m, first, second, ss, st, tt = fast_mean.mean_derivatives(spec, s, t)
+            difference = psi[x, i] - psi[y, i]
+            weight = c * m
+            flux = weight * difference
+            half = 0.5 * c * difference * difference
+            table[e, 0, i] = weight
+            table[e, 1, i] = c * difference * first * s
+            table[e, 2, i] = c * difference * second * t
+            table[e, 3, i] = half * ss * s * s
+            table[e, 4, i] = half * st * s * t
+            table[e, 5, i] = half * tt * t * t
+            gain[x, i] += flux
+            gain[y, i] -= flux
+            force[x, i] += half * first
+            force[y, i] += half * second
+            action[i] += flux * difference
+            total += quadrature[i] * weight
+        average[e] = total
+    return gain, force, action, average
+
+
+@njit(cache=True, error_model="numpy")
+def linearise_flux(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    rho: Array,
+    flux: Array,
+    spec: Array,
+    quadrature: Array,
+) -> tuple[Array, Array, Array, Array]:
+    """The same coefficients at given fluxes, `(edges, stages)`, with `d = F / (c m)`, double.
+
+    Then half the derivative of `F^2 / (c m)` in `rho` with its sign turned, the action at every
+    stage, and the average of `c m`.
+    """
+    n, stages = rho.shape
+    table = np.empty((source.size, 6, stages))
+    force, action = np.zeros((n, stages)), np.zeros(stages)
+    average = np.empty(source.size)
+    for e in range(source.size):
+        x, y, c = source[e], target[e], conductance[e]
+        total = 0.0
+        for i in range(stages):
+            s, t = rho[x, i], rho[y, i]
+            m, first, second, ss, st, tt = fast_mean.mean_derivatives(spec, s, t)
+            weight = c * m
+            difference = flux[e, i] / weight
+            half = 0.5 * c * difference * difference
+            table[e, 0, i] = weight
+            table[e, 1, i] = c * difference * first * s
+            table[e, 2, i] = c * difference * second * t
+            table[e, 3, i] = half * ss * s * s
+            table[e, 4, i] = half * st * s * t
+            table[e, 5, i] = half * tt * t * t
+            force[x, i] += half * first
+            force[y, i] += half * second
+            action[i] += flux[e, i] * difference
+            total += quadrature[i] * weight
+        average[e] = total
+    return table, force, action, average
+
+
+@njit(cache=True, error_model="numpy")
+def weighted_flux(
+    source: Index, target: Index, table: Coefficients, psi: Array, change: Array
+) -> Array:
+    """The flux `c m grad psi + c d dm` of the linearised system."""
+    stages = psi.shape[1]
+    out = np.empty((source.size, stages))
+    for e in range(source.size):
+        x, y = source[e], target[e]
+        for i in range(stages):
+            out[e, i] = (
+                table[e, 0, i] * (psi[x, i] - psi[y, i])
+                + table[e, 1, i] * change[x, i]
+                + table[e, 2, i] * change[y, i]
+            )
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def flux_action(
+    source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
+) -> Array:
+    """`sum_e F^2 / (c m)` at every stage, for positive densities."""
+    out = np.zeros(rho.shape[1])
+    for e in range(source.size):
+        x, y, c = source[e], target[e], conductance[e]
+        for i in range(rho.shape[1]):
+            f = flux[e, i]
+            out[i] += f * f / (c * fast_mean.mean(spec, rho[x, i], rho[y, i]))
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def divergence(source: Index, target: Index, flux: Array, n_states: int) -> Array:
+    """What each state gains at every stage."""
+    out = np.zeros((n_states, flux.shape[1]))
+    for e in range(source.size):
+        x, y = source[e], target[e]
+        for i in range(flux.shape[1]):
+            out[x, i] += flux[e, i]
+            out[y, i] -= flux[e, i]
+    return out
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def product(
+    source: Index,
+    target: Index,
+    table: Coefficients,
+    psi: Array,
+    change: Array,
+    gain: Array,
+    push: Array,
+) -> None:
+    """Gain and `rho` times force of the linearised system for potentials and relative changes."""
+    stages = psi.shape[1]
+    gain[:] = 0.0
+    push[:] = 0.0
+    for e in range(source.size):
+        x, y = source[e], target[e]
+        for i in range(stages):
+            difference = psi[x, i] - psi[y, i]
+            ds, dt = change[x, i], change[y, i]
+            a, b, cross = table[e, 1, i], table[e, 2, i], table[e, 4, i]
+            flux = table[e, 0, i] * difference + a * ds + b * dt
+            gain[x, i] += flux
+            gain[y, i] -= flux
+            push[x, i] += a * difference + table[e, 3, i] * ds + cross * dt
+            push[y, i] += b * difference + cross * ds + table[e, 5, i] * dt
+
+
+@njit(cache=True, error_model="numpy")
+def diagonals(
+    source: Index, target: Index, table: Coefficients, n_states: int
+) -> tuple[Array, Array, Array]:
+    """What `product` gives a state for its own potential and its own change: `M`, `A`, `K`."""
+    stages = table.shape[2]
+    m, a = np.zeros((n_states, stages)), np.zeros((n_states, stages))
+    k = np.zeros((n_states, stages))
+    for e in range(source.size):
+        x, y = source[e], target[e]
+        for i in range(stages):
+            m[x, i] += table[e, 0, i]
+            m[y, i] += table[e, 0, i]
+            a[x, i] += table[e, 1, i]
+            a[y, i] -= table[e, 2, i]
+            k[x, i] += table[e, 3, i]
+            k[y, i] += table[e, 5, i]
+    return m, a, k

@@ -1,0 +1,196 @@
+"""Compiled passes over all stages of a discretised path: one row a stage, plain arrays.
+
+`rho` and `psi` have shape (stages, states), `flux` (stages, edges). With `g = F / (c m)` the
+kinetic energy of an edge, `F^2 / (2 c m(s, t))`, has the second variation
+`(dF - c g dm)^2 / (c m) - c g^2 m''[(ds, dt)]^2 / 2`: a convex function for a concave mean.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from thalweg.mobility import fast_mean
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int32]
+
+
+@njit(cache=True, error_model="numpy")
+def stage_weights(
+    source: Index, target: Index, conductance: Array, rho: Array, spec: Array
+) -> Array:
+    """`c m(rho)` for every stage and edge."""
+    out = np.empty((rho.shape[0], source.size))
+    for i in range(rho.shape[0]):
+        for e in range(source.size):
+            out[i, e] = conductance[e] * fast_mean.mean(spec, rho[i, source[e]], rho[i, target[e]])
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def sweep(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    rho: Array,
+    psi: Array,
+    spec: Array,
+    quadrature: Array,
+) -> tuple[Array, Array, Array]:
+    """Half the derivative of `psi^T M psi` in `rho`; the weights `c m`, and their average."""
+    stages, n = rho.shape
+    force = np.zeros((stages, n))
+    edge, average = np.empty((stages, source.size)), np.zeros(source.size)
+    for i in range(stages):
+        b = quadrature[i]
+        for e in range(source.size):
+            x, y = source[e], target[e]
+            m, first, second = fast_mean.mean_first(spec, rho[i, x], rho[i, y])
+            difference = psi[i, x] - psi[i, y]
+            edge[i, e] = conductance[e] * m
+            average[e] += b * edge[i, e]
+            half = 0.5 * conductance[e] * difference * difference
+            force[i, x] += half * first
+            force[i, y] += half * second
+    return force, edge, average
+
+
+@njit(cache=True, error_model="numpy")
+def flux_action(
+    source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
+) -> Array:
+    """`sum_e F^2 / (c m)` at every stage; infinite where mass moves without mobility."""
+    out = np.zeros(rho.shape[0])
+    for i in range(rho.shape[0]):
+        for e in range(source.size):
+            f = flux[i, e]
+            if f != 0.0:
+                m = fast_mean.mean(spec, rho[i, source[e]], rho[i, target[e]])
+                weight = conductance[e] * m
+                out[i] += f * f / weight if weight > 0.0 else np.inf
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def flux_gain(source: Index, target: Index, flux: Array, n_states: int) -> Array:
+    """What each state gains at every stage."""
+    out = np.zeros((flux.shape[0], n_states))
+    for i in range(flux.shape[0]):
+        for e in range(source.size):
+            out[i, source[e]] += flux[i, e]
+            out[i, target[e]] -= flux[i, e]
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def linearise(
+    source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
+) -> tuple[Array, Array, Array]:
+    """Coefficients of Newton's system: per edge `c m, c g m_s, c g m_t, c g^2 m''/2` (three).
+
+    Returns the coefficients (stages, edges, 6), the force at `flux` (half of `c g^2 m_s`, summed)
+    and the actions.
+    """
+    stages, n = rho.shape
+    table = np.empty((stages, source.size, 6))
+    force, action = np.zeros((stages, n)), np.zeros(stages)
+    for i in range(stages):
+        for e in range(source.size):
+            x, y = source[e], target[e]
+            s, t, c = rho[i, x], rho[i, y], conductance[e]
+            m, first, second, ss, st, tt = fast_mean.mean_derivatives(spec, s, t)
+            weight = c * m
+            g = flux[i, e] / weight
+            cg = c * g
+            half = 0.5 * cg * g
+            table[i, e, 0] = weight
+            table[i, e, 1] = cg * first
+            table[i, e, 2] = cg * second
+            table[i, e, 3] = half * ss
+            table[i, e, 4] = half * st
+            table[i, e, 5] = half * tt
+            force[i, x] += half * first
+            force[i, y] += half * second
+            action[i] += flux[i, e] * g
+    return table, force, action
+
+
+@njit(cache=True, error_model="numpy")
+def flux_force(
+    source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
+) -> Array:
+    """The force alone: half of `c g^2 m_s`, summed."""
+    force = np.zeros(rho.shape)
+    for i in range(rho.shape[0]):
+        for e in range(source.size):
+            x, y, c = source[e], target[e], conductance[e]
+            m, first, second = fast_mean.mean_first(spec, rho[i, x], rho[i, y])
+            g = flux[i, e] / (c * m)
+            half = 0.5 * c * g * g
+            force[i, x] += half * first
+            force[i, y] += half * second
+    return force
+
+
+@njit(cache=True, error_model="numpy")
+def newton_product(
+    source: Index, target: Index, table: Array, psi: Array, change: Array
+) -> tuple[Array, Array]:
+    """Gain and force that the linearised system gives for potentials and density changes."""
+    stages, n = psi.shape
+    gain, force = np.zeros((stages, n)), np.zeros((stages, n))
+    for i in range(stages):
+        for e in range(source.size):
+            x, y = source[e], target[e]
+            difference = psi[i, x] - psi[i, y]
+            ds, dt = change[i, x], change[i, y]
+            a, b = table[i, e, 1], table[i, e, 2]
+            flux = table[i, e, 0] * difference + a * ds + b * dt
+            gain[i, x] += flux
+            gain[i, y] -= flux
+            cross = table[i, e, 4]
+            force[i, x] += a * difference + table[i, e, 3] * ds + cross * dt
+            force[i, y] += b * difference + cross * ds + table[i, e, 5] * dt
+    return gain, force
+
+
+@njit(cache=True, error_model="numpy")
+def newton_flux(source: Index, target: Index, table: Array, psi: Array, change: Array) -> Array:
+    """The flux `c m grad psi + c g dm` of the linearised system."""
+    out = np.empty((psi.shape[0], source.size))
+    for i in range(psi.shape[0]):
+        for e in range(source.size):
+            x, y = source[e], target[e]
+            out[i, e] = (
+                table[i, e, 0] * (psi[i, x] - psi[i, y])
+                + table[i, e, 1] * change[i, x]
+                + table[i, e, 2] * change[i, y]
+            )
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def newton_average(table: Array, quadrature: Array) -> Array:
+    """The weights of the Laplacian averaged over the stages."""
+    out = np.zeros(table.shape[1])
+    for i in range(table.shape[0]):
+        for e in range(table.shape[1]):
+            out[e] += quadrature[i] * table[i, e, 0]
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def weighted_gain(source: Index, target: Index, edge: Array, psi: Array) -> tuple[Array, Array]:
+    """`M psi` and `psi^T M psi` of every stage from its edge weights."""
+    out, action = np.zeros(psi.shape), np.zeros(psi.shape[0])
+    for i in range(psi.shape[0]):
+        for e in range(source.size):
+            x, y = source[e], target[e]
+            difference = psi[i, x] - psi[i, y]
+            flux = edge[i, e] * difference
+            out[i, x] += flux
+            out[i, y] -= flux
+            action[i] += flux * difference
+    return out, action

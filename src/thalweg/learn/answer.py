@@ -1,0 +1,366 @@
+"""`Fitted`: what every method of learning gives back, and the place that chooses between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.network.paper import FeatureNetwork, fit_feature_network, fit_neural
+from thalweg.learn.weak.fit import Ridge, TimeBasis, fit_weak
+from thalweg.learn.weak.terms import Quadrature, Weighting
+from thalweg.mobility import LogMean, Mobility
+from thalweg.snapshots import Dirichlet, Smoother, Snapshots
+from thalweg.status import Status
+
+__all__ = ["Fitted", "Method", "Settings", "fit_snapshots"]
+
+Array = NDArray[np.float64]
+Method = Literal["likelihood", "weak", "neural"]
+Progress = Callable[[str, int, int], None]
+
+SMALL_STATES = 300
+"""Up to this many states the likelihood keeps all sensitivities; beyond, it is matrix-free."""
+
+DENSE_STATES = 400
+"""Up to this many states it may keep them, where the matrix-free likelihood lacks what is asked."""
+
+SMALL_COVARIANCE = 1000
+"""Up to this many states the covariance is kept with the model."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a fit needs to know beside the data; the estimator's parameters, resolved."""
+
+    method: Method = "likelihood"
+    observation: Literal["independent", "tracked"] = "independent"
+    discretization: Literal["continuous", "frozen"] = "continuous"
+    environment: Literal["mean-field", "empirical"] = "mean-field"
+    mobility: Mobility = field(default_factory=LogMean)
+    internal: InternalEnergy = field(default_factory=Entropy)
+    beta: float | None = None
+    potential: ArrayLike | None = None
+    features: ArrayLike | None = None
+    interactions: Sequence[Any] = ()
+    time_basis: TimeBasis | None = None
+    prior: float | Literal["evidence"] = "evidence"
+    use_coordinates: bool = True
+    smoother: Smoother | None = None
+    quadrature: Quadrature = "trapezoid"
+    weighting: Weighting = "metric"
+    ridge: Ridge = "auto"
+    epochs: int = 2
+    device: str | None = None
+    seed: int = 0
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A free energy, where it starts, how sure it is."""
+
+    energy: FreeEnergy
+    initial: Array
+    times: Array
+    status: Status
+    potential_stderr: Array
+    """NaN where the method gives none."""
+    beta_stderr: float
+    visits: Array
+    """How often each state was seen, over all times."""
+    potentials: Array
+    """`(blocks, N)`: one row per function of the time basis."""
+    joint_covariance: Array | None = None
+    """Of (centred potential, beta, log initial distribution), where it is known and small."""
+    draws: Array | None = None
+    """Where it is not: draws of (centred potential, beta) from the posterior, one row each."""
+    coefficients: Array | None = None
+    """Weights of the features, where the potential is linear in them."""
+    network: FeatureNetwork | None = None
+    summary: dict[str, float | int | str] = field(default_factory=dict)
+    """Plain numbers about the fit, by name."""
+    source: Any = None
+    """The method's own result; not saved."""
+    verdict: dict[str, Any] | None = None
+    """Diagnostics that came with a saved model."""
+
+
+def fit_snapshots(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings) -> Fitted:
+    """Fit by the method that the settings name."""
+    check_match(kernel, snapshots)
+    if settings.method == "weak":
+        return _weak(kernel, snapshots, settings)
+    if settings.method == "neural":
+        return _neural(kernel, snapshots, settings)
+    if settings.method != "likelihood":
+        raise InputError(f"method is {settings.method!r}; choose 'likelihood', 'weak' or 'neural'.")
+    lacking = _beyond_plain(settings)
+    if kernel.n_states <= (DENSE_STATES if lacking else SMALL_STATES):
+        return _likelihood(kernel, snapshots, settings)
+    return _large_likelihood(kernel, snapshots, settings)
+
+
+def check_match(kernel: MarkovKernel, snapshots: Snapshots) -> None:
+    """The snapshots' states are the kernel's."""
+    if snapshots.n_states != kernel.n_states:
+        raise InputError(
+            f"the snapshots have {snapshots.n_states} states, but the kernel has "
+            f"{kernel.n_states}; count over all the kernel's states, seen or not."
+        )
+    if kernel.names is not None and snapshots.names is not None and kernel.names != snapshots.names:
+        k = next(i for i in range(kernel.n_states) if kernel.names[i] != snapshots.names[i])
+        raise InputError(
+            f"state {k} is {snapshots.names[k]!r} in the snapshots but {kernel.names[k]!r} in the "
+            "kernel; count in the kernel's order, with Snapshots.from_frame(..., states=kernel)."
+        )
+
+
+def dense_counts(snapshots: Snapshots) -> Array:
+    counts = snapshots.counts
+    return counts if isinstance(counts, np.ndarray) else np.asarray(counts.toarray())
+
+
+def _visits(snapshots: Snapshots) -> Array:
+    return np.asarray(snapshots.counts.sum(axis=0), dtype=np.float64).ravel()
+
+
+def _two_times(snapshots: Snapshots) -> None:
+    if snapshots.n_times < 2:
+        raise InputError(
+            f"there is one snapshot, at time {snapshots.times[0]:g}; a flow shows only between "
+            "two times or more: add snapshots."
+        )
+
+
+def _probabilities(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Array:
+    smoother = Dirichlet() if s.smoother is None else s.smoother
+    return smoother.smooth(kernel, snapshots)[0]
+
+
+def _pseudo_count(s: Settings) -> float | None:
+    """What the smoother adds to each count, where the counts' noise is that of fresh samples."""
+    smoother = Dirichlet() if s.smoother is None else s.smoother
+    if s.observation != "independent" or not isinstance(smoother, Dirichlet):
+        return None
+    return smoother.alpha if smoother.base == "uniform" and smoother.alpha > 0 else None
+
+
+def _weak(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
+    _two_times(snapshots)
+    p = _probabilities(kernel, snapshots, s)
+    fit = fit_weak(
+        kernel,
+        snapshots.times,
+        p,
+        sizes=snapshots.sizes,
+        pseudo_count=_pseudo_count(s),
+        quadrature=s.quadrature,
+        weighting=s.weighting,
+        ridge=s.ridge,
+        mobility=s.mobility,
+        internal=s.internal,
+        beta=s.beta,
+        potential=s.potential,
+        features=s.features,
+        interactions=s.interactions,
+        time_basis=s.time_basis,
+        rng=np.random.default_rng(s.seed),
+    )
+    return Fitted(
+        energy=fit.energy,
+        initial=p[0],
+        times=snapshots.times,
+        status=fit.status,
+        potential_stderr=np.full(kernel.n_states, np.nan),
+        beta_stderr=np.nan,
+        visits=_visits(snapshots),
+        potentials=fit.potentials,
+        coefficients=fit.coefficients,
+        summary={"ridge": fit.ridge, "residual": fit.residual},
+        source=fit,
+    )
+
+
+def _neural(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
+    _two_times(snapshots)
+    if s.potential is not None or len(s.interactions) or s.time_basis is not None:
+        raise InputError(
+            "method='neural' learns a fixed potential only; use method='weak' or 'likelihood' for "
+            "known potentials, interactions and potentials varying in time."
+        )
+    p = _probabilities(kernel, snapshots, s)
+    network = None
+    summary: dict[str, float | int | str]
+    source: Any
+    if s.features is not None:
+        source = fit_feature_network(
+            kernel, snapshots.times, p, s.features, seed=s.seed, beta=s.beta,
+            quadrature=s.quadrature, mobility=s.mobility, device=s.device, progress=s.progress,
+        )  # fmt: skip
+        network, summary = source.network, {"loss": source.loss, "n_steps": source.n_steps}
+    else:
+        if s.beta is not None:
+            raise InputError(
+                "the paper's network learns beta itself; leave beta out, or give features."
+            )
+        source = fit_neural(
+            kernel, snapshots.times, dense_counts(snapshots), p, seed=s.seed, epochs=s.epochs,
+            mobility=s.mobility, device=s.device, progress=s.progress,
+        )  # fmt: skip
+        summary = {"loss": float(source.losses[-1]), "n_steps": source.n_steps}
+    return Fitted(
+        energy=source.energy,
+        initial=p[0],
+        times=snapshots.times,
+        status=source.status,
+        potential_stderr=np.full(kernel.n_states, np.nan),
+        beta_stderr=np.nan,
+        visits=_visits(snapshots),
+        potentials=source.energy.potential[None],
+        network=network,
+        summary=summary,
+        source=source,
+    )
+
+
+def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
+    from thalweg.learn.likelihood.fit import fit_likelihood
+    from thalweg.learn.likelihood.options import LikelihoodOptions
+
+    _two_times(snapshots)
+    options = LikelihoodOptions(
+        observation=s.observation,
+        discretization=s.discretization,
+        environment=s.environment,
+        prior_strength=s.prior,
+        beta=s.beta,
+        potential=s.potential,
+        features=s.features,
+        time_basis=_likelihood_basis(s.time_basis),
+        interactions=s.interactions,
+        mobility=s.mobility,
+        internal=s.internal,
+    )
+    fit = fit_likelihood(kernel, snapshots.times, dense_counts(snapshots), options=options)
+    return Fitted(
+        energy=fit.energy,
+        initial=fit.initial,
+        times=snapshots.times,
+        status=fit.status,
+        potential_stderr=fit.potential_stderr,
+        beta_stderr=fit.beta_stderr,
+        visits=_visits(snapshots),
+        potentials=fit.potential_parts if s.time_basis is not None else fit.potential[None],
+        joint_covariance=fit.joint_covariance,
+        coefficients=fit.feature_weights if s.features is not None else None,
+        summary={
+            "log_likelihood": fit.log_likelihood,
+            "deviance": fit.deviance,
+            "n_iterations": fit.n_iterations,
+        },
+        source=fit,
+    )
+
+
+def _likelihood_basis(basis: TimeBasis | None) -> Any:
+    """The same functions of time in the form that the likelihood takes."""
+    from thalweg.learn.likelihood import model
+
+    if basis is None:
+        return None
+    if basis.breaks is not None:
+        return model.PiecewiseConstant(basis.breaks)
+    return model.TimeBasis(lambda times: np.stack([basis(float(t)) for t in times]), basis.size)
+
+
+def _beyond_plain(s: Settings) -> list[str]:
+    """What is asked for beyond independent snapshots of the plain model."""
+    plain = {
+        "potential": s.potential is None,
+        "features": s.features is None,
+        "interactions": not len(s.interactions),
+        "time_basis": s.time_basis is None,
+        "observation='tracked'": s.observation == "independent",
+        "discretization='frozen'": s.discretization == "continuous",
+        "mobility": isinstance(s.mobility, LogMean),
+        "internal": isinstance(s.internal, Entropy),
+    }
+    return [name for name, absent in plain.items() if not absent]
+
+
+def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
+    """The matrix-free likelihood: independent snapshots of the plain model."""
+    from thalweg.learn.fields import fit_likelihood_large
+
+    _two_times(snapshots)
+    asked = _beyond_plain(s)
+    if asked:
+        raise InputError(
+            f"the likelihood of {kernel.n_states} states does not take {', '.join(asked)} (it does "
+            f"up to {DENSE_STATES} states); leave that out, or use method='weak'."
+        )
+    fit = fit_likelihood_large(
+        kernel,
+        snapshots.times,
+        dense_counts(snapshots),
+        coordinates=kernel.coordinates if s.use_coordinates else None,
+        beta=s.beta,
+        progress=s.progress,
+        rng=np.random.default_rng(s.seed),
+    )
+    return Fitted(
+        energy=fit.energy,
+        initial=fit.initial,
+        times=snapshots.times,
+        status=fit.status,
+        potential_stderr=fit.potential_stderr,
+        beta_stderr=fit.beta_stderr,
+        visits=_visits(snapshots),
+        potentials=fit.potential[None],
+        draws=np.column_stack([fit.potential_samples, fit.beta_samples]),
+        summary={
+            "log_likelihood": fit.log_likelihood,
+            "deviance": fit.deviance,
+            "n_iterations": fit.n_iterations,
+            "determined": fit.determined,
+        },
+        source=fit,
+    )
+
+
+def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:
+    """How the fit ended, what it could not see, whether its form is right; plain values.
+
+    A likelihood of few states is tested against draws from itself, which takes a moment.
+    """
+    if fit.verdict is not None:
+        return fit.verdict
+    out: dict[str, Any] = {
+        "status": fit.status.name,
+        "advice": fit.status.value,
+        "n_states": kernel.n_states,
+        "n_times": int(fit.times.size),
+        "n_samples": float(fit.visits.sum()),
+        "never_visited": np.flatnonzero(fit.visits == 0).tolist(),
+        **fit.summary,
+    }
+    from thalweg.learn.likelihood.result import LikelihoodFit
+
+    if isinstance(fit.source, LikelihoodFit):
+        from thalweg.learn.diagnostics import goodness_of_fit, undetermined
+
+        unknown = undetermined(fit.source)
+        verdict = goodness_of_fit(fit.source, rng=np.random.default_rng(seed))
+        out["undetermined"] = [str(contrast) for contrast in unknown.contrasts]
+        out["beta_undetermined"] = unknown.beta
+        out["expected_deviance"] = verdict.expected
+        out["p_value"] = verdict.p_value
+        out["goodness_of_fit"] = str(verdict)
+    return out

@@ -1,0 +1,433 @@
+"""`fit_likelihood_large`: from counts to a free energy with error bars, for many states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+from thalweg import _checks
+from thalweg._threads import single_threaded
+from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.kernel import Edges, MarkovKernel
+from thalweg.learn.fields.evidence import Probes, probe, slope_of_log_determinant, updated_scales
+from thalweg.learn.fields.flow_map import FlowMap
+from thalweg.learn.fields.posterior import Point, Posterior
+from thalweg.learn.fields.preconditioner import Information, Preconditioner, solve
+from thalweg.learn.fields.prior import field_prior
+from thalweg.learn.fields.start import weak_start
+from thalweg.status import Status
+
+__all__ = ["LargeFit", "LargeOptions", "fit_likelihood_large"]
+
+Array = NDArray[np.float64]
+Progress = Callable[[str, int, int], None]
+
+_JACOBIAN_FLOATS = 1.2e8
+_FIRST_NOISE = {True: 0.002, False: 0.05}
+"""Of the spread of the start, with coordinates and without: graphs are never quite smooth."""
+_LONG_STEP = 10.0
+_FIRST_PRECISION = 100.0
+"""Of log beta around its start until the evidence has its say: the joint optimum shrinks it."""
+
+
+@dataclass(frozen=True)
+class LargeOptions:
+    """How hard to try; the defaults suit hundreds to tens of thousands of states."""
+
+    n_functions: int = 240
+    """Smooth functions of the potential's prior (a third as many for the initial density)."""
+    spreads: tuple[int, ...] = (0, 12)
+    """Diffusion times, in kernel steps, of the prior's noises."""
+    max_rounds: int = 25
+    """Rounds of Gauss-Newton steps and evidence updates."""
+    n_probes: int = 12
+    n_samples: int = 32
+    """Posterior samples behind the error bars of the potential."""
+    max_substeps: int = 16
+    bias_tolerance: float = 0.02
+    """Time steps are halved while they change the fit's log likelihood ratio by more than this
+    share of the number of determined coefficients."""
+
+
+@dataclass(frozen=True, eq=False)
+class LargeFit:
+    """A free energy and an initial distribution, most likely given counts and a smoothness prior.
+
+    `potential` is centred, `sum_x pi_x V_x = 0`.
+    """
+
+    kernel: MarkovKernel
+    times: Array
+    counts: Array
+    energy: FreeEnergy
+    initial: Array
+    """The fitted distribution at the first time."""
+    probabilities: Array
+    """The fitted distribution at every time, one row each."""
+    potential_stderr: Array
+    """Of the centred potential, from posterior samples."""
+    log_beta_stderr: float
+    log_likelihood: float
+    deviance: float
+    """Twice the log likelihood ratio against a free distribution at every time."""
+    status: Status
+    n_iterations: int
+    determined: float
+    """How many coefficients of potential and initial distribution the data determine."""
+    substeps: int
+    potential_samples: Array
+    """Draws of the centred potential's posterior, one row each."""
+    beta_samples: Array
+    """Draws of beta that belong to them."""
+
+    @property
+    def potential(self) -> Array:
+        return self.energy.potential
+
+    @property
+    def beta(self) -> float:
+        return self.energy.beta
+
+    @property
+    def beta_stderr(self) -> float:
+        return self.beta * self.log_beta_stderr
+
+    @property
+    def beta_interval(self) -> tuple[float, float]:
+        """95 %, symmetric in log beta."""
+        reach = np.exp(1.959963984540054 * self.log_beta_stderr)
+        return float(self.beta / reach), float(self.beta * reach)
+
+
+@single_threaded
+def fit_likelihood_large(
+    kernel: MarkovKernel,
+    times: ArrayLike,
+    counts: ArrayLike,
+    *,
+    coordinates: ArrayLike | Literal["kernel"] | None = None,
+    beta: float | None = None,
+    options: LargeOptions | None = None,
+    progress: Progress | None = None,
+    rng: np.random.Generator | None = None,
+) -> LargeFit:
+    """Maximum a posteriori `V`, `beta` and initial distribution of independent snapshots.
+
+    `counts`: one row per time. The prior is a Gaussian field whose roughness the data choose by
+    evidence; `coordinates` (one row per state, or `"kernel"` for the kernel's own) make it smooth
+    in space, else it is smooth along the graph. `beta`: give it where it is known. Interrupting
+    returns the best iterate with status `INTERRUPTED`. `rng` draws the probes of the stochastic
+    traces and the posterior samples.
+    """
+    options = LargeOptions() if options is None else options
+    rng = np.random.default_rng(0) if rng is None else rng
+    times = _checks.as_times(times, minimum=2)
+    table = _as_counts(counts, times.size, kernel.n_states)
+    known = None if beta is None else _checks.positive(beta, "beta")
+    places = kernel.coordinates if isinstance(coordinates, str) else coordinates
+    if places is not None:
+        places = kernel.with_labels(coordinates=places).coordinates
+    # Neighbours side by side in memory: the passes over the edges are several times faster.
+    order = reverse_cuthill_mckee(kernel.flow_matrix, symmetric_mode=True)
+    fitter = _Fitter(
+        _reordered(kernel, order),
+        times,
+        np.ascontiguousarray(table[:, order]),
+        None if places is None else places[order],
+        known,
+        options,
+        progress,
+        rng,
+    )
+    return _restored(fitter.run(), kernel, table, np.argsort(order))
+
+
+def _reordered(kernel: MarkovKernel, order: NDArray[np.integer]) -> MarkovKernel:
+    """The kernel with its states in this order."""
+    source, target, conductance = kernel.edges
+    place = np.argsort(order)
+    a, b = place[source], place[target]
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    by_place = np.lexsort((high, low))
+    edges = Edges(
+        low[by_place].astype(np.int32), high[by_place].astype(np.int32), conductance[by_place]
+    )
+    return MarkovKernel(kernel.stationary[order], edges)
+
+
+def _restored(
+    fit: LargeFit, kernel: MarkovKernel, counts: Array, place: NDArray[np.integer]
+) -> LargeFit:
+    """The fit with the states in the order of `kernel`."""
+    return replace(
+        fit,
+        kernel=kernel,
+        counts=counts,
+        energy=FreeEnergy(fit.potential[place], fit.beta),
+        initial=fit.initial[place],
+        probabilities=fit.probabilities[:, place],
+        potential_stderr=fit.potential_stderr[place],
+        potential_samples=fit.potential_samples[:, place],
+    )
+
+
+def _as_counts(counts: ArrayLike, n_times: int, n: int) -> Array:
+    table = _checks.as_array(counts, "counts")
+    if table.shape != (n_times, n):
+        raise InputError(
+            f"counts have shape {table.shape}; give one row per time and one column per state, "
+            f"shape ({n_times}, {n})."
+        )
+    if table.min() < 0:
+        k, x = np.unravel_index(int(np.argmin(table)), table.shape)
+        raise InputError(
+            f"counts are {table.min():g} at time {int(k)}, state {int(x)}; a count cannot be "
+            "negative: mend the number."
+        )
+    empty = np.flatnonzero(table.sum(axis=1) == 0)
+    if empty.size:
+        raise InputError(f"counts[{int(empty[0])}] has no samples; leave that time out.")
+    return table
+
+
+class _Fitter:
+    """The state of one fit: the best iterate is always at hand."""
+
+    def __init__(
+        self,
+        kernel: MarkovKernel,
+        times: Array,
+        counts: Array,
+        coordinates: Array | None,
+        beta: float | None,
+        options: LargeOptions,
+        progress: Progress | None,
+        rng: np.random.Generator,
+    ) -> None:
+        self.options, self.progress, self.rng = options, progress, rng
+        start = weak_start(kernel, times, counts, beta, rng)
+        room = int(_JACOBIAN_FLOATS / counts.size)
+        n_functions = max(8, min(options.n_functions, kernel.n_states // 4, 3 * room // 4))
+        priors = []
+        for field, share in ((start.log_density, 3), (start.potential, 1)):
+            prior = field_prior(
+                kernel,
+                max(8, n_functions // share),
+                coordinates=coordinates,
+                spreads=options.spreads,
+                rng=rng,
+            )
+            scales = np.full(prior.scales.size, max(float(np.std(field)), 0.1))
+            scales[: scales.size - len(options.spreads)] *= 0.7 ** np.arange(
+                scales.size - len(options.spreads)
+            )
+            # Noise comes in when the smooth part has settled: until then misfit is not noise.
+            scales[scales.size - len(options.spreads) :] *= _FIRST_NOISE[coordinates is not None]
+            priors.append(prior.with_scales(scales))
+        initial, potential = priors
+        self.posterior = Posterior(
+            FlowMap(kernel, times), counts, initial, potential,
+            fixed_log_beta=None if beta is None else float(np.log(beta)),
+            anchor=(float(np.log(start.beta)), _FIRST_PRECISION),
+        )  # fmt: skip
+        w0 = initial.coefficients(start.log_density - start.log_density.mean(), 0.5)
+        wV = potential.coefficients(start.potential - start.potential.mean(), 0.5)
+        z = np.concatenate([w0, wV, [np.log(start.beta)]])
+        point = self.posterior.point(z)
+        while point is None:
+            z[:-1] *= 0.5
+            point = self.posterior.point(z)
+        self.point: Point = point
+        self.information: Information | None = None
+        self.damping = 0.0
+        self.n_iterations = 0
+        self.determined = 0.0
+        self.z_probes = rng.choice([-1.0, 1.0], size=(z.size, options.n_probes))
+        self.probes: Probes | None = None
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self) -> LargeFit:
+        status = Status.MAX_ITERATIONS
+        try:
+            status = self._rounds()
+        except KeyboardInterrupt:
+            status = Status.INTERRUPTED
+        return self._result(status)
+
+    def _rounds(self) -> Status:
+        # Rough traces will do until the fit is near.
+        stale, fine = 0, False
+        for round_ in range(self.options.max_rounds):
+            if self.progress is not None:
+                self.progress("likelihood", round_, self.options.max_rounds)
+            if self.information is None or stale > 12:
+                spans = None if self.information is None else self.information.spans
+                self.information = Information.at(self.point, spans)
+            decrement, stale = self._newton_step(0.1)
+            moved = self._evidence_update(fine)
+            settled = fine and decrement < 0.02 * max(self.determined, 10.0) and moved < 0.15
+            if not fine and decrement < 0.2 * max(self.determined, 10.0) and moved < 0.6:
+                fine = True
+                self._release()
+            if settled and not self._refine():
+                for _ in range(2):
+                    decrement, _ = self._newton_step(0.05)
+                    if decrement < 0.05:
+                        break
+                return Status.CONVERGED
+        return Status.MAX_ITERATIONS
+
+    def _release(self) -> None:
+        """Let beta go, with the force of the evidence in place of the anchor at the start."""
+        self.posterior = replace(self.posterior, anchor=Posterior.anchor)
+        self.point = replace(self.point, posterior=self.posterior)
+        self._evidence_update(True)
+
+    def _newton_step(self, tolerance: float) -> tuple[float, int]:
+        """One damped Gauss-Newton step; the decrement that it promised and its CG iterations."""
+        assert self.information is not None
+        gradient = self.point.gradient()
+        promised, iterations = 0.0, 0
+        for _ in range(12):
+            preconditioner = Preconditioner.of(self.posterior, self.information, self.damping)
+            step, iterations = solve(
+                self.point, -gradient[:, None], preconditioner, tolerance=tolerance,
+                max_iterations=60,
+            )  # fmt: skip
+            step = step[:, 0]
+            promised = -0.5 * float(gradient @ step)
+            self.n_iterations += 1
+            new = self._try(self.point.z + step)
+            gain = -np.inf if new is None else self.point.value - new.value
+            if new is not None and gain > 0.05 * promised:
+                self.point = new
+                self.damping = 0.0 if self.damping < 1e-2 else 0.2 * self.damping
+                return promised, iterations
+            if promised < 1e-3:
+                break
+            self.damping = max(0.1, 5.0 * self.damping)
+        return promised, iterations
+
+    def _try(self, z: Array) -> Point | None:
+        """The point at `z`; where the time step is too long for it, all go on with a shorter one.
+
+        A long step fails where drift over one step outruns the distance between neighbours.
+        """
+        new = self.posterior.point(z)
+        flow = self.posterior.flow
+        if new is None and np.abs(z - self.point.z).max() < _LONG_STEP:
+            finer = replace(self.posterior, flow=replace(flow, substeps=2 * flow.substeps))
+            if finer.flow.substeps <= self.options.max_substeps:
+                new = finer.point(z)
+                here = finer.point(self.point.z) if new is not None else None
+                if here is not None:
+                    self.posterior, self.point = finer, here
+        return new
+
+    def _evidence_update(self, fine: bool) -> float:
+        """New prior scales and a new force; the largest change that matters."""
+        assert self.information is not None
+        preconditioner = Preconditioner.of(self.posterior, self.information)
+        if fine:
+            self.probes = probe(self.point, preconditioner, self.z_probes, 0.1, self.probes)
+        new_scales, counts = updated_scales(
+            self.point, preconditioner, self.probes if fine else None, 1.5 if fine else 1.0
+        )
+        if not fine:
+            for new, prior in zip(
+                new_scales, (self.posterior.initial, self.posterior.potential), strict=True
+            ):
+                rough = slice(new.size - len(prior.spreads), None)
+                new[rough] = prior.scales[rough]
+        old = (self.posterior.initial.scales, self.posterior.potential.scales)
+        moved = max(
+            float(np.max(np.abs(np.log(new / before)) * np.minimum(1.0, count / 4.0)))
+            for new, before, count in zip(new_scales, old, counts, strict=True)
+        )
+        self.determined = float(counts[0].sum() + counts[1].sum())
+        force = 0.0
+        if fine and self.probes is not None and self.posterior.fixed_log_beta is None:
+            force = -0.5 * slope_of_log_determinant(self.point, self.probes)
+            change = (force - self.posterior.force) * np.sqrt(self.probes.log_beta_variance)
+            moved = max(moved, 0.5 * abs(change))
+        initial = self.posterior.initial.with_scales(new_scales[0])
+        potential = self.posterior.potential.with_scales(new_scales[1])
+        z = self.posterior.rescaled(self.point.z, initial, potential)
+        self.posterior = replace(self.posterior, initial=initial, potential=potential, force=force)
+        self.point = replace(self.point, posterior=self.posterior, z=z)
+        return moved
+
+    def _refine(self) -> bool:
+        """Halve the time step where that changes the likelihood: true if it did."""
+        flow = self.posterior.flow
+        if flow.substeps >= self.options.max_substeps:
+            return False
+        finer = replace(self.posterior, flow=replace(flow, substeps=2 * flow.substeps))
+        point = finer.point(self.point.z)
+        if point is None:
+            return False
+        p = np.exp(point.log_p)
+        gap = float(
+            np.sum(self.posterior.totals[:, None] * p * (point.log_p - self.point.log_p) ** 2)
+        )
+        if gap < self.options.bias_tolerance * max(self.determined, 10.0):
+            return False
+        self.posterior, self.point = finer, point
+        return True
+
+    # ------------------------------------------------------------------ the result
+
+    def _result(self, status: Status) -> LargeFit:
+        post, point = self.posterior, self.point
+        pi = post.kernel.stationary
+        V = point.V - pi @ point.V
+        samples = np.zeros((0, pi.size))
+        draws = np.zeros(0)
+        stderr, log_beta_stderr = np.full(pi.size, np.nan), np.nan
+        if self.information is not None and status is not Status.INTERRUPTED:
+            preconditioner = Preconditioner.of(post, Information.at(point, self.information.spans))
+            scores = point.random_scores(self.options.n_samples, self.rng)
+            unit = np.zeros((post.size, 1))
+            unit[-1] = 1.0
+            solved, _ = solve(
+                point,
+                np.concatenate([scores, unit], axis=1),
+                preconditioner,
+                tolerance=0.03,
+                min_iterations=2,
+            )
+            fields = post.potential.field(post.split(solved)[1][:, :-1])
+            samples = (fields - pi @ fields).T
+            stderr = np.sqrt((samples**2).mean(axis=0))
+            draws = point.beta * np.exp(solved[-1, :-1])
+            log_beta_stderr = float(np.sqrt(solved[-1, -1]))
+            if post.fixed_log_beta is not None:
+                log_beta_stderr, draws = 0.0, np.full(draws.size, point.beta)
+        counts = post.counts
+        share = counts / post.totals[:, None]
+        best = float(np.sum(counts[counts > 0] * np.log(share[counts > 0])))
+        return LargeFit(
+            kernel=post.kernel,
+            times=post.flow.times,
+            counts=counts,
+            energy=FreeEnergy(V, point.beta),
+            initial=np.exp(point.log_p[0]),
+            probabilities=np.exp(point.log_p),
+            potential_stderr=stderr,
+            log_beta_stderr=log_beta_stderr,
+            log_likelihood=point.log_likelihood,
+            deviance=2.0 * (best - point.log_likelihood),
+            status=status,
+            n_iterations=self.n_iterations,
+            determined=self.determined,
+            substeps=post.flow.substeps,
+            potential_samples=V + samples,
+            beta_samples=draws,
+        )

@@ -1,0 +1,141 @@
+"""The flow as a function of `(u0, V, beta)`: log densities at the snapshot times, and products.
+
+Chains of implicit Euler steps of two lengths, `h` and `h/2`, are combined at the snapshot times:
+
+    log rho = u_fine + s tanh((u_fine - u_coarse) / s)
+
+which is Richardson's extrapolation (second order) wherever the two agree to better than `s = 1`,
+and cannot run away where they do not, as when a state empties within one step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.fields import chains
+
+__all__ = ["FlowMap", "Run"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_SPREAD = 1.0
+
+
+class _Chain(NamedTuple):
+    """One chain's steps, the rows that are snapshots, and its states and matrices."""
+
+    steps: Array
+    keep: Index
+    u: Array
+    diagonal: Array
+    leave: Array
+
+
+@dataclass(frozen=True, eq=False)
+class FlowMap:
+    """Everything about the flow that stays fixed during a fit."""
+
+    kernel: MarkovKernel
+    times: Array
+    substeps: int = 1
+    """Steps of the coarse chain in each interval."""
+    newton_tolerance: float = 1e-7
+    product_tolerance: float = 1e-8
+
+    def __post_init__(self) -> None:
+        indptr, neighbor, edge = self.kernel.adjacency
+        n = self.kernel.n_states
+        rows = np.repeat(np.arange(n), np.diff(indptr))
+        # Entries are sorted by (row, column): sorted by (column, row) they list the reverses.
+        order = np.lexsort((rows, neighbor)).astype(np.int64)
+        graph = (indptr, neighbor, order, self.kernel.edges.conductance[edge])
+        object.__setattr__(self, "_graph", graph)
+
+    def __call__(self, u0: Array, V: Array, beta: float) -> Run | None:
+        """The run from `u0`, or `None` where Newton's method failed."""
+        runs = []
+        for factor in (1, 2):
+            chain = self._chain(factor * self.substeps, u0, V, beta)
+            if chain is None:
+                return None
+            runs.append(chain)
+        return Run(self, u0, runs[0], runs[1])
+
+    def _chain(self, substeps: int, u0: Array, V: Array, beta: float) -> _Chain | None:
+        steps = np.repeat(np.diff(self.times) / substeps, substeps)
+        keep = np.arange(1, self.times.size, dtype=np.int64) * substeps - 1
+        n, directed = u0.size, self._graph[1].size  # type: ignore[attr-defined]
+        u, diagonal = np.empty((steps.size, n)), np.empty((steps.size, n))
+        leave = np.empty((steps.size, directed))
+        done = chains.forward_chain(
+            *self._graph, self.kernel.stationary, V, beta, steps, u0, self.newton_tolerance,  # type: ignore[attr-defined]
+            u, diagonal, leave,
+        )  # fmt: skip
+        return _Chain(steps, keep, u, diagonal, leave) if done >= 0 else None
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run of the flow: `log_density` at every snapshot time, with its derivative's products."""
+
+    flow: FlowMap
+    u0: Array
+    coarse: _Chain
+    fine: _Chain
+
+    @property
+    def log_density(self) -> Array:
+        """Shape (snapshots, states)."""
+        fine, coarse = self.fine.u[self.fine.keep], self.coarse.u[self.coarse.keep]
+        later = fine + _SPREAD * np.tanh((fine - coarse) / _SPREAD)
+        return np.concatenate([self.u0[None], later])
+
+    def _slope(self) -> Array:
+        """`d log rho / d u_fine - 1`, minus `d log rho / d u_coarse`."""
+        fine, coarse = self.fine.u[self.fine.keep], self.coarse.u[self.coarse.keep]
+        return np.asarray(1.0 / np.cosh(np.clip((fine - coarse) / _SPREAD, -50, 50)) ** 2)
+
+    def tangent(
+        self, du0: Array, dV: Array, dbeta: Array, *, tolerance: float | None = None
+    ) -> Array:
+        """Derivatives of `log_density`, shape (snapshots, states, directions).
+
+        `du0` and `dV` have shape (states, directions), `dbeta` (directions,).
+        """
+        tolerance = self.flow.product_tolerance if tolerance is None else tolerance
+        n, width = du0.shape
+        slope = self._slope()[:, :, None]
+        out = np.empty((self.flow.times.size, n, width))
+        out[0] = du0
+        parts = []
+        for chain in (self.coarse, self.fine):
+            part = np.empty((chain.keep.size, n, width))
+            chains.tangent_chain(
+                *self.flow._graph, self.flow.kernel.stationary, chain.steps, chain.keep, self.u0,  # type: ignore[attr-defined]
+                chain.u, chain.diagonal, chain.leave, du0, dV, dbeta, tolerance, part,
+            )  # fmt: skip
+            parts.append(part)
+        out[1:] = parts[1] + slope * (parts[1] - parts[0])
+        return out
+
+    def adjoint(
+        self, weights: Array, *, tolerance: float | None = None
+    ) -> tuple[Array, Array, Array]:
+        """Derivatives in `(u0, V, beta)` of `sum weights * log_density`, one set a direction."""
+        tolerance = self.flow.product_tolerance if tolerance is None else tolerance
+        _, n, width = weights.shape
+        slope = self._slope()[:, :, None]
+        g0, gV, gbeta = weights[0].copy(), np.zeros((n, width)), np.zeros(width)
+        for chain, factor in ((self.coarse, -slope), (self.fine, 1.0 + slope)):
+            chains.adjoint_chain(
+                *self.flow._graph, self.flow.kernel.stationary, chain.steps, chain.keep, self.u0,  # type: ignore[attr-defined]
+                chain.u, chain.diagonal, chain.leave, weights[1:] * factor, tolerance,
+                g0, gV, gbeta,
+            )  # fmt: skip
+        return g0, gV, gbeta

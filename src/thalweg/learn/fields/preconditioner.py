@@ -1,0 +1,198 @@
+"""An inverse of the curvature that is exact in the smooth directions, and conjugate gradients.
+
+The information `F` of the data about the fields is replaced by its part in the span of the smooth
+functions, `F ~ Q G Q^T` with `G = Phi^T F Phi` and `Q = Phi (Phi^T Phi)^-1`. With
+`T = Q^T B` the curvature becomes `P + T^T G T`, `P` the precision of the white coefficients, and
+Woodbury's identity inverts it with one small dense matrix. `G` does not depend on the prior's
+scales, so it survives their updates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from thalweg.learn.fields.prior import FieldPrior
+
+if TYPE_CHECKING:
+    from thalweg.learn.fields.posterior import Point, Posterior
+
+__all__ = ["Information", "Preconditioner", "solve"]
+
+Array = NDArray[np.float64]
+
+_BATCH = 32
+
+
+@dataclass(frozen=True, eq=False)
+class _Span:
+    """The dual functions `Q` of a prior's smooth part, and `Q^T B B^T Q` of each component."""
+
+    dual: Array
+    rough: tuple[Array, ...]
+
+    @staticmethod
+    def of(prior: FieldPrior) -> _Span:
+        dual = linalg.solve(prior.basis.T @ prior.basis, prior.basis.T, assume_a="pos").T
+        rough = []
+        for i in range(len(prior.spreads)):
+            noise = prior.noise(dual, i)
+            rough.append(noise.T @ noise)
+        return _Span(np.ascontiguousarray(dual), tuple(rough))
+
+    def covariance(self, prior: FieldPrior) -> Array:
+        """`Q^T B B^T Q`."""
+        out = np.diag(prior.scales[prior.group] ** 2)
+        for scale, gram in zip(prior.rough_scales, self.rough, strict=True):
+            out += scale**2 * gram
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Information:
+    """`G` at one point of the posterior, split as `root root^T`."""
+
+    spans: tuple[_Span, _Span]
+    root: Array
+
+    @staticmethod
+    def at(point: Point, spans: tuple[_Span, _Span] | None = None) -> Information:
+        """One tangent of the flow for every smooth function, in batches."""
+        post = point.posterior
+        if spans is None:
+            spans = (_Span.of(post.initial), _Span.of(post.potential))
+        m0, mV = post.initial.n_smooth, post.potential.n_smooth
+        count, n = m0 + mV + 1, post.kernel.n_states
+        p = np.exp(point.log_p)
+        root = np.sqrt(post.totals[:, None] * p)
+        jacobian = np.empty((p.size, count), dtype=np.float32)
+        for start in range(0, count, _BATCH):
+            columns = np.arange(start, min(start + _BATCH, count))
+            du0, dV = np.zeros((n, columns.size)), np.zeros((n, columns.size))
+            first, second = columns < m0, (columns >= m0) & (columns < m0 + mV)
+            du0[:, first] = post.initial.basis[:, columns[first]]
+            dV[:, second] = post.potential.basis[:, columns[second] - m0]
+            dl = point.push(du0, dV, (columns == count - 1).astype(np.float64), tolerance=1e-4)
+            dl -= np.einsum("kx,kxj->kj", p, dl)[:, None, :]
+            jacobian[:, columns] = (root[:, :, None] * dl).reshape(-1, columns.size)
+        gram = np.zeros((count, count))
+        rows = max(1, 4_000_000 // count)
+        for start in range(0, jacobian.shape[0], rows):
+            part = jacobian[start : start + rows]
+            gram += part.T @ part
+        values, vectors = linalg.eigh(gram)
+        return Information(spans, vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class Preconditioner:
+    """`(P + T^T G T)^-1` for the scales of one posterior."""
+
+    posterior: Posterior
+    information: Information
+    damping: float
+    middle: Array
+    """`(G^-1 + T P^-1 T^T)^-1`."""
+
+    @staticmethod
+    def of(posterior: Posterior, information: Information, damping: float = 0.0) -> Preconditioner:
+        K = Preconditioner._covariance(posterior, information) / (1.0 + damping)
+        K[-1, -1] = 1.0 / (posterior.log_beta_precision + damping)
+        root = information.root
+        small = np.eye(root.shape[0]) + root.T @ K @ root
+        middle = root @ linalg.solve(small, root.T, assume_a="pos")
+        return Preconditioner(posterior, information, damping, middle)
+
+    @staticmethod
+    def _covariance(posterior: Posterior, information: Information) -> Array:
+        blocks = [
+            span.covariance(prior)
+            for span, prior in zip(
+                information.spans, (posterior.initial, posterior.potential), strict=True
+            )
+        ]
+        return np.asarray(linalg.block_diag(*blocks, 1.0 / posterior.log_beta_precision))
+
+    def __call__(self, v: Array) -> Array:
+        post, (span0, spanV) = self.posterior, self.information.spans
+        scaled = v / (1.0 + self.damping)
+        scaled[-1] = v[-1] / (post.log_beta_precision + self.damping)
+        w0, wV, theta = post.split(scaled)
+        projected = np.concatenate(
+            [
+                span0.dual.T @ post.initial.field(w0),
+                spanV.dual.T @ post.potential.field(wV),
+                theta[None],
+            ]
+        )
+        y = self.middle @ projected
+        m0 = span0.dual.shape[1]
+        back = np.concatenate(
+            [
+                post.initial.transpose(span0.dual @ y[:m0]),
+                post.potential.transpose(spanV.dual @ y[m0:-1]),
+                y[-1:],
+            ]
+        )
+        back /= 1.0 + self.damping
+        back[-1] *= (1.0 + self.damping) / (post.log_beta_precision + self.damping)
+        return np.asarray(scaled - back)
+
+    def well_determined(self) -> tuple[Array, Array]:
+        """For each scale of the two priors, how many coefficients the data determine."""
+        post = self.posterior
+        out, start = [], 0
+        for span, prior in zip(self.information.spans, (post.initial, post.potential), strict=True):
+            m = prior.n_smooth
+            block = self.middle[start : start + m, start : start + m]
+            diagonal = np.diag(block) * prior.scales[prior.group] ** 2
+            bands = np.bincount(prior.group, diagonal)
+            rough = [
+                scale**2 * float(np.sum(block * gram))
+                for scale, gram in zip(prior.rough_scales, span.rough, strict=True)
+            ]
+            out.append(np.concatenate([bands, rough]))
+            start += m
+        return out[0], out[1]
+
+
+def solve(
+    point: Point,
+    right: Array,
+    preconditioner: Preconditioner,
+    *,
+    tolerance: float,
+    min_iterations: int = 0,
+    max_iterations: int = 200,
+    guess: Array | None = None,
+) -> tuple[Array, int]:
+    """`H^-1 right` for every column, by conjugate gradients, and the iterations it took.
+
+    `H` carries the preconditioner's damping. Stops where the error in the norm of `H`, as the
+    preconditioner sees it, is `tolerance` times the size of the preconditioner's own answer.
+    A `guess` of the solution saves iterations.
+    """
+    damping = preconditioner.damping
+    x = preconditioner(right)
+    goal = tolerance**2 * np.sum(right * x, axis=0)
+    x = x if guess is None else guess.copy()
+    r = right - point.curvature(x, damping)
+    y = preconditioner(r)
+    d = y.copy()
+    ry = np.sum(r * y, axis=0)
+    for k in range(max_iterations):
+        if k >= min_iterations and np.all(ry <= goal):
+            return x, k
+        Hd = point.curvature(d, damping)
+        step = ry / np.maximum(np.sum(d * Hd, axis=0), 1e-300)
+        x += step * d
+        r -= step * Hd
+        y = preconditioner(r)
+        new = np.sum(r * y, axis=0)
+        d = y + (new / np.maximum(ry, 1e-300)) * d
+        ry = new
+    return x, max_iterations

@@ -1,0 +1,1 @@
+"""Networks: the paper's own method as it stands, and potentials as networks of features."""

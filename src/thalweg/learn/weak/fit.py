@@ -1,0 +1,418 @@
+"""The weak form: the landscape and beta from snapshot probabilities by two Laplacian solves.
+
+The paper's loss is quadratic in `(V, beta)`. Weighted with the transport metric, its normal
+equations telescope (see `thalweg.learn.weak.terms`):
+
+    (sum_j w_j M_j) V + beta sum_j w_j M_j log rho_j = p_0 - p_T,
+
+and one scalar equation for beta. No geodesic and no network is needed, and the cost is that of one
+pass over the snapshots and two solves with one time-averaged Laplacian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from thalweg import _checks
+from thalweg._threads import single_threaded
+from thalweg.energy import Entropy, FreeEnergy, InternalEnergy, centred
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.weak.noise import (
+    NoiseBias,
+    noise_bias,
+    sampling_deviations,
+    telescoped_noise,
+)
+from thalweg.learn.weak.passes import unexplained
+from thalweg.learn.weak.solve import (
+    DENSE_SIZE,
+    Problem,
+    border,
+    bordered,
+    choose_ridge,
+    problem_of,
+)
+from thalweg.learn.weak.terms import (
+    EdgeForm,
+    Nodes,
+    Quadrature,
+    TimeBasis,
+    WeakSystem,
+    Weighting,
+    assemble,
+    is_simple,
+    nodes_of,
+)
+from thalweg.mobility import LogMean, Mobility
+from thalweg.status import Status
+
+__all__ = ["TimeBasis", "WeakFit", "fit_weak"]
+
+Array = NDArray[np.float64]
+Ridge = float | Literal["auto"]
+
+_TINY = 64
+
+
+@dataclass(frozen=True, eq=False)
+class WeakFit:
+    """A fitted free energy, and how it was found."""
+
+    energy: FreeEnergy
+    """Potential (centred; its time average where it varies), beta and interaction."""
+    potentials: Array
+    """`(blocks, N)`: one row per function of the time basis; one row for a fixed potential."""
+    interactions: Array
+    """The strength of each matrix of the interaction basis."""
+    coefficients: Array | None
+    """The weight of each feature, where the potential is linear in features."""
+    beta_information: float
+    """Curvature of the loss in beta, with the potential eliminated; 0 where beta was known."""
+    ridge: float
+    residual: float
+    """`sum_k |p_{k-1} - p_k - integral|_1 / sum_k |p_{k-1} - p_k|_1`: the unexplained share."""
+    status: Status
+    time_basis: TimeBasis | None = None
+
+    @property
+    def potential(self) -> Array:
+        return self.energy.potential
+
+    @property
+    def beta(self) -> float:
+        return self.energy.beta
+
+    def energy_at(self, time: float) -> FreeEnergy:
+        """The free energy at a time; `energy` itself where the potential is fixed."""
+        if self.time_basis is None:
+            return self.energy
+        e = self.energy
+        v = self.time_basis(time) @ self.potentials
+        return FreeEnergy(v, e.beta, e.interaction, e.internal)
+
+
+def fit_weak(
+    kernel: MarkovKernel,
+    times: ArrayLike,
+    probabilities: ArrayLike,
+    *,
+    sizes: ArrayLike | None = None,
+    pseudo_count: float | None = None,
+    quadrature: Quadrature = "trapezoid",
+    weighting: Weighting = "metric",
+    ridge: Ridge = "auto",
+    mobility: Mobility | None = None,
+    internal: InternalEnergy | None = None,
+    beta: float | None = None,
+    potential: ArrayLike | None = None,
+    features: ArrayLike | None = None,
+    interactions: Sequence[ArrayLike | sparse.sparray] = (),
+    time_basis: TimeBasis | None = None,
+    tolerance: float = 1e-10,
+    rng: np.random.Generator | None = None,
+) -> WeakFit:
+    """The free energy that best satisfies the integrated master equation, in closed form.
+
+    `probabilities`: one row per time, positive where beta is to be learned (smooth the counts).
+    `quadrature`: `"trapezoid"` and `"midpoint"` are of second order in the time step, `"right"` is
+    the paper's JKO condition. `weighting`: `"metric"`, or the paper's expectation over sampled
+    states, over all pairs (`"paper"`) or over edges (`"paper-edges"`).
+
+    `ridge`: the strength of the penalty `V^T L V` with the kernel's own Laplacian `L`. `"auto"`
+    takes the one of least estimated risk given the sampling noise of snapshots of these `sizes`;
+    without `sizes` the probabilities are taken as exact and there is no ridge.
+
+    `pseudo_count`: say so if the probabilities are independent counts smoothed by adding this to
+    each, `(counts + a) / (n + a N)`; the noise of the counts, which pulls beta towards zero where
+    they are few per state, is then subtracted (trapezoid, logarithmic mean, entropy, metric's
+    weights; not where it is nearly all there is).
+
+    `beta`, `potential`: give what is known. `features` (`(N, d)`): the potential is linear in
+    them. `interactions`: symmetric matrices `B_i`; their strengths are learned with the rest.
+    `time_basis`: the potential varies in time. `rng`: for the noise probes of a large problem.
+
+    >>> from scipy.linalg import expm
+    >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    >>> times = np.linspace(0, 2, 201)
+    >>> heat = [[0.7, 0.2, 0.1] @ expm(0.3 * t * (kernel.matrix.toarray() - np.eye(3)))
+    ...         for t in times]
+    >>> fit = fit_weak(kernel, times, heat)
+    >>> round(fit.beta, 3), bool(abs(fit.potential).max() < 1e-3)
+    (0.3, True)
+    """
+    times = _checks.as_times(times, minimum=2)
+    p = _as_probabilities(probabilities, kernel.n_states)
+    if p.shape[0] != times.size:
+        raise InputError(
+            f"probabilities have {p.shape[0]} rows for {times.size} times; give one row per time."
+        )
+    mobility = LogMean() if mobility is None else mobility
+    internal = Entropy() if internal is None else internal
+    known_beta = None if beta is None else _checks.positive(beta, "beta", zero=True)
+    nodes = nodes_of(times, quadrature)
+    if weighting not in ("metric", "paper", "paper-edges"):
+        raise InputError(f"weighting is {weighting!r}; choose 'metric', 'paper' or 'paper-edges'.")
+    with_beta = known_beta != 0.0
+    if with_beta:
+        _check_positive(p)
+    basis = [_symmetric(b, kernel.n_states, i) for i, b in enumerate(interactions)]
+    known_potential = (
+        None if potential is None else _checks.as_vector(potential, kernel.n_states, "potential")
+    )
+    if known_potential is not None and known_beta is not None and not basis:
+        raise InputError("beta and potential are both given; leave out the one to be learned.")
+    table = None if features is None else _features(features, kernel.n_states)
+    counted = None if sizes is None else _sizes(sizes, times.size)
+    noisy = ridge == "auto" and counted is not None and known_potential is None
+    exact = weighting == "metric" and time_basis is None and kernel.n_states <= DENSE_SIZE
+    deviations: list[Array] = []
+    if noisy and not exact:
+        assert counted is not None
+        draw = np.random.default_rng(0) if rng is None else rng
+        n_probes = 1 if kernel.n_states > 50_000 else 8
+        ends = is_simple(weighting, internal, basis, time_basis)
+        rows = [0, -1] if ends else slice(None)
+        deviations = sampling_deviations(p[rows], counted[rows], n_probes, draw)
+    system = assemble(
+        kernel,
+        nodes,
+        p,
+        weighting=weighting,
+        mobility=mobility,
+        internal=internal,
+        with_beta=with_beta,
+        interactions=basis,
+        time_basis=time_basis,
+        deviations=deviations,
+    )
+    if noisy and exact:
+        assert counted is not None
+        system = replace(system, noise=telescoped_noise(p, counted)[None])
+    signed = with_beta and known_beta is None
+    bias = None
+    if pseudo_count is not None and counted is not None and signed and known_potential is None:
+        plain = is_simple(weighting, internal, basis, time_basis)
+        if plain and isinstance(mobility, LogMean) and quadrature == "trapezoid":
+            dense = kernel.n_states <= DENSE_SIZE
+            bias = noise_bias(
+                kernel, nodes, p, counted, _checks.positive(pseudo_count, "pseudo_count"),
+                n_probes=1 if kernel.n_states > 50_000 else 8,
+                rng=None if dense else (np.random.default_rng(1) if rng is None else rng),
+            )  # fmt: skip
+    if with_beta and known_beta is not None:
+        system = _without_beta(system, known_beta)
+    if known_potential is not None:
+        if time_basis is not None:
+            raise InputError("a known potential cannot vary in time; leave out time_basis.")
+        right = system.moments - system.columns[0].T @ known_potential
+        theta = border(system.gram, right, system.gram, signed)
+        found = _Minimum(known_potential[None], theta, system.gram, 0.0, Status.CONVERGED)
+    else:
+        problem = problem_of(kernel, system, table, _time_gram(nodes, time_basis))
+        # On tiny matrices the thread limit would cost more than the solve.
+        minimise = _minimise if kernel.n_states <= _TINY else single_threaded(_minimise)
+        found = minimise(problem, ridge, signed, tolerance, bias)
+    potentials = found.potentials - (found.potentials @ kernel.stationary)[:, None]
+    average = _average(nodes, time_basis) @ potentials
+    if not (np.isfinite(average).all() and np.isfinite(found.theta).all()):
+        raise InputError("the probabilities are too extreme for the weak form; smooth them more.")
+    status = found.status
+    if status and signed and not found.schur[0, 0] > 1e-10 * system.gram[0, 0]:
+        status = Status.UNDETERMINED
+    beta_found = float(found.theta[0]) if signed else (known_beta or 0.0)
+    strengths = found.theta[1:] if signed else found.theta
+    energy = FreeEnergy(centred(average, kernel), beta_found, _combine(basis, strengths), internal)
+    return WeakFit(
+        energy=energy,
+        potentials=potentials,
+        interactions=strengths,
+        coefficients=None if table is None else _coefficients(kernel, table, potentials),
+        beta_information=float(found.schur[0, 0]) if signed else 0.0,
+        ridge=found.ridge,
+        residual=_residual(kernel, nodes, p, energy, potentials, mobility, time_basis),
+        status=status,
+        time_basis=time_basis,
+    )
+
+
+class _Minimum(NamedTuple):
+    potentials: Array
+    theta: Array
+    schur: Array
+    ridge: float
+    status: Status
+
+
+def _minimise(
+    problem: Problem, ridge: Ridge, signed: bool, tolerance: float, bias: NoiseBias | None
+) -> _Minimum:
+    if ridge == "auto":
+        strength = choose_ridge(problem, signed=signed)
+    else:
+        strength = _checks.positive(ridge, "ridge", zero=True)
+    if bias is not None:
+        columns, loads = problem.restrict(bias.column), problem.restrict(bias.load)
+        solved, _ = problem.solve(columns, strength, 1e-3)
+        mended = problem.adjusted(
+            problem.gram - bias.gram + float((columns * solved).sum()),
+            problem.moments - bias.moment + float((loads * solved).sum()),
+        )
+        x, theta, schur, status = bordered(mended, strength, signed=signed, tolerance=tolerance)
+        # What is left must stand well above the error of what was taken off.
+        if schur[0, 0] > 4 * bias.gram * np.sqrt(2 / bias.terms):
+            return _Minimum(problem.lift(x), theta, schur, strength, status)
+    x, theta, schur, status = bordered(problem, strength, signed=signed, tolerance=tolerance)
+    return _Minimum(problem.lift(x), theta, schur, strength, status)
+
+
+def _without_beta(system: WeakSystem, beta: float) -> WeakSystem:
+    """The equations left when beta is known: its terms move to the right-hand side."""
+    return replace(
+        system,
+        load=system.load - beta * system.columns[:, :, 0],
+        moments=(system.moments - beta * system.gram[0])[1:],
+        columns=system.columns[:, :, 1:],
+        gram=system.gram[1:, 1:],
+    )
+
+
+def _coefficients(kernel: MarkovKernel, features: Array, potentials: Array) -> Array:
+    """The weights of the features, `(blocks, d)`; of least norm where features are dependent."""
+    shifted = features - kernel.stationary @ features
+    return np.asarray(np.linalg.lstsq(shifted, potentials.T)[0].T, np.float64)
+
+
+def _residual(
+    kernel: MarkovKernel,
+    nodes: Nodes,
+    p: Array,
+    energy: FreeEnergy,
+    potentials: Array,
+    mobility: Mobility,
+    time_basis: TimeBasis | None,
+) -> float:
+    form = EdgeForm(kernel, mobility)
+    gap = p[:-1] - p[1:]
+    moved = float(np.abs(gap).sum())
+    if moved == 0:
+        return 0.0
+    if time_basis is None and energy.interaction is None and isinstance(energy.internal, Entropy):
+        source, target, conductance = kernel.edges
+        left = unexplained(
+            source, target, conductance, kernel.stationary, p, nodes.left, nodes.right,
+            nodes.steps, nodes.quadrature == "trapezoid", mobility.spec, energy.potential,
+            energy.beta,
+        )  # fmt: skip
+        return float(left) / moved
+    for j in range(nodes.count):
+        here = nodes.probability(p, j)
+        weights = form.weights(here)
+        rest = np.zeros(kernel.n_states)
+        if energy.interaction is not None:
+            rest = rest + energy.interaction @ here
+        if energy.beta > 0:
+            rest = rest + energy.beta * energy.internal.derivative(np.log(here / kernel.stationary))
+        for k, share, chi in nodes.basis(time_basis, j):
+            gap[k] -= share * nodes.steps[k] * form.apply(weights, chi @ potentials + rest)
+    return float(np.abs(gap).sum()) / moved
+
+
+def _average(nodes: Nodes, basis: TimeBasis | None) -> Array:
+    if basis is None:
+        return np.ones(1)
+    total = np.zeros(basis.size)
+    for j in range(nodes.count):
+        for k, share, chi in nodes.basis(basis, j):
+            total += share * nodes.steps[k] * chi
+    return total / nodes.steps.sum()
+
+
+def _time_gram(nodes: Nodes, basis: TimeBasis | None) -> Array:
+    if basis is None:
+        return np.ones((1, 1))
+    total = np.zeros((basis.size, basis.size))
+    for j in range(nodes.count):
+        for k, share, chi in nodes.basis(basis, j):
+            total += share * nodes.steps[k] * np.outer(chi, chi)
+    total /= nodes.steps.sum()
+    values = np.linalg.eigvalsh(total)
+    if values[0] <= 1e-10 * values[-1]:
+        raise InputError(
+            f"the {basis.size} functions of the time basis are dependent on the "
+            f"{nodes.steps.size} intervals (a piece without a snapshot interval?); use fewer."
+        )
+    return total
+
+
+def _as_probabilities(values: ArrayLike, n: int) -> Array:
+    """Rows of sum one; a table that is in order is not checked row by row."""
+    table = np.asarray(values)
+    if table.ndim == 2 and table.shape[1] == n and table.dtype == np.float64 and table.size:
+        sums = table.sum(axis=1)
+        if table.min() >= 0 and np.abs(sums - 1).max() <= _checks.SUM_TOLERANCE:
+            return np.asarray(table / sums[:, None])
+    return _checks.as_probabilities(values, n, "probabilities")
+
+
+def _check_positive(p: Array) -> None:
+    lowest = p.min()
+    if lowest <= 0:
+        k, x = (int(i) for i in np.argwhere(p == lowest)[0])
+        raise InputError(
+            f"probabilities[{k}] is {p[k, x]:.3g} at state {x}, where the entropy has no "
+            "derivative; smooth the counts, for instance with (counts + 0.5) / total, or give "
+            "beta=0."
+        )
+
+
+def _sizes(sizes: ArrayLike, count: int) -> Array:
+    array = _checks.as_array(sizes, "sizes")
+    if array.shape != (count,) or array.min() <= 0:
+        raise InputError(
+            f"sizes must be one positive number of samples per time, shape ({count},), not "
+            f"{array.tolist() if array.size < 10 else array.shape}."
+        )
+    return array
+
+
+def _features(features: ArrayLike, n: int) -> Array:
+    table = _checks.as_array(features, "features")
+    if table.ndim == 1:
+        table = table[:, None]
+    if table.ndim != 2 or table.shape[0] != n or table.shape[1] == 0:
+        raise InputError(
+            f"features have shape {table.shape}; give one row per state, shape ({n}, number)."
+        )
+    return table
+
+
+def _symmetric(matrix: ArrayLike | sparse.sparray, n: int, i: int) -> Array | sparse.csr_array:
+    b: Array | sparse.csr_array
+    if sparse.issparse(matrix):
+        b = sparse.csr_array(matrix, dtype=np.float64)
+    else:
+        b = _checks.as_array(matrix, f"interactions[{i}]")
+    if b.shape != (n, n) or abs(b - b.T).max() > 1e-10 * (1 + abs(b).max()):
+        raise InputError(
+            f"interactions[{i}] must be a symmetric matrix of shape ({n}, {n}); this one has "
+            f"shape {b.shape}: use (B + B.T) / 2."
+        )
+    return b
+
+
+def _combine(
+    basis: Sequence[Array | sparse.csr_array], strengths: Array
+) -> Array | sparse.csr_array | None:
+    if not basis:
+        return None
+    total = strengths[0] * basis[0]
+    for strength, b in zip(strengths[1:], basis[1:], strict=True):
+        total = total + strength * b
+    return total

@@ -1,0 +1,157 @@
+"""Sampling noise in the weak form: its size, for the ridge, and the bias it leaves in beta.
+
+The normal equations are quadratic in the densities, so their noise does not average out. With
+independent counts `C ~ n p`, smoothed to `(C + a) / (n + a N)`, the entries of beta are off by
+
+    G:  sum_j w_j sum_x (1 - K_xx) phi(n p_jx) / n_j,    phi(mu) = E (C - mu) log(C + a),
+    m:  the same covariance of `log rho_j` with the increment that shares its snapshot,
+    C^T A^-1 C, C^T A^-1 l:  trace(A^-1 Cov(C, C)), trace(A^-1 Cov(C, l)),
+
+to first order in `1 / n` (`phi` tends to 1). Subtracted, they leave an estimate of beta that is not
+pulled towards zero where there are few counts per state.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaln
+
+from thalweg.edges import static
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.weak.terms import Nodes
+
+__all__ = ["NoiseBias", "noise_bias", "sampling_deviations", "telescoped_noise"]
+
+Array = NDArray[np.float64]
+
+_LOW, _HIGH, _POINTS = -7.0, 5.5, 251
+"""Logarithms of the expected counts at which `phi` is tabulated."""
+
+
+def sampling_deviations(
+    p: Array, sizes: ArrayLike, n_probes: int, rng: np.random.Generator
+) -> list[Array]:
+    """Draws of the sampling error of all snapshots, scaled so that `noise noise^T` averages it."""
+    n = np.asarray(sizes, dtype=np.float64)[:, None]
+    draws = []
+    for _ in range(n_probes):
+        z = np.sqrt(p / n) * rng.standard_normal(p.shape)
+        draws.append((z - p * z.sum(axis=1, keepdims=True)) / np.sqrt(n_probes))
+    return draws
+
+
+def telescoped_noise(p: Array, sizes: ArrayLike) -> Array:
+    """The exact root of the covariance of `p_0 - p_T`: for small `N`, in place of draws."""
+    n = np.asarray(sizes, dtype=np.float64)
+    roots = []
+    for k in (0, -1):
+        root = np.sqrt(p[k])
+        roots.append((np.diag(root) - np.outer(p[k], root)) / np.sqrt(n[k]))
+    return np.concatenate(roots, axis=1)
+
+
+class NoiseBias(NamedTuple):
+    """What noise adds to the Gram entry and the moment of beta; roots of the covariances."""
+
+    gram: float
+    moment: float
+    column: Array
+    """`(N, k)`: `Cov(C, C) = column column^T`."""
+    load: Array
+    """`(N, k)`: `Cov(C, l) = column load^T`."""
+    terms: int
+    """How many independent terms `gram` sums: its relative error is `sqrt(2 / terms)`."""
+
+
+def noise_bias(
+    kernel: MarkovKernel,
+    nodes: Nodes,
+    p: Array,
+    sizes: Array,
+    pseudo_count: float,
+    *,
+    n_probes: int,
+    rng: np.random.Generator | None,
+) -> NoiseBias:
+    """For the logarithmic mean and the entropy; exact roots without `rng`, else draws of them."""
+    pi, total = kernel.stationary, sizes + pseudo_count * kernel.n_states
+    source, target, conductance = kernel.edges
+    leaving = np.bincount(source, conductance, pi.size) + np.bincount(target, conductance, pi.size)
+    gram, moment = _covariances(
+        p, total, nodes.left, nodes.right, nodes.weight, nodes.before, nodes.after, nodes.share,
+        leaving / pi, covariance_table(pseudo_count), _LOW, _HIGH,
+    )  # fmt: skip
+    weight = np.zeros(p.shape[0])
+    np.add.at(weight, nodes.left, 0.5 * nodes.weight)
+    np.add.at(weight, nodes.right, 0.5 * nodes.weight)
+    inner = np.sqrt((weight[1:-1] ** 2 / total[1:-1]) @ p[1:-1]) if p.shape[0] > 2 else 0 * pi
+    first, last = np.sqrt(p[0] / total[0]), np.sqrt(p[-1] / total[-1])
+    if rng is None:
+        spread = np.concatenate(
+            [np.diag(inner), np.diag(weight[0] * first), np.diag(weight[-1] * last)], axis=1
+        )
+        load = np.concatenate([0 * np.diag(inner), np.diag(first), -np.diag(last)], axis=1)
+    else:
+        z = rng.standard_normal((3, pi.size, n_probes)) / np.sqrt(n_probes)
+        begin, end = first[:, None] * z[1], last[:, None] * z[2]
+        spread = inner[:, None] * z[0] + weight[0] * begin + weight[-1] * end
+        load = begin - end
+    spread /= pi[:, None]
+    column = [static.apply_laplacian(source, target, conductance, s) for s in spread.T.copy()]
+    return NoiseBias(gram, moment, np.stack(column, axis=1), load - load.mean(axis=0), p.size)
+
+
+@lru_cache(maxsize=16)
+def covariance_table(pseudo_count: float) -> Array:
+    """`phi(mu) = E (C - mu) log(C + a)` for Poisson counts, at equal steps of `log mu`."""
+    mu = np.exp(np.linspace(_LOW, _HIGH, _POINTS))[:, None]
+    c = np.arange(600)[None, :]
+    probability = np.exp(c * np.log(mu) - mu - gammaln(c + 1))
+    return np.asarray((probability * (c - mu) * np.log(c + pseudo_count)).sum(axis=1))
+
+
+@njit(cache=True)
+def _covariances(
+    p: Array,
+    sizes: Array,
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
+    node_weight: Array,
+    before: NDArray[np.int64],
+    after: NDArray[np.int64],
+    share: Array,
+    leaving: Array,
+    table: Array,
+    low: float,
+    high: float,
+) -> tuple[float, float]:
+    gram, moment = 0.0, 0.0
+    scale = (table.size - 1) / (high - low)
+    for j in range(left.size):
+        ends = 1 if left[j] == right[j] else 2
+        for x in range(p.shape[1]):
+            middle = 0.5 * (p[left[j], x] + p[right[j], x])
+            if middle <= 0.0:
+                continue
+            for i in range(ends):
+                k = left[j] if i == 0 else right[j]
+                place = (np.log(max(p[k, x] * sizes[k], 1e-3)) - low) * scale
+                if place >= table.size - 1:
+                    value = 1.0
+                else:
+                    at = int(max(place, 0.0))
+                    part = max(place, 0.0) - at
+                    value = (1.0 - part) * table[at] + part * table[at + 1]
+                # Covariance of this snapshot's error with its own in the logarithm of the node.
+                value *= p[k, x] / (sizes[k] * middle * ends)
+                gram += node_weight[j] * leaving[x] * value / ends
+                if before[j] == k:
+                    moment += share[j] * value
+                if after[j] == k:
+                    moment -= share[j] * value
+    return gram, moment

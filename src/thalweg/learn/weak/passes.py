@@ -1,0 +1,159 @@
+"""Compiled passes of the weak form over snapshots and edges; plain arrays, no checks.
+
+Memory is linear in states and edges, whatever the number of snapshots.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from thalweg.mobility import formulas
+
+__all__ = ["normal_equations", "unexplained"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int32]
+
+_BLOCK = 8
+"""Snapshots taken at a time: the densities of a state then share a cache line."""
+
+
+@njit(cache=True, inline="always")
+def _mean(spec: Array, logarithmic: bool, s: float, t: float, z: float) -> float:
+    """The mean of `s` and `t`, given `z = log s - log t`, which is at hand per state."""
+    if not logarithmic:
+        return formulas.mean(spec, s, t)
+    if s <= 0.0 or t <= 0.0:
+        return 0.0
+    if abs(z) > 0.1:
+        return (s - t) / z
+    # tanh(z / 2) / (z / 2) by its series.
+    y = z * z
+    series = 1.0 - 17.0 * y / 168.0 * (1.0 - y / 9.87)
+    return 0.5 * (s + t) * (1.0 - y / 12.0 * (1.0 - y / 10.0 * series))
+
+
+@njit(cache=True)
+def normal_equations(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    stationary: Array,
+    p: Array,
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
+    node_weight: Array,
+    before: NDArray[np.int64],
+    after: NDArray[np.int64],
+    share: Array,
+    spec: Array,
+    with_beta: bool,
+) -> tuple[Array, Array, float, float]:
+    """Edge weights, the column of beta, its Gram entry and its moment, summed over the nodes."""
+    n, count, n_nodes = stationary.size, source.size, node_weight.size
+    logarithmic = int(spec[0]) == formulas.LOGARITHMIC
+    weights = np.zeros(count)
+    column = np.zeros(n)
+    average = np.zeros(n)
+    gram, moment = 0.0, 0.0
+    # Eight snapshots at a time: a state's densities share a cache line, fetched once per edge.
+    width = min(_BLOCK, n_nodes)
+    rho = np.empty((n, width))
+    log_rho = np.zeros((n, width))
+    for first in range(0, n_nodes, width):
+        inside = min(width, n_nodes - first)
+        for i in range(inside):
+            j = first + i
+            for x in range(n):
+                value = 0.5 * (p[left[j], x] + p[right[j], x]) / stationary[x]
+                rho[x, i] = value
+                average[x] += node_weight[j] * value
+                if with_beta or logarithmic:
+                    log_rho[x, i] = np.log(value) if value > 0.0 else -np.inf
+                if with_beta:
+                    moment += share[j] * log_rho[x, i] * (p[before[j], x] - p[after[j], x])
+        for e in range(count):
+            x, y = source[e], target[e]
+            total, energy, flux = 0.0, 0.0, 0.0
+            for i in range(inside):
+                w = node_weight[first + i]
+                s, t = rho[x, i], rho[y, i]
+                z = log_rho[x, i] - log_rho[y, i]
+                m = _mean(spec, logarithmic, s, t, z)
+                total += w * m
+                if with_beta:
+                    current = s - t if logarithmic else m * z
+                    flux += w * current
+                    energy += w * current * z
+            weights[e] += conductance[e] * total
+            gram += conductance[e] * energy
+            if with_beta and not logarithmic:
+                column[x] += conductance[e] * flux
+                column[y] -= conductance[e] * flux
+    if with_beta and logarithmic:
+        for e in range(count):
+            x, y = source[e], target[e]
+            flux = conductance[e] * (average[x] - average[y])
+            column[x] += flux
+            column[y] -= flux
+    return weights, column, gram, moment
+
+
+@njit(cache=True)
+def unexplained(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    stationary: Array,
+    p: Array,
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
+    steps: Array,
+    shared: bool,
+    spec: Array,
+    potential: Array,
+    beta: float,
+) -> float:
+    """`sum_k |p_{k-1} - p_k - integral|_1` of a fixed energy; `shared`: a node serves two."""
+    n, count, n_nodes = stationary.size, source.size, left.size
+    logarithmic = int(spec[0]) == formulas.LOGARITHMIC
+    width = min(_BLOCK, n_nodes)
+    rho = np.empty((n, width))
+    log_rho = np.empty((n, width))
+    rate = np.zeros((n, width))
+    previous = np.zeros(n)
+    total = 0.0
+    for first in range(0, n_nodes, width):
+        inside = min(width, n_nodes - first)
+        for x in range(n):
+            previous[x] = rate[x, width - 1]
+            for i in range(inside):
+                value = 0.5 * (p[left[first + i], x] + p[right[first + i], x]) / stationary[x]
+                rho[x, i] = value
+                log_rho[x, i] = np.log(value) if value > 0.0 else -np.inf
+                rate[x, i] = 0.0
+        for e in range(count):
+            x, y = source[e], target[e]
+            c, slope = conductance[e], potential[x] - potential[y]
+            for i in range(inside):
+                s, t = rho[x, i], rho[y, i]
+                z = log_rho[x, i] - log_rho[y, i]
+                m = _mean(spec, logarithmic, s, t, z)
+                flux = m * slope
+                if beta > 0.0:
+                    # The logarithmic mean times the difference of logarithms is exact.
+                    flux += beta * (s - t if logarithmic else m * z)
+                rate[x, i] += c * flux
+                rate[y, i] -= c * flux
+        for i in range(inside):
+            j = first + i
+            if shared and j == 0:
+                continue
+            k = j - 1 if shared else j
+            for x in range(n):
+                before = rate[x, i - 1] if i > 0 else previous[x]
+                drift = 0.5 * (rate[x, i] + before) if shared else rate[x, i]
+                total += abs(p[k, x] - p[k + 1, x] - steps[k] * drift)
+    return total

@@ -1,0 +1,333 @@
+"""The weak form's normal equations, assembled in one pass over snapshots and edges.
+
+Integrated over the interval `k` the master equation reads
+
+    p_{k-1} - p_k = integral of M(rho) f dt,    f = V + sum_i theta_i h_i(rho),
+
+with `theta = (beta, interaction strengths)` and `h = (U'(rho), B_1 p, B_2 p, ...)`. A quadrature
+replaces the integral by nodes `j`; the loss is that of the paper, eq. (17), at these nodes,
+
+    sum_j w_j | f_j - v_j |^2_j,    w_j M_j v_j = b_j,
+
+where `b_j` is the node's share of the increments `p_{k-1} - p_k`, so that `sum_j b_j = p_0 - p_T`.
+Its normal equations in `(V, theta)` are
+
+    [ sum w_j Q_j          sum w_j Q_j h_j     ] [ V     ]   [ sum w_j Q_j v_j     ]
+    [ sum w_j h_j^T Q_j    sum w_j h_j^T Q_j h_j ] [ theta ] = [ sum w_j h_j^T Q_j v_j ]
+
+for the quadratic form `|u|^2_j = u^T Q_j u`. With the metric's own `Q_j = M_j` the velocities drop
+out, `w_j Q_j v_j = b_j`, and the first right-hand side telescopes to `p_0 - p_T`. For the
+logarithmic mean and the entropy `M log rho = pi (I - K) rho` is linear in `rho`, so that column
+needs only the time average of the densities. The paper's own weights, the expectation over sampled
+states of the squared residual over all pairs or all edges, are Laplacians too: `Q_j` has the weight
+`p_j(x) + p_j(y)` on the pair `(x, y)`; they need one solve a node for `v_j`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from thalweg.edges import static
+from thalweg.energy import Entropy, InternalEnergy
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.laplacian import LaplacianSolver
+from thalweg.learn.weak.passes import normal_equations
+from thalweg.mobility import Mobility
+
+__all__ = ["Nodes", "Quadrature", "TimeBasis", "WeakSystem", "Weighting", "assemble", "nodes_of"]
+
+Array = NDArray[np.float64]
+Quadrature = Literal["trapezoid", "right", "midpoint"]
+Weighting = Literal["metric", "paper", "paper-edges"]
+Basis: TypeAlias = NDArray[np.float64] | sparse.csr_array
+
+
+@dataclass(frozen=True)
+class TimeBasis:
+    """Functions of time `chi_b` for a potential `V(t) = sum_b chi_b(t) V_b`.
+
+    >>> TimeBasis.piecewise([1.0, 2.0])(1.5)
+    array([0., 1., 0.])
+    """
+
+    functions: Callable[[float], Array]
+    size: int
+    breaks: tuple[float, ...] | None = None
+
+    @classmethod
+    def piecewise(cls, breaks: Sequence[float]) -> TimeBasis:
+        """One potential before the first break, one between each two, one after the last."""
+        edges = np.asarray(breaks, dtype=np.float64)
+        if edges.ndim != 1 or edges.size == 0 or np.any(np.diff(edges) <= 0):
+            raise InputError(f"breaks are {list(breaks)}; give one or more increasing times.")
+
+        def pieces(t: float) -> Array:
+            out = np.zeros(edges.size + 1)
+            out[int(np.searchsorted(edges, t, side="right"))] = 1.0
+            return out
+
+        return cls(pieces, edges.size + 1, tuple(edges.tolist()))
+
+    @classmethod
+    def of(cls, *functions: Callable[[float], float]) -> TimeBasis:
+        """The span of these functions of time: `TimeBasis.of(lambda t: 1.0, np.sin)`."""
+        if not functions:
+            raise InputError("a time basis needs at least one function.")
+        return cls(lambda t: np.array([float(f(t)) for f in functions]), len(functions))
+
+    def __call__(self, t: float) -> Array:
+        return self.functions(t)
+
+
+class Nodes:
+    """Where the quadrature looks: node `j` sits at `(P[left] + P[right]) / 2` with weight `w`.
+
+    Its share of the increments is `share (P[before] - P[after])`.
+    """
+
+    def __init__(self, times: Array, quadrature: Quadrature) -> None:
+        m = times.size - 1
+        steps = np.diff(times)
+        k = np.arange(m + 1)
+        if quadrature == "trapezoid":
+            self.left = self.right = k
+            self.weight = 0.5 * (np.append(steps, 0.0) + np.insert(steps, 0, 0.0))
+            self.before, self.after = np.maximum(k - 1, 0), np.minimum(k + 1, m)
+            self.share = np.full(m + 1, 0.5)
+        else:
+            self.right = k[1:]
+            self.left = k[1:] if quadrature == "right" else k[:-1]
+            self.weight, self.share = steps, np.ones(m)
+            self.before, self.after = k[:-1], k[1:]
+        self.times, self.steps, self.quadrature = times, steps, quadrature
+
+    @property
+    def count(self) -> int:
+        return int(self.weight.size)
+
+    def probability(self, p: Array, j: int) -> Array:
+        return np.asarray(0.5 * (p[self.left[j]] + p[self.right[j]]))
+
+    def increment(self, p: Array, j: int) -> Array:
+        return np.asarray(self.share[j] * (p[self.before[j]] - p[self.after[j]]))
+
+    def intervals(self, j: int) -> list[tuple[int, float]]:
+        """The intervals that node `j` serves, each with its share of the interval."""
+        if self.quadrature != "trapezoid":
+            return [(j, 1.0)]
+        return [(k, 0.5) for k in (j - 1, j) if 0 <= k < self.steps.size]
+
+    def basis(self, basis: TimeBasis | None, j: int) -> list[tuple[int, float, Array]]:
+        """`(interval, share, chi)` for each interval the node serves.
+
+        A piecewise basis belongs to the interval, a smooth one to the node's own time.
+        """
+        own = 0.5 * (self.times[self.left[j]] + self.times[self.right[j]])
+        out = []
+        for k, share in self.intervals(j):
+            middle = 0.5 * (self.times[k] + self.times[k + 1])
+            at = middle if basis is not None and basis.breaks is not None else own
+            out.append((k, share, np.ones(1) if basis is None else basis(float(at))))
+        return out
+
+
+def nodes_of(times: Array, quadrature: Quadrature) -> Nodes:
+    """The nodes of a quadrature on these snapshot times."""
+    if quadrature not in ("trapezoid", "right", "midpoint"):
+        raise InputError(
+            f"quadrature is {quadrature!r}; choose 'trapezoid', 'right' or 'midpoint'."
+        )
+    return Nodes(times, quadrature)
+
+
+class Form(Protocol):
+    """A family of Laplacians `Q(weights)`: those of the metric, of the edges, of all pairs."""
+
+    def weights(self, p: Array) -> Array: ...
+    def apply(self, weights: Array, u: Array) -> Array: ...
+    def dense(self, weights: Array) -> Array: ...
+
+
+@dataclass(frozen=True)
+class EdgeForm:
+    """`Q` on the kernel's edges, with the metric's weights or the paper's `p(x) + p(y)`."""
+
+    kernel: MarkovKernel
+    mobility: Mobility | None
+
+    def weights(self, p: Array) -> Array:
+        source, target, conductance = self.kernel.edges
+        if self.mobility is None:
+            return np.asarray(p[source] + p[target])
+        rho = p / self.kernel.stationary
+        return np.asarray(static.edge_weights(source, target, conductance, rho, self.mobility.spec))
+
+    def apply(self, weights: Array, u: Array) -> Array:
+        source, target, _ = self.kernel.edges
+        return np.asarray(static.apply_laplacian(source, target, weights, u))
+
+    def dense(self, weights: Array) -> Array:
+        source, target, _ = self.kernel.edges
+        n = self.kernel.n_states
+        m = np.zeros((n, n))
+        m[source, target] = m[target, source] = -weights
+        np.fill_diagonal(m, -m.sum(axis=1))
+        return m
+
+
+@dataclass(frozen=True)
+class PairForm:
+    """`Q` on all pairs, weights `p(x) + p(y)`: `diag(N p + t) - p 1^T - 1 p^T`, `t = sum p`."""
+
+    n_states: int
+
+    def weights(self, p: Array) -> Array:
+        return p
+
+    def apply(self, weights: Array, u: Array) -> Array:
+        p = weights
+        return np.asarray((p.size * p + p.sum()) * u - p * u.sum() - p @ u)
+
+    def dense(self, weights: Array) -> Array:
+        p = weights
+        return np.diag(p.size * p + p.sum()) - p[:, None] - p[None, :]
+
+
+@dataclass(frozen=True, eq=False)
+class WeakSystem:
+    """The normal equations. Blocks belong to the time basis; there is one for a fixed potential."""
+
+    form: Form
+    weights: dict[tuple[int, int], Array]
+    """Weights of block `(a, b)`, `a <= b`; absent blocks are zero."""
+    columns: Array
+    """`(blocks, N, terms)`."""
+    gram: Array
+    load: Array
+    """`(blocks, N)`."""
+    moments: Array
+    noise: Array
+    """`(blocks, N, probes)`: `load` has covariance `noise noise^T`; no probes: no noise."""
+
+
+def is_simple(
+    weighting: Weighting,
+    internal: InternalEnergy,
+    interactions: Sequence[Basis],
+    time_basis: TimeBasis | None,
+) -> bool:
+    """A fixed potential, the entropy and the metric's weights: the load is `p_0 - p_T` alone."""
+    plain = isinstance(internal, Entropy) and not interactions and time_basis is None
+    return plain and weighting == "metric"
+
+
+def assemble(
+    kernel: MarkovKernel,
+    nodes: Nodes,
+    p: Array,
+    *,
+    weighting: Weighting,
+    mobility: Mobility,
+    internal: InternalEnergy,
+    with_beta: bool,
+    interactions: Sequence[Basis],
+    time_basis: TimeBasis | None,
+    deviations: Sequence[Array],
+) -> WeakSystem:
+    """The normal equations from snapshot probabilities `p` of shape `(snapshots, N)`.
+
+    `deviations`: perturbations of `p` whose image in the load is wanted (the noise).
+    """
+    if is_simple(weighting, internal, interactions, time_basis):
+        return _assemble_simple(kernel, nodes, p, mobility, with_beta, deviations)
+    form: Form = (
+        PairForm(kernel.n_states)
+        if weighting == "paper"
+        else EdgeForm(kernel, mobility if weighting == "metric" else None)
+    )
+    metric = EdgeForm(kernel, mobility)
+    solver = None if weighting == "metric" else LaplacianSolver.for_kernel(kernel)
+    size = 1 if time_basis is None else time_basis.size
+    n, q = kernel.n_states, int(with_beta) + len(interactions)
+    weights: dict[tuple[int, int], Array] = {}
+    columns, gram = np.zeros((size, n, q)), np.zeros((q, q))
+    load, moments = np.zeros((size, n)), np.zeros(q)
+    noise = np.zeros((size, n, len(deviations)))
+    for j in range(nodes.count):
+        here = nodes.probability(p, j)
+        own = form.weights(here)
+        terms = _terms(kernel, here, internal, with_beta, interactions)
+        applied = [form.apply(own, h) for h in terms]
+        if solver is not None:
+            factor = solver.factor(metric.weights(here))
+        w = nodes.weight[j]
+        gram += w * np.array([[h @ a for a in applied] for h in terms]).reshape(q, q)
+        for k, share, chi in nodes.basis(time_basis, j):
+            step = share * nodes.steps[k]
+            increments = [share * (x[k] - x[k + 1]) for x in (p, *deviations)]
+            if solver is not None:
+                solved = factor.solve(np.stack(increments, axis=1)).x
+                increments = [form.apply(own, v) for v in solved.T]
+            moments += [h @ increments[0] for h in terms]
+            for a in np.flatnonzero(chi):
+                load[a] += chi[a] * increments[0]
+                for i, image in enumerate(increments[1:]):
+                    noise[a, :, i] += chi[a] * image
+                for i, image in enumerate(applied):
+                    columns[a, :, i] += step * chi[a] * image
+                for b in np.flatnonzero(chi):
+                    if a <= b:
+                        block = weights.setdefault((int(a), int(b)), np.zeros_like(own))
+                        block += step * chi[a] * chi[b] * own
+    return WeakSystem(form, weights, columns, gram, load, moments, noise)
+
+
+def _terms(
+    kernel: MarkovKernel,
+    p: Array,
+    internal: InternalEnergy,
+    with_beta: bool,
+    interactions: Sequence[Basis],
+) -> list[Array]:
+    terms = [np.asarray(b @ p) for b in interactions]
+    if with_beta:
+        terms.insert(0, internal.derivative(np.log(p / kernel.stationary)))
+    return terms
+
+
+def _assemble_simple(
+    kernel: MarkovKernel,
+    nodes: Nodes,
+    p: Array,
+    mobility: Mobility,
+    with_beta: bool,
+    deviations: Sequence[Array],
+) -> WeakSystem:
+    """A fixed potential, the entropy, the metric's weights: one fused pass, no velocities."""
+    source, target, conductance = kernel.edges
+    load = p[0] - p[-1]
+    weights, column, gram, moment = normal_equations(
+        source, target, conductance, kernel.stationary, p,
+        nodes.left, nodes.right, nodes.weight, nodes.before, nodes.after, nodes.share,
+        mobility.spec, with_beta,
+    )  # fmt: skip
+    noise = np.zeros((1, p.shape[1], len(deviations)))
+    for i, deviation in enumerate(deviations):
+        noise[0, :, i] = deviation[0] - deviation[-1]
+    q = int(with_beta)
+    return WeakSystem(
+        EdgeForm(kernel, mobility),
+        {(0, 0): weights},
+        column.reshape(1, -1, 1)[:, :, :q],
+        np.full((q, q), gram),
+        load.reshape(1, -1),
+        np.full(q, moment),
+        noise,
+    )

@@ -1,0 +1,1 @@
+"""Paths from or to empty states, and between end points far apart: staggered meshes, barriers."""

@@ -1,0 +1,165 @@
+"""Geodesics between far or empty end points: staggered curves on nested graded meshes.
+
+Each level halves the intervals of the last and starts from its curve. The nodes of a level are then
+joined by splines of the square root of the density, in the mesh's own parameter: a smooth curve
+from `p0` to `p1` whose length bounds the distance from above. Length is least on the geodesic, so
+the bound's error is the square of the curve's; it falls about sixteenfold from level to level.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
+
+from thalweg.paths.boundary.incomplete import IncompletePattern
+from thalweg.paths.boundary.primal_dual import Centred, Solve, centre
+from thalweg.paths.boundary.staggered import Staggered, edge_weights, graded_widths
+from thalweg.paths.mesh import gauss
+from thalweg.paths.newton_system import balanced
+from thalweg.status import Status
+
+__all__ = ["Graded", "affordable", "smooth_length", "solve_graded"]
+
+Array = NDArray[np.float64]
+
+_FIRST = 3
+_POWER = 2.0
+"""Densities grow like powers of time from an empty end; with this grading like squares of them."""
+_GAIN = 16.0
+"""By how much a halved mesh reduces the error of the bound, in theory."""
+_FIRST_GAIN = 20.0
+"""On the first levels, to twenty-four intervals, it is rather more."""
+_LEVELS = 3
+"""The bounds of two levels may agree by chance."""
+_STEPS = 10
+"""Newton steps of a level, about: to foresee its work."""
+_GAUSS = 3
+
+
+class Graded(NamedTuple):
+    """The finest level that was solved, and what is known about the distance."""
+
+    problem: Staggered
+    centred: Centred
+    distance: float
+    """The length of the smooth curve: the distance is not larger."""
+    error: float
+    status: Status
+    steps: int
+    products: int
+
+
+def solve_graded(
+    problem: Staggered,
+    solve: Solve,
+    *,
+    tolerance: float,
+    singular: tuple[bool, bool],
+    most_intervals: int,
+    max_steps: int = 60,
+) -> Graded:
+    """Levels of 4, 8, 16, ... intervals until the estimated relative error is below `tolerance`."""
+    problem = problem.on(graded_widths(_FIRST, singular, _POWER))
+    curve, psi = problem.start()
+    scale = problem.action(curve)
+    mu = 0.02 * scale
+    bounds: list[float] = []
+    steps = products = 0
+    best: Graded | None = None
+    for level in range(20):
+        mu_end = max(10.0 ** (-2 - level), 0.05 * tolerance) * scale
+        found = centre(
+            problem,
+            curve,
+            solve,
+            mu=mu,
+            mu_end=mu_end,
+            tolerance=0.5 * mu_end,
+            max_steps=max_steps,
+            psi=psi,
+        )
+        steps, products = steps + found.steps, products + found.products
+        bounds.append(smooth_length(problem, found.curve.rho))
+        error = _error(bounds, np.sqrt(problem.action(found.curve)))
+        here = Graded(problem, found, bounds[-1], error, found.status, steps, products)
+        best = here if best is None or here.distance <= best.distance else best
+        best = best._replace(steps=steps, products=products)
+        if not found.status:
+            return _ended(best, found.status, max(error, best.error))
+        if error <= tolerance * best.distance and len(bounds) >= _LEVELS:
+            return _ended(best, Status.CONVERGED, error)
+        if 2 * problem.widths.size > most_intervals:
+            break
+        problem = problem.on(graded_widths(2 * problem.widths.size, singular, _POWER))
+        curve, psi = problem.halved(found.curve)
+        scale = min(scale, best.distance**2)
+        mu = 0.2 * mu_end
+    assert best is not None
+    return _ended(best, Status.WORK_LIMIT, error)
+
+
+def _ended(best: Graded, status: Status, error: float) -> Graded:
+    """The same with fluxes that keep mass to rounding: Newton's steps were inexact."""
+    curve, psi = best.problem.through(best.centred.curve.rho.copy())
+    centred = best.centred._replace(curve=curve, psi=psi)
+    return best._replace(centred=centred, status=status, error=error)
+
+
+def _error(bounds: list[float], discrete: float) -> float:
+    """From how the bound fell: as fast as theory says, or as slowly as was seen.
+
+    `discrete`, the length that the staggered curve has, is of second order where the bound is of
+    fourth: the error is at least about the square of their relative difference.
+    """
+    if len(bounds) < 2:
+        return bounds[-1]
+    last = abs(bounds[-2] - bounds[-1])
+    gain = _GAIN if len(bounds) > 4 else _FIRST_GAIN
+    if len(bounds) > 2:
+        before = abs(bounds[-3] - bounds[-2])
+        if before < 0.4 * _GAIN * last:
+            gain = max(before / last, 2.0)
+        if len(bounds) > 4:
+            # A level that gains much leaves little to the next: two gain as theory says.
+            last = max(last, before / gain)
+    return max(last / (gain - 1.0), (bounds[-1] - discrete) ** 2 / bounds[-1])
+
+
+def smooth_length(problem: Staggered, rho: Array) -> float:
+    """The length of the splines of `sqrt(rho)` through the nodes, each point of mass one."""
+    pi = problem.kernel.stationary
+    count = problem.widths.size
+    root = CubicSpline(np.arange(count + 1.0), np.sqrt(rho), axis=0)
+    slope = root.derivative()
+    x, w = gauss(_GAUSS)
+    total = 0.0
+    for k in range(count):
+        at, weight = k + x, w
+        if k == 0:
+            at, weight = x**2, 2 * x * w
+        elif k == count - 1:
+            at, weight = count - x**2, 2 * x * w
+        for u, part in zip(at, weight, strict=True):
+            y, dy = root(u), slope(u)
+            mass, growth = float(pi @ (y * y)), 2 * float(pi @ (y * dy))
+            here = np.maximum(y * y / mass, 1e-60)
+            gain = balanced(pi * (2 * y * dy / mass - y * y * (growth / mass**2)))
+            weights = edge_weights(*problem.kernel.edges, here, problem.spec)
+            psi = problem.solver.factor(weights).solve(gain, tolerance=1e-5).x
+            total += part * float(np.sqrt(max(float(gain @ psi), 0.0)))
+    return total
+
+
+def affordable(pattern: IncompletePattern, flops: float, entries: float) -> int:
+    """The most intervals, of 3, 6, 12, ..., whose level costs no more than this; zero if none."""
+    intervals = 0
+    while intervals < 1024:
+        finer = max(_FIRST, 2 * intervals)
+        block = 2 * finer - 1
+        if _STEPS * pattern.flops(block) > flops or pattern.entries(block) > entries:
+            break
+        intervals = finer
+    return intervals

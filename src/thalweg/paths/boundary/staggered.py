@@ -1,0 +1,263 @@
+"""A path with densities at nodes in time and fluxes between them: the problem of method B.
+
+On interval `k`, of width `h_k`, the flux is constant and the mobility is taken at the mean of the
+densities at its ends. Half the action plus a barrier on the inner nodes is minimised subject to
+`pi (R_k - R_{k-1}) = h_k div F_k`; it is convex for a concave mean. The densities are unknowns of
+their own, so one of 1e-20 is as exact as one of 1: nothing is a difference of large numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
+from scipy.special import betainc
+
+from thalweg.kernel import MarkovKernel
+from thalweg.laplacian import LaplacianSolver
+from thalweg.mobility import fast_mean
+from thalweg.paths.boundary.space_time import SpaceTime
+from thalweg.paths.newton_system import balanced
+
+__all__ = ["Curve", "EndCost", "Staggered", "edge_weights", "graded_widths"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int32]
+
+_LEAN = 0.3
+_CRUDE = 2.0
+"""A finer curve has no business to have so many times the action of the coarser."""
+
+
+class Curve(NamedTuple):
+    """Densities at all nodes, ends included, and fluxes on the intervals."""
+
+    rho: Array
+    flux: Array
+
+    @property
+    def middle(self) -> Array:
+        return 0.5 * (self.rho[:-1] + self.rho[1:])
+
+
+def graded_widths(intervals: int, singular: tuple[bool, bool], power: float) -> Array:
+    """Widths of so many intervals, which near a singular end grow like `k^(power - 1)`.
+
+    >>> graded_widths(4, (False, False), 2.0)
+    array([0.25, 0.25, 0.25, 0.25])
+    >>> graded_widths(4, (True, True), 2.0)
+    array([0.15625, 0.34375, 0.34375, 0.15625])
+    """
+    left, right = (power if s else 1.0 for s in singular)
+    u = np.linspace(0, 1, intervals + 1)
+    # From either end to the middle, so that no small width is a difference of numbers near one.
+    first, second = betainc(left, right, u), betainc(right, left, u)
+    half = intervals // 2
+    widths = np.empty(intervals)
+    widths[:half] = np.diff(first)[:half]
+    widths[half:] = np.diff(second)[: intervals - half][::-1]
+    return np.asarray(widths / widths.sum())
+
+
+class EndCost(Protocol):
+    """A function of the density at the end of a path, for paths that end where they like."""
+
+    def value(self, rho: Array) -> float:
+        """What an end costs; convex."""
+
+    def slopes(self, rho: Array) -> tuple[Array, Array]:
+        """The gradient in `rho`, and the curvature of the part that each state has alone."""
+
+    def coupling(self, x: Array) -> Array:
+        """The rest of the second derivative times `x`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Staggered:
+    """Minimise `sum_k h_k sum_e F_ke^2 / (2 c m_ke)` over the curves from `p0` to `p1`.
+
+    With an `end_cost` the end is free, that cost is added, and `p1` is only a first guess.
+    """
+
+    kernel: MarkovKernel
+    spec: Array
+    p0: Array
+    p1: Array
+    widths: Array
+    solver: LaplacianSolver
+    end_cost: EndCost | None = None
+
+    def on(self, widths: Array) -> Staggered:
+        return replace(self, widths=widths)
+
+    @property
+    def spans(self) -> Array:
+        """The time that each node that moves stands for."""
+        after = self.widths[1:] if self.end_cost is None else np.append(self.widths[1:], 0.0)
+        return np.asarray(0.5 * (self.widths[: after.size] + after))
+
+    def moving(self, nodes: Array) -> Array:
+        """The rows of the nodes that may move: the inner ones, and a free end."""
+        return nodes[1:-1] if self.end_cost is None else nodes[1:]
+
+    def at_nodes(self, intervals: Array) -> Array:
+        """The sum of what the intervals before and after each moving node have."""
+        total = intervals.copy()
+        total[:-1] += intervals[1:]
+        return total[: self.spans.size]
+
+    def start(self) -> tuple[Curve, Array]:
+        """A curve that leaves and arrives slowly and leans towards the stationary distribution."""
+        pi = self.kernel.stationary
+        t = np.concatenate([[0.0], np.cumsum(self.widths)])[:, None]
+        share, lean = np.sin(0.5 * np.pi * t) ** 2, _LEAN * np.sin(np.pi * t) ** 2
+        rho = (1 - lean) * ((1 - share) * self.p0 + share * self.p1) / pi + lean
+        return self.through(rho)
+
+    def halved(self, curve: Curve) -> tuple[Curve, Array]:
+        """A curve through the nodes of a coarser one and new ones between them.
+
+        The new nodes come from splines of the square root, kept near the straight line; from the
+        line itself where those would push mass through states that are empty.
+        """
+        count = len(curve.flux)
+        first, second = self.widths[::2], self.widths[1::2]
+        coarse = self.on(first + second).action(curve)
+        line = 0.5 * (curve.rho[:-1] + curve.rho[1:])
+        root = CubicSpline(np.arange(count + 1.0), np.sqrt(curve.rho), axis=0)
+        new = np.clip(root(np.arange(count) + 0.5) ** 2, 0.1 * line, 2.0 * line)
+        rho = np.empty((2 * count + 1, line.shape[1]))
+        rho[::2] = curve.rho
+        rho[1::2] = new / (new @ self.kernel.stationary)[:, None]
+        smooth = self.through(rho)
+        if self.action(smooth[0]) < _CRUDE * coarse:
+            return smooth
+        share = (first / (first + second))[:, None]
+        rho[1::2] = (1 - share) * curve.rho[:-1] + share * curve.rho[1:]
+        return self.through(rho)
+
+    def through(self, rho: Array) -> tuple[Curve, Array]:
+        """The curve of least action through these densities, and its potentials."""
+        pi = self.kernel.stationary
+        source, target, _ = self.kernel.edges
+        rho[0] = self.p0 / pi
+        if self.end_cost is None:
+            rho[-1] = self.p1 / pi
+        flux, psi = np.empty((self.widths.size, source.size)), np.empty((self.widths.size, pi.size))
+        for k, h in enumerate(self.widths):
+            w = edge_weights(*self.kernel.edges, 0.5 * (rho[k] + rho[k + 1]), self.spec)
+            gain = balanced(pi * (rho[k + 1] - rho[k]) / h)
+            psi[k] = self.solver.factor(w).solve(gain, tolerance=1e-8).x
+            flux[k] = w * (psi[k][source] - psi[k][target])
+        return Curve(rho, flux), psi
+
+    def action(self, curve: Curve) -> float:
+        return float(
+            self.widths @ _actions(*self.kernel.edges, curve.middle, *curve[1:], self.spec)
+        )
+
+    def value(self, curve: Curve, mu: float) -> float:
+        """Half the action minus `mu` times the mean logarithm of the densities that move."""
+        inner = self.moving(curve.rho)
+        if not inner.min() > 0:
+            return np.inf
+        barrier = mu * float(self.spans @ (np.log(inner) @ self.kernel.stationary))
+        own = 0.0 if self.end_cost is None else self.end_cost.value(curve.rho[-1])
+        return 0.5 * self.action(curve) + own - barrier
+
+    def defect(self, curve: Curve) -> Array:
+        """What the fluxes bring and the densities do not show, per interval and state."""
+        source, target, _ = self.kernel.edges
+        pi = self.kernel.stationary
+        gain = np.zeros((curve.flux.shape[0], pi.size))
+        for k, flux in enumerate(curve.flux):
+            gain[k] = np.bincount(source, flux, pi.size) - np.bincount(target, flux, pi.size)
+        return np.asarray(self.widths[:, None] * gain - pi * np.diff(curve.rho, axis=0))
+
+    def force(self, curve: Curve) -> Array:
+        """By how much the potential of each state falls in time, times `pi`, on the intervals."""
+        return _linearise(*self.kernel.edges, curve.middle, curve.flux, self.spec)[1]
+
+    def linearise(self, curve: Curve, mu: float, z: Array) -> tuple[SpaceTime, Array, Array, Array]:
+        """Newton's system, its two right-hand sides, and minus the slope in the densities."""
+        pi, h = self.kernel.stationary, self.widths[:, None]
+        middle, inner = curve.middle, self.moving(curve.rho)
+        table, force = _linearise(*self.kernel.edges, middle, curve.flux, self.spec)
+        spans = self.spans[:, None]
+        # Potentials are of the size of the action, changes of the density of the density's.
+        length = np.sqrt(self.widths @ (curve.flux**2 / table[:, :, 0]).sum(axis=1))
+        scale = (np.sqrt(inner / pi) / length, length / np.sqrt(middle * pi))
+        damping = spans * pi * z / inner
+        push, pull = spans * pi * mu / inner, self.at_nodes(0.5 * h * force)
+        coupling = None
+        if self.end_cost is not None:
+            slope, curvature = self.end_cost.slopes(curve.rho[-1])
+            damping[-1] += curvature
+            push[-1] -= slope
+            coupling = self.end_cost.coupling
+        system = SpaceTime(self.kernel, self.widths, table, damping, scale, coupling)
+        return system, push - pull, -pi * np.diff(curve.rho, axis=0), push + pull
+
+    def fluxes(self, table: Array, x: Array, psi: Array) -> Array:
+        """The new fluxes `c m grad psi + c g dm`."""
+        source, target, _ = self.kernel.edges
+        v = np.zeros_like(psi)
+        v[: len(x)] = 0.5 * x
+        v[1:] += 0.5 * x[: len(v) - 1]
+        return np.asarray(
+            table[:, :, 0] * (psi[:, source] - psi[:, target])
+            + table[:, :, 1] * v[:, source]
+            + table[:, :, 2] * v[:, target]
+        )
+
+
+@njit(cache=True, error_model="numpy")
+def edge_weights(
+    source: Index, target: Index, conductance: Array, rho: Array, spec: Array
+) -> Array:
+    """`c m(rho)` of every edge."""
+    out = np.empty(source.size)
+    for e in range(source.size):
+        out[e] = conductance[e] * fast_mean.mean_first(spec, rho[source[e]], rho[target[e]])[0]
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def _actions(
+    source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
+) -> Array:
+    out = np.zeros(rho.shape[0])
+    for k in range(rho.shape[0]):
+        for e in range(source.size):
+            f = flux[k, e]
+            m = fast_mean.mean_first(spec, rho[k, source[e]], rho[k, target[e]])[0]
+            out[k] += f * f / (conductance[e] * m)
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def _linearise(
+    source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
+) -> tuple[Array, Array]:
+    """Per edge `c m, c g m_s, c g m_t, c g^2 m''/2` (three); the force `sum c g^2 m_s / 2`."""
+    table = np.empty((rho.shape[0], source.size, 6))
+    force = np.zeros(rho.shape)
+    for k in range(rho.shape[0]):
+        for e in range(source.size):
+            x, y, c = source[e], target[e], conductance[e]
+            m, first, second, ss, st, tt = fast_mean.mean_derivatives(spec, rho[k, x], rho[k, y])
+            g = flux[k, e] / (c * m)
+            half = 0.5 * c * g * g
+            table[k, e, 0] = c * m
+            table[k, e, 1] = c * g * first
+            table[k, e, 2] = c * g * second
+            table[k, e, 3] = half * ss
+            table[k, e, 4] = half * st
+            table[k, e, 5] = half * tt
+            force[k, x] += half * first
+            force[k, y] += half * second
+    return table, force

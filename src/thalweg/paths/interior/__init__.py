@@ -1,0 +1,1 @@
+"""Paths between end points inside the simplex: Newton on collocation equations."""

@@ -1,0 +1,489 @@
+"""States that all but empty on the way, taken out of Newton's system.
+
+Where a density falls to 1e-4 and rises again, mobility and force change by orders of magnitude
+within a step: a handful of such states holds nearly all of the residual, and Newton's and GMRES'
+iterations go into them. They are instead solved for by themselves, in small clusters, the states
+around held fixed: first exactly (`settle`), then, linearised, as a response to what the states
+around do (`Response`). No cluster touches another, so each is dealt with alone.
+
+Every state of a cluster has as unknowns the relative change of its density and its potential at
+all stages, and its potential at the middle; as equations those of `collocation`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy import sparse
+
+from thalweg.mobility import fast_mean
+from thalweg.paths.problem import PathProblem
+
+__all__ = ["Clusters", "Local", "Response", "find_clusters", "refresh", "settle", "urgency"]
+
+Array = NDArray[np.float64]
+Single = NDArray[np.float32]
+Index = NDArray[np.int32]
+States = NDArray[np.int64]
+
+_FAST = 10.0
+"""States that react faster than this to their own density, in units of the path's duration, are
+taken out,"""
+_ASTRAY = 0.5
+"""and those whose fluxes would give them a density off by more than this, relatively."""
+_LARGEST = 24
+"""States of a cluster, at most; those next to a full one are left to GMRES."""
+_FEW = 0.02
+_STEPS = 12
+_OFFSET = 0.03
+"""How well the fluxes must keep a state's mass, relative to the least it has."""
+
+
+class Clusters(NamedTuple):
+    """`states[bounds[k] : bounds[k + 1]]` form cluster `k`; `around` adds their neighbours.
+
+    The edges at state `x` are `edges[start[x] : start[x + 1]]`.
+    """
+
+    states: States
+    bounds: States
+    around: States
+    start: States
+    edges: States
+
+
+class Local(NamedTuple):
+    """What the equations of single states need to know of the problem."""
+
+    source: Index
+    target: Index
+    conductance: Array
+    spec: Array
+    pi: Array
+    gap: Array
+    base: Array
+    ends: Array
+    mid: Array
+    weights: Array
+    barrier: float
+
+    @classmethod
+    def of(
+        cls, problem: PathProblem, base: Array, ends: Array, mid: Array, barrier: float
+    ) -> Local:
+        kernel = problem.kernel
+        return cls(
+            *kernel.edges,
+            problem.spec,
+            kernel.stationary,
+            problem.gap,
+            base,
+            ends,
+            mid,
+            problem.mesh.weights,
+            barrier,
+        )
+
+
+def urgency(slope: Array, mass: Array, r1: Array) -> Array:
+    """Above one for each state to be taken out.
+
+    `slope`: the change of a state's gain with its own density; `r1`: its relative residual.
+    """
+    rates = np.abs(slope / mass).max(axis=1) / _FAST
+    return np.asarray(np.maximum(rates, np.abs(r1).max(axis=1) / _ASTRAY))
+
+
+def find_clusters(source: Index, target: Index, urge: Array) -> Clusters | None:
+    """Clusters of the states with an urgency above one, the most urgent first; `None` if
+    there is none, or too many: then it is not single states that matter."""
+    urgent = np.flatnonzero(urge > 1.0)
+    if not 0 < urgent.size <= _LARGEST + _FEW * urge.size:
+        return None
+    start, edges = _incidence(source, target, urge.size)
+    order = urgent[np.argsort(-urge[urgent])]
+    states, bounds, around = _grow(order, urge > 1.0, source, target, start, edges)
+    return Clusters(states, bounds, around, start, edges)
+
+
+@njit(cache=True, error_model="numpy")
+def _incidence(source: Index, target: Index, n: int) -> tuple[States, States]:
+    start = np.zeros(n + 1, np.int64)
+    for e in range(source.size):
+        start[source[e] + 1] += 1
+        start[target[e] + 1] += 1
+    for x in range(n):
+        start[x + 1] += start[x]
+    at = start[:-1].copy()
+    edges = np.empty(2 * source.size, np.int64)
+    for e in range(source.size):
+        for x in (source[e], target[e]):
+            edges[at[x]] = e
+            at[x] += 1
+    return start, edges
+
+
+@njit(cache=True, error_model="numpy")
+def _grow(
+    order: States,
+    urgent: NDArray[np.bool_],
+    source: Index,
+    target: Index,
+    start: States,
+    edges: States,
+) -> tuple[States, States, States]:
+    seen = np.zeros(urgent.size, np.bool_)
+    states, bounds = np.empty(order.size, np.int64), np.zeros(order.size + 1, np.int64)
+    size, count = 0, 0
+    for first in order:
+        if seen[first]:
+            continue
+        low = size
+        states[size] = first
+        seen[first] = True
+        size += 1
+        k = low
+        while k < size:
+            x = states[k]
+            for p in range(start[x], start[x + 1]):
+                y = source[edges[p]] + target[edges[p]] - x
+                if urgent[y] and not seen[y] and size - low < _LARGEST:
+                    states[size] = y
+                    size += 1
+                seen[y] = True
+            k += 1
+        count += 1
+        bounds[count] = size
+    around = np.zeros(urgent.size, np.bool_)
+    for x in states[:size]:
+        around[x] = True
+        for p in range(start[x], start[x + 1]):
+            around[source[edges[p]] + target[edges[p]] - x] = True
+    return states[:size], bounds[: count + 1], np.flatnonzero(around)
+
+
+def settle(
+    clusters: Clusters, local: Local, goal: float, rho: Array, q: Array, middle: Array
+) -> None:
+    """Solve the clusters' equations for their densities and potentials, in place, by Newton.
+
+    `goal` is the residual to reach; where none smaller is found a cluster stays as it was.
+    """
+    states, bounds, _, start, edges = clusters
+    before = rho[states], q[states], middle[states]
+    try:
+        _settle(states, bounds, start, edges, local, goal, rho, q, middle)
+    except np.linalg.LinAlgError:
+        rho[states], q[states], middle[states] = before
+
+
+@njit(cache=True, error_model="numpy")
+def _settle(
+    states: States,
+    bounds: States,
+    start: States,
+    edges: States,
+    local: Local,
+    goal: float,
+    rho: Array,
+    q: Array,
+    middle: Array,
+) -> None:
+    count = local.weights.size
+    for k in range(bounds.size - 1):
+        members = states[bounds[k] : bounds[k + 1]]
+        best = np.empty((members.size, 2 * count + 1))
+        least = np.inf
+        _store(members, best, rho, q, middle)
+        for _ in range(_STEPS):
+            matrix, right, size, offset = _equations(members, start, edges, local, rho, q, middle)
+            if not np.isfinite(size) or size > 10 * least:
+                break
+            if size < least:
+                least = size
+                _store(members, best, rho, q, middle)
+            if size <= goal and offset <= _OFFSET:
+                break
+            step = np.linalg.solve(matrix, right.ravel())
+            for j in range(members.size):
+                x, low = members[j], j * (2 * count + 1)
+                _move(step[low : low + 2 * count], rho[x], q[x])
+                middle[x] += step[low + 2 * count]
+        _restore(members, best, rho, q, middle)
+
+
+@njit(cache=True, error_model="numpy")
+def _store(members: States, kept: Array, rho: Array, q: Array, middle: Array) -> None:
+    count = rho.shape[1]
+    for j in range(members.size):
+        x = members[j]
+        for i in range(count):
+            kept[j, i] = rho[x, i]
+            kept[j, count + i] = q[x, i]
+        kept[j, 2 * count] = middle[x]
+
+
+@njit(cache=True, error_model="numpy")
+def _restore(members: States, kept: Array, rho: Array, q: Array, middle: Array) -> None:
+    count = rho.shape[1]
+    for j in range(members.size):
+        x = members[j]
+        for i in range(count):
+            rho[x, i] = kept[j, i]
+            q[x, i] = kept[j, count + i]
+        middle[x] = kept[j, 2 * count]
+
+
+@njit(cache=True, error_model="numpy")
+def _move(step: Array, rho: Array, q: Array) -> None:
+    """Bent as the whole path's steps are: a state neither empties nor grows out of bounds."""
+    count = rho.size
+    for i in range(count):
+        w = step[i]
+        if w < -0.5:
+            rho[i] *= 0.25 / -w
+        elif w > 3.0:
+            rho[i] *= 4.0 + 4.0 * np.log((1.0 + w) / 4.0)
+        else:
+            rho[i] *= 1.0 + w
+        q[i] += step[count + i]
+
+
+@njit(cache=True, error_model="numpy")
+def _equations(
+    members: States,
+    start: States,
+    edges: States,
+    local: Local,
+    rho: Array,
+    q: Array,
+    middle: Array,
+) -> tuple[Array, Array, float, float]:
+    """A cluster's matrix, its residuals, their size, and the largest relative to a state's mass."""
+    count = local.weights.size
+    wide = 2 * count + 1
+    matrix = np.zeros((members.size * wide, members.size * wide))
+    right = np.empty((members.size, wide))
+    size, defect, offset = 0.0, 0.0, 0.0
+    for j in range(members.size):
+        x = members[j]
+        pi = local.pi[x]
+        mass = pi * rho[x]
+        gain, force = np.zeros(count), np.zeros(count)
+        own = np.zeros((4, count))
+        rows = matrix[j * wide : (j + 1) * wide]
+        for p in range(start[x], start[x + 1]):
+            e = edges[p]
+            y = local.source[e] + local.target[e] - x
+            c = local.conductance[e]
+            other = np.zeros((4, count))
+            for i in range(count):
+                s, t = rho[x, i], rho[y, i]
+                m, first, second, ss, st, _ = fast_mean.mean_derivatives(local.spec, s, t)
+                difference = q[x, i] + middle[x] - q[y, i] - middle[y]
+                half = 0.5 * c * difference * difference
+                gain[i] += c * m * difference
+                force[i] += half * first
+                slope = c * difference * first * s
+                own[0, i] += slope
+                own[1, i] += c * m
+                own[2, i] += half * ss * s * s
+                own[3, i] += slope
+                other[0, i] = c * difference * second * t
+                other[1, i] = -c * m
+                other[2, i] = half * st * s * t
+                other[3, i] = -slope
+            for k in range(members.size):
+                if members[k] == y:
+                    _couple(rows[:, k * wide : (k + 1) * wide], other, mass, local)
+        for i in range(count):
+            own[2, i] -= local.barrier * pi
+        _couple(rows[:, j * wide : (j + 1) * wide], own, mass, local)
+        for i in range(2 * count):
+            rows[i, j * wide + i] += 1.0
+        for i in range(count):
+            moved, pushed = 0.0, 0.0
+            for k in range(count):
+                moved += gain[k] * local.ends[k, i]
+                pushed += (force[k] / pi + local.barrier / rho[x, k]) * local.mid[k, i]
+            right[j, i] = (local.base[x, i] + moved / pi) / rho[x, i] - 1.0
+            right[j, count + i] = -pushed - q[x, i]
+            size += local.weights[i] * mass[i] * (right[j, i] ** 2 + right[j, count + i] ** 2)
+            offset = max(offset, abs(right[j, i]))
+        right[j, -1] = local.gap[x]
+        for i in range(count):
+            right[j, -1] -= gain[i] * local.weights[i]
+        defect += abs(right[j, -1])
+        offset = max(offset, abs(right[j, -1]) / mass.min())
+    return matrix, right, max(np.sqrt(size), defect), offset
+
+
+@njit(cache=True, error_model="numpy")
+def _couple(block: Array, by: Array, mass: Array, local: Local) -> None:
+    """Add to a state's equations what a state's changes do to them.
+
+    `by`: the derivatives of the gain by density and potential, of the push by these.
+    """
+    count = mass.size
+    for j in range(count):
+        gain_w, gain_q = by[0, j], by[1, j]
+        push_w, push_q = by[2, j] / mass[j], by[3, j] / mass[j]
+        for i in range(count):
+            drift, turn = -local.ends[j, i] / mass[i], local.mid[j, i]
+            block[i, j] += drift * gain_w
+            block[i, count + j] += drift * gain_q
+            block[i, -1] += drift * gain_q
+            block[count + i, j] += turn * push_w
+            block[count + i, count + j] += turn * push_q
+            block[count + i, -1] += turn * push_q
+        b = local.weights[j]
+        block[-1, j] += b * gain_w
+        block[-1, count + j] += b * gain_q
+        block[-1, -1] += b * gain_q
+
+
+def refresh(
+    clusters: Clusters,
+    local: Local,
+    rho: Array,
+    psi: Array,
+    table: Single,
+    gain: Array,
+    force: Array,
+) -> None:
+    """What `packed.linearise` gives, in place, for the edges and rows of the states around."""
+    _refresh(clusters.around, clusters.start, clusters.edges, local, rho, psi, table, gain, force)
+
+
+@njit(cache=True, error_model="numpy")
+def _refresh(
+    states: States,
+    start: States,
+    edges: States,
+    local: Local,
+    rho: Array,
+    psi: Array,
+    table: Single,
+    gain: Array,
+    force: Array,
+) -> None:
+    for x in states:
+        gain[x] = 0.0
+        force[x] = 0.0
+        for p in range(start[x], start[x + 1]):
+            e = edges[p]
+            a, b, c = local.source[e], local.target[e], local.conductance[e]
+            for i in range(rho.shape[1]):
+                s, t = rho[a, i], rho[b, i]
+                m, first, second, ss, st, tt = fast_mean.mean_derivatives(local.spec, s, t)
+                difference = psi[a, i] - psi[b, i]
+                half = 0.5 * c * difference * difference
+                table[e, 0, i] = c * m
+                table[e, 1, i] = c * difference * first * s
+                table[e, 2, i] = c * difference * second * t
+                table[e, 3, i] = half * ss * s * s
+                table[e, 4, i] = half * st * s * t
+                table[e, 5, i] = half * tt * t * t
+                flux = c * m * difference
+                gain[x, i] += flux if a == x else -flux
+                force[x, i] += half * (first if a == x else second)
+
+
+@dataclass(frozen=True, eq=False)
+class Response:
+    """How the clusters follow the states around them, by their linearised equations."""
+
+    clusters: Clusters
+    local: Local
+    table: Single
+    mass: Array
+    inverse: sparse.csr_array
+    outside: NDArray[np.bool_]
+    """States in no cluster."""
+
+    @classmethod
+    def of(
+        cls,
+        clusters: Clusters,
+        local: Local,
+        table: Single,
+        rho: Array,
+        q: Array,
+        middle: Array,
+    ) -> Response:
+        states, bounds, _, start, edges = clusters
+        inverses = [
+            np.linalg.inv(_equations(states[low:high], start, edges, local, rho, q, middle)[0])
+            for low, high in zip(bounds[:-1], bounds[1:], strict=True)
+        ]
+        outside = np.ones(middle.size, np.bool_)
+        outside[states] = False
+        mass = local.pi[states, None] * rho[states]
+        inverse = sparse.csr_array(sparse.block_diag(inverses, format="csr"))
+        return cls(clusters, local, table, mass, inverse, outside)
+
+    def follow(self, w: Array, q: Array, middle: Array, right: Array | None = None) -> None:
+        """Fill in the rows of the clusters, in place, so that their equations give `right`."""
+        states, local, count = self.clusters.states, self.local, self.local.weights.size
+        gain, push = np.empty(self.mass.shape), np.empty(self.mass.shape)
+        _from_outside(
+            states,
+            self.clusters.start,
+            self.clusters.edges,
+            self.outside,
+            local.source,
+            local.target,
+            self.table,
+            w,
+            q,
+            middle,
+            gain,
+            push,
+        )
+        own = np.empty((states.size, 2 * count + 1))
+        own[:, :count] = gain @ local.ends / self.mass
+        own[:, count:-1] = -(push / self.mass) @ local.mid
+        own[:, -1] = -gain @ local.weights
+        if right is not None:
+            own += right
+        own = (self.inverse @ own.ravel()).reshape(own.shape)
+        w[states], q[states], middle[states] = own[:, :count], own[:, count:-1], own[:, -1]
+
+
+@njit(cache=True, error_model="numpy")
+def _from_outside(
+    states: States,
+    start: States,
+    edges: States,
+    outside: NDArray[np.bool_],
+    source: Index,
+    target: Index,
+    table: Single,
+    w: Array,
+    q: Array,
+    middle: Array,
+    gain: Array,
+    push: Array,
+) -> None:
+    """The rows of `packed.product` for some states, by what changes outside the clusters."""
+    gain[:] = 0.0
+    push[:] = 0.0
+    for j in range(states.size):
+        x = states[j]
+        for p in range(start[x], start[x + 1]):
+            e = edges[p]
+            y = source[e] + target[e] - x
+            if not outside[y]:
+                continue
+            first = source[e] == x
+            here, there = (1, 2) if first else (2, 1)
+            sign = 1.0 if first else -1.0
+            for i in range(gain.shape[1]):
+                difference = -sign * (q[y, i] + middle[y])
+                flux = table[e, 0, i] * difference + table[e, there, i] * w[y, i]
+                gain[j, i] += sign * flux
+                push[j, i] += table[e, here, i] * difference + table[e, 4, i] * w[y, i]

@@ -1,0 +1,187 @@
+"""Newton's linear system for the collocation equations of a geodesic, solved by GMRES.
+
+One solve with the averaged Laplacian stands for all stages on the left; on the right stand, for
+states that react fast, their own equations at all times at once. States that all but empty are not
+unknowns of GMRES: they follow their neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from thalweg.edges import packed
+from thalweg.laplacian import Factor
+from thalweg.laplacian.krylov import gmres
+from thalweg.paths.interior.emptying import Response
+from thalweg.paths.interior.local_blocks import apply_blocks, invert_blocks
+from thalweg.paths.newton_system import balanced
+from thalweg.paths.problem import PathProblem
+
+__all__ = ["CollocationSystem", "inverse"]
+
+Array = NDArray[np.float64]
+Single = NDArray[np.float32]
+Vector = NDArray[Any]
+"""A vector of GMRES: single precision is enough for it."""
+Step = tuple[Array, Array, Array]
+
+_STIFF = 1.0
+"""States that react faster than this, in units of the path's duration, are solved for locally."""
+
+
+@dataclass(frozen=True, eq=False)
+class CollocationSystem:
+    """The coefficients at one iterate: densities `(states, stages)`, `table`, integrals."""
+
+    problem: PathProblem
+    table: Single
+    r: Array
+    ends: Array
+    mid: Array
+    barrier: float
+    diagonals: tuple[Array, Array, Array]
+    """What a state's own potential and density do: `M`, `A`, `K`, the barrier included."""
+    response: Response | None
+    """How the states follow that are taken out."""
+
+    def direction(
+        self, residuals: Step, factor: Factor, forcing: float, max_iterations: int
+    ) -> tuple[Step, int]:
+        """Relative changes of the densities, changes of the potentials; GMRES' iterations."""
+        operator = _Operator(self, inverse(factor, 0.1 * forcing))
+        r1, r2, r3 = residuals
+        right = operator.scaled(r1, r2, r3)
+        own: Array | None = None
+        if self.response is not None:
+            out = self.response.clusters.states
+            own = np.concatenate([r1[out], r2[out], r3[out, None]], axis=1)
+            right = right - operator.image(operator.unpack(np.zeros_like(right), own))
+        solution = gmres(
+            lambda y: operator.image(operator.unpack(y)),
+            right,
+            tolerance=forcing,
+            max_iterations=max_iterations,
+            restart=60,
+        )
+        middle = operator.unpack(solution.x, own)
+        return (operator.w, operator.q, middle), solution.iterations
+
+
+class _Operator:
+    """The preconditioned system on vectors of GMRES, with room for what it works on.
+
+    A vector holds the densities' changes, those of the potentials, those of the potentials at the
+    middle, scaled so that its norm is that of the residuals.
+    """
+
+    def __init__(self, system: CollocationSystem, invert: Callable[[Array], Array]) -> None:
+        b = system.problem.mesh.weights
+        n, count = shape = system.r.shape
+        self.system, self.invert, self.size = system, invert, n * count
+        self.mass = system.problem.kernel.stationary[:, None] * system.r
+        self.scale, self.scale_m = np.sqrt(b * self.mass), np.sqrt(self.mass @ b)
+        # The balance over all time enters the densities as if every stage had the same Laplacian.
+        self.whole = system.ends.sum(axis=0)
+        self.inner = system.ends - b[:, None] * self.whole
+        self.w, self.q, self.psi = np.empty(shape), np.empty(shape), np.empty(shape)
+        self.gain, self.push = np.empty(shape), np.empty(shape)
+        rates = np.abs(system.diagonals[1] / self.mass).max(axis=1)
+        stiff = np.flatnonzero(rates > _STIFF)
+        self.blocks = invert_blocks(stiff, system.diagonals, self.mass, system.ends, system.mid)
+
+    def unpack(self, y: Vector, right: Array | None = None) -> Array:
+        """The changes a vector stands for, in `w` and `q`, and of the potential at the middle.
+
+        `right`: what the equations of the states taken out are to give, zero if absent.
+        """
+        _spread(y[: 2 * self.size], self.scale, self.w, self.q)
+        apply_blocks(*self.blocks, self.w, self.q)
+        middle = y[2 * self.size :] / self.scale_m
+        if self.system.response is not None:
+            self.system.response.follow(self.w, self.q, middle, right)
+        return middle
+
+    def image(self, middle: Array) -> Vector:
+        """What the equations give for the changes in `w`, `q` and `middle`."""
+        system, b = self.system, self.system.problem.mesh.weights
+        source, target, _ = system.problem.kernel.edges
+        np.add(self.q, middle[:, None], out=self.psi)
+        packed.product(source, target, system.table, self.psi, self.w, self.gain, self.push)
+        np.divide(self.push, self.mass, out=self.push)
+        if system.barrier > 0:
+            self.push -= system.barrier * self.w / system.r
+        out = np.empty(2 * self.size + middle.size, np.float32)
+        moved, turned = self.gain @ self.inner, self.push @ system.mid
+        lag = _gather(self.w, self.q, moved, turned, self.mass, self.scale, b, out)
+        return self._finish(out, self.gain @ b, lag)
+
+    def scaled(self, r1: Array, r2: Array, r3: Array) -> Vector:
+        """The residuals, preconditioned and scaled as the equations are."""
+        b = self.system.problem.mesh.weights
+        out = np.empty(2 * self.size + r3.size, np.float32)
+        r1 = r1 + r3[:, None] * self.whole / self.mass
+        out[: self.size] = (r1 * self.scale).ravel()
+        out[self.size : 2 * self.size] = (r2 * self.scale).ravel()
+        return self._finish(out, r3, r2 @ b)
+
+    def _finish(self, out: Vector, balance: Array, lag: Array) -> Vector:
+        out[2 * self.size :] = (self.invert(balance) - lag) * self.scale_m
+        if self.system.response is not None:
+            gone = self.system.response.clusters.states
+            out[: 2 * self.size].reshape(2, *self.w.shape)[:, gone] = 0.0
+            out[2 * self.size + gone] = 0.0
+        return out
+
+
+@njit(cache=True, error_model="numpy")
+def _spread(y: Single, scale: Array, w: Array, q: Array) -> None:
+    n, count = w.shape
+    for x in range(n):
+        for i in range(count):
+            light = 1.0 / scale[x, i]
+            w[x, i] = y[x * count + i] * light
+            q[x, i] = y[(n + x) * count + i] * light
+
+
+@njit(cache=True, error_model="numpy")
+def _gather(
+    w: Array,
+    q: Array,
+    moved: Array,
+    turned: Array,
+    mass: Array,
+    scale: Array,
+    weights: Array,
+    out: Single,
+) -> Array:
+    """The equations' left-hand sides, scaled, in `out`; the average of the potentials'."""
+    n, count = w.shape
+    lag = np.empty(n)
+    for x in range(n):
+        late = 0.0
+        for i in range(count):
+            potential = q[x, i] + turned[x, i]
+            late += potential * weights[i]
+            out[x * count + i] = (w[x, i] - moved[x, i] / mass[x, i]) * scale[x, i]
+            out[(n + x) * count + i] = potential * scale[x, i]
+        lag[x] = late
+    return lag
+
+
+def inverse(factor: Factor, tolerance: float) -> Callable[[Array], Array]:
+    """`b -> M^+ b`, loosely; without the checks of `Factor.solve` where the factor is sound."""
+    prepared = factor.prepared
+    if prepared is None or factor.piece is not None:
+        return lambda b: factor.solve(balanced(b), tolerance=tolerance).x
+
+    def apply(b: Array) -> Array:
+        x = prepared.roughly(balanced(b), tolerance)
+        return np.asarray((x - x.mean()) / factor.scale)
+
+    return apply

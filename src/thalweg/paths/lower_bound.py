@@ -1,0 +1,51 @@
+"""A lower bound of W_K from any potentials in time: weak duality of the dynamic problem.
+
+For every curve of potentials `psi` and every path from `p0` to `p1`, half the action is at least
+
+    <psi_1, p1> - <psi_0, p0> - integral of max_p [ <psi', p> + psi^T M(p / pi) psi / 2 ] dt
+
+over probabilities `p`. For a concave, one-homogeneous mean the bracket is concave and
+one-homogeneous in `p`, so it lies below its tangent at any positive `rho`, and its maximum is at
+most the largest entry of the gradient, `max_x [ psi' + force(rho, psi) / pi ]_x`. Along a geodesic
+that gradient vanishes; along a computed one it is the interpolation error of the forces.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.edges import stages
+from thalweg.paths.mesh import gauss
+from thalweg.paths.problem import PathProblem
+
+__all__ = ["dual_bound"]
+
+Array = NDArray[np.float64]
+
+
+def dual_bound(problem: PathProblem, flux: Array, force: Array, middle: Array) -> float:
+    """A number that the distance is not below, up to the quadrature in time; zero at worst.
+
+    The potentials are `middle - J_mid force / pi`, those of a computed geodesic.
+    """
+    mesh, pi = problem.mesh, problem.kernel.stationary
+    nodes = [gauss(2 * int(order) + 2) for order in mesh.orders]
+    place = np.concatenate([x for x, _ in nodes])
+    weight = np.concatenate([h * w for h, (_, w) in zip(mesh.widths, nodes, strict=True)])
+    piece = np.repeat(np.arange(mesh.pieces), [x.size for x, _ in nodes])
+    late = mesh.is_late(piece, place)[:, None]
+    p = np.where(late, problem.p1, problem.p0)
+    p = p + mesh.integral_from_ends(piece, place) @ problem.gains(flux)
+    low = 0.1 * np.minimum(problem.p0, problem.p1) + 1e-12 * pi
+    psi = middle - (mesh.integral_from_middle(piece, place) @ force) / pi
+    rate = -(mesh.interpolate(piece, place) @ force) / pi
+    push, _, _ = stages.sweep(
+        *problem.kernel.edges, np.maximum(p, low) / pi, psi, problem.spec, weight
+    )
+    loss = float(weight @ (rate + push / pi).max(axis=1))
+    ends = np.array([0, mesh.pieces - 1]), np.array([0.0, 1.0])
+    first, last = middle - (mesh.integral_from_middle(*ends) @ force) / pi
+    gain = float(last @ problem.p1 - first @ problem.p0)
+    bound = gain - loss
+    return float(np.sqrt(2 * bound)) if np.isfinite(bound) and bound > 0 else 0.0

@@ -1,0 +1,196 @@
+"""`PathProblem`: the discretised action of a path between two probabilities, and its error.
+
+Unknowns are the fluxes at the stages of a `TimeMesh`. The densities follow from them by integration
+from the nearer end point, so every iterate is an admissible path, and the action is convex in the
+fluxes for a concave mobility.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.edges import stages
+from thalweg.kernel import MarkovKernel
+from thalweg.laplacian import LaplacianSolver
+from thalweg.paths.mesh import TimeMesh, gauss
+from thalweg.paths.newton_system import balanced
+
+__all__ = ["Length", "PathProblem"]
+
+Array = NDArray[np.float64]
+
+_BELOW = -1e-15
+"""A density above this is not negative but for rounding."""
+
+
+class Length(NamedTuple):
+    """The length of the interpolated path, piece by piece, and what the discretisation says."""
+
+    fine: Array
+    coarse: Array
+    feasible: bool
+    """False where the interpolated density leaves the simplex: then `fine` is no upper bound."""
+
+    @property
+    def upper(self) -> float:
+        return float(self.fine.sum()) if self.feasible else float("inf")
+
+    @property
+    def errors(self) -> Array:
+        return np.abs(self.fine - self.coarse)
+
+
+@dataclass(frozen=True, eq=False)
+class PathProblem:
+    """Minimise `sum_i b_i sum_e F_ie^2 / (c_e m_ie)` over the fluxes that lead to `p1`."""
+
+    kernel: MarkovKernel
+    spec: Array
+    p0: Array
+    p1: Array
+    mesh: TimeMesh
+    solver: LaplacianSolver
+
+    def on(self, mesh: TimeMesh) -> PathProblem:
+        return PathProblem(self.kernel, self.spec, self.p0, self.p1, mesh, self.solver)
+
+    @cached_property
+    def gap(self) -> Array:
+        return self.p1 - self.p0
+
+    @cached_property
+    def base(self) -> Array:
+        """The end point's density from which each stage is integrated."""
+        pi = self.kernel.stationary
+        return np.where(self.mesh.late[:, None], self.p1 / pi, self.p0 / pi)
+
+    def gains(self, flux: Array) -> Array:
+        source, target, _ = self.kernel.edges
+        return stages.flux_gain(source, target, flux, self.kernel.n_states)
+
+    def densities(self, gain: Array) -> Array:
+        return np.asarray(self.base + (self.mesh.from_ends @ gain) / self.kernel.stationary)
+
+    def actions(self, rho: Array, flux: Array) -> Array:
+        return stages.flux_action(*self.kernel.edges, rho, flux, self.spec)
+
+    def value(self, flux: Array, mu: float) -> tuple[float, Array, Array]:
+        """Half the action, plus the barrier `-mu sum_i b_i sum_x pi_x log rho_ix`; `rho`; gains."""
+        gain = self.gains(flux)
+        rho = self.densities(gain)
+        if not rho.min() > 0:
+            return np.inf, rho, gain
+        value = 0.5 * float(self.mesh.weights @ self.actions(rho, flux))
+        if mu > 0:
+            value -= mu * float(self.mesh.weights @ (np.log(rho) @ self.kernel.stationary))
+        return value, rho, gain
+
+    def safe_flux(self, detour: float) -> Array:
+        """Fluxes of a path that stays away from the boundary between its ends.
+
+        It starts and ends slowly (`sin^2`), as mass must that enters an empty state, and leans
+        towards the stationary distribution on the way.
+        """
+        mesh, pi = self.mesh, self.kernel.stationary
+        source, target, _ = self.kernel.edges
+        t = mesh.times[:, None]
+        pace = np.sin(np.pi * t)
+        gain = pace * (self.gap / (mesh.weights @ pace[:, 0]))
+        lean = np.sin(2 * np.pi * t) * (pi - 0.5 * (self.p0 + self.p1)) * (np.pi * detour)
+        lean -= mesh.weights @ lean
+        for _ in range(40):
+            rho = self.densities(gain + lean)
+            if rho.min() > 0:
+                break
+            lean = 0.5 * lean
+        gain = gain + lean
+        weights = stages.stage_weights(*self.kernel.edges, np.maximum(rho, 1e-250), self.spec)
+        flux = np.empty_like(weights)
+        for i, w in enumerate(weights):
+            psi = self.solver.factor(w).solve(balanced(gain[i]), tolerance=1e-9).x
+            flux[i] = w * (psi[source] - psi[target])
+        # The solves leave errors; the end point must be met to rounding.
+        defect = self.gap - mesh.weights @ self.gains(flux)
+        average = mesh.weights @ weights
+        psi = self.solver.factor(average).solve(balanced(defect), tolerance=1e-12).x
+        return np.asarray(flux + weights * (psi[source] - psi[target]))
+
+    def chord_flux(self) -> Array:
+        """Constant fluxes along the straight line `(1 - t) p0 + t p1`: one solve."""
+        size = self.mesh.size
+        rho = self.densities(np.broadcast_to(self.gap, (size, self.gap.size)))
+        weights = stages.stage_weights(*self.kernel.edges, rho, self.spec)
+        source, target, _ = self.kernel.edges
+        average = self.mesh.weights @ weights
+        factor = self.solver.factor(average)
+        psi = factor.solve(balanced(self.gap), tolerance=1e-12).x
+        return np.tile(average * (psi[source] - psi[target]), (size, 1))
+
+    def length(self, flux: Array) -> Length:
+        """Lengths of the pieces under the interpolating polynomial, by a finer quadrature.
+
+        Length does not depend on how the path is run through, so the sum bounds the distance from
+        above, and its difference from the discretised action is of the order of the error.
+        """
+        mesh, pi = self.mesh, self.kernel.stationary
+        place, weight, piece = [], [], []
+        for k, order in enumerate(mesh.orders):
+            x, w = gauss(int(order) + 2 if mesh.pieces > 4 else 2 * int(order) + 2)
+            if mesh.pieces == 1:
+                x, w = x * x * (3 - 2 * x), 6 * x * (1 - x) * w
+            elif k == 0:
+                x, w = x * x, 2 * x * w
+            elif k == mesh.pieces - 1:
+                x, w = 1 - x * x, 2 * x * w
+            place.append(x)
+            weight.append(mesh.widths[k] * w)
+            piece.append(np.full(x.size, k))
+        where, at = np.concatenate(piece), np.concatenate(place)
+        fluxes = mesh.interpolate(where, at) @ flux
+        late = mesh.is_late(where, at)
+        rho = np.where(late[:, None], self.p1 / pi, self.p0 / pi)
+        gain = self.gains(flux)
+        rho = rho + (mesh.integral_from_ends(where, at) @ gain) / pi
+        inner = self.densities(gain)
+        if rho.min() <= _BELOW:
+            rate = mesh.interpolate(where, at) @ gain
+            rho, fluxes = self._lifted(rho, rate, fluxes, inner)
+        feasible = bool(rho.min() > _BELOW)
+        speed = np.sqrt(np.minimum(self.actions(np.maximum(rho, 1e-300), fluxes), 1e200))
+        fine = np.bincount(where, np.concatenate(weight) * speed, mesh.pieces).astype(np.float64)
+        action = np.bincount(mesh.piece, mesh.weights * self.actions(inner, flux), mesh.pieces)
+        return Length(fine, np.sqrt(action * mesh.widths), feasible)
+
+    def _lifted(self, rho: Array, rate: Array, fluxes: Array, inner: Array) -> tuple[Array, Array]:
+        """A path beside the interpolated one that keeps to the simplex where that dips below zero.
+
+        A state that would fall below half of what it has at any stage waits there until it would
+        rise again; its neighbours give it what it lacks meanwhile, in fixed shares. So it remains a
+        path between the same ends, and its length a bound. Where a state's neighbours dip as well,
+        or have too little to give, densities below zero remain.
+        """
+        pi = self.kernel.stationary
+        source, target, conductance = self.kernel.edges
+        low = np.minimum(np.minimum(self.p0, self.p1) / pi, inner.min(axis=0))
+        dips = (rho.min(axis=0) <= _BELOW) & (low > 0)
+        own = np.flatnonzero(dips[source] != dips[target])
+        at_source = dips[source[own]]
+        x = np.where(at_source, source[own], target[own])
+        y = np.where(at_source, target[own], source[own])
+        share = conductance[own] * low[y]
+        total = np.bincount(x, share, pi.size)[x]
+        share = np.divide(share, total, out=np.zeros_like(share), where=total > 0)
+        floor = 0.5 * low[x]
+        lack = np.maximum(floor - rho[:, x], 0.0) * (share * pi[x])
+        waits = rho[:, x] < floor
+        fluxes = fluxes.copy()
+        fluxes[:, own] -= np.where(at_source, 1.0, -1.0) * share * rate[:, x] * waits
+        rho = rho.copy()
+        rho[:, x] = np.where(total > 0, np.maximum(rho[:, x], floor), rho[:, x])
+        np.subtract.at(rho.T, y, (lack / pi[y]).T)
+        return rho, fluxes

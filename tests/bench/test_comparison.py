@@ -1,0 +1,140 @@
+"""Cells of the comparisons, the limit, and the page made from results."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.linalg import expm
+
+from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.flow import jump_rates
+from thalweg.graphs import make_graph
+from thalweg_bench import BENCHMARKS, comparison, load_benchmark, mobility, scale
+from thalweg_bench import command as bench
+from thalweg_bench.population import follow, frozen_chain, transition_matrix
+from thalweg_bench.reproduce import find_runs, make_page
+from thalweg_bench.statistical_limit import hellinger_limit
+
+CELL = {
+    "beta": 0.2, "family": "grid", "instance": 0, "horizon": 2.0, "steps": 10, "n_states": 6,
+    "n": 2000,
+}  # fmt: skip
+
+
+def test_the_transition_matrix_is_the_exponential() -> None:
+    rng = np.random.default_rng(0)
+    kernel = make_graph("grid", 6, rng=rng)
+    energy = FreeEnergy(rng.uniform(-1, 1, kernel.n_states), 0.3)
+    p = rng.dirichlet(np.ones(kernel.n_states))
+    exact = expm(0.7 * jump_rates(kernel, energy, p).toarray())
+    assert np.allclose(transition_matrix(kernel, energy, p, 0.7), exact, atol=1e-12)
+
+
+def test_nearly_empty_states_do_not_break_the_chain() -> None:
+    rng = np.random.default_rng(1)
+    kernel = make_graph("complete", 6, rng=rng)
+    energy = FreeEnergy(rng.uniform(-1, 1, 6), 0.01)
+    p0 = np.array([1 - 5e-200, *[1e-200] * 5])
+    p, matrices = frozen_chain(kernel, energy, p0, np.linspace(0, 5, 51))
+    assert np.isfinite(p).all()
+    assert np.allclose(matrices.sum(axis=2), 1)
+    counts, transitions = follow(p0, matrices, 500, rng)
+    assert (counts.sum(axis=1) == 500).all()
+    assert np.array_equal(transitions.sum(axis=2), counts[:-1])
+    assert np.array_equal(transitions.sum(axis=1), counts[1:])
+
+
+def test_the_limit_falls_with_the_root_of_the_sample() -> None:
+    data = comparison.draw(CELL, np.random.default_rng(0))
+    few, many = (
+        hellinger_limit(data.kernel, data.energy, data.p0, data.times, n, tracked=True)
+        for n in (10_000, 1_000_000)
+    )
+    assert few / many == pytest.approx(10, rel=0.02)
+
+
+def test_methods_that_do_not_apply_say_so() -> None:
+    methods = ["truth", "markov_state_model"]
+    for change, why in (({"frozen": False}, "trajectories"), ({"grid": "random"}, "one lag time")):
+        row = comparison.compare({**CELL, "methods": methods, **change}, np.random.default_rng(0))
+        assert row["error_markov_state_model"] is None
+        assert why in row["failure_markov_state_model"]
+        assert row["error_truth"] == 0
+        assert row["error_cramer_rao_limit"] > 0
+
+
+def test_the_held_out_likelihood_tells_an_arithmetic_mean_from_a_logarithmic_one() -> None:
+    cell = {**CELL, "true": "arithmetic", "n": 1_000_000, "horizon": 4.0}
+    row = mobility.choose(cell, np.random.default_rng(2))
+    assert row["chosen"] == "arithmetic"
+    assert row["margin"] > 0
+
+
+def test_exponents_are_slopes() -> None:
+    edges = pd.Series([10.0, 100.0, 1000.0, 10_000.0])
+    assert scale._slope(edges, edges**1.5) == pytest.approx(1.5)
+
+
+def test_every_benchmark_has_its_function() -> None:
+    for name in BENCHMARKS:
+        assert callable(load_benchmark(name))
+
+
+def test_files_of_a_run_and_the_page_made_from_them(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(bench, "static_pictures", lambda figures: {})
+    bench.run("w2", quick=True, seed=0, jobs=1, out=tmp_path / "w2")
+    assert "static pictures" in capsys.readouterr().out
+    written = {path.name for path in (tmp_path / "w2").iterdir()}
+    assert {"w2.csv", "w2.json", "w2-speed.html"} <= written
+    settings = json.loads((tmp_path / "w2" / "w2.json").read_text())
+    assert settings["quick"] is True
+    assert "numpy" in settings["packages"]
+    page, pictures = make_page(tmp_path)
+    assert "`thalweg bench w2 --quick --out results/w2`" in page
+    assert "Errata" in page
+    assert "`table1`" in page  # named as missing
+    assert pictures == {}
+
+
+def test_a_full_run_counts_before_a_quick_one(tmp_path) -> None:
+    for folder, quick in (("a", False), ("b", True)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "w2.json").write_text(json.dumps({"benchmark": "w2", "quick": quick}))
+        (tmp_path / folder / "w2.csv").write_text("x\n1\n")
+    assert find_runs(tmp_path)["w2"].folder.name == "a"
+
+
+def _results(folder, name: str, rows: list[dict[str, object]]) -> None:
+    folder.mkdir()
+    (folder / f"{name}.json").write_text(json.dumps({"benchmark": name}))
+    pd.DataFrame(rows).to_csv(folder / f"{name}.csv", index=False)
+
+
+def test_the_page_shows_speeds_by_size_and_energies_row_by_row(tmp_path) -> None:
+    timed = {"hellinger": 0.25, "status": "CONVERGED"}
+    _results(
+        tmp_path / "speed",
+        "speed",
+        [
+            {"case": "grid, beta = 0.1", "method": "weak", "seconds": 0.5, **timed},
+            {"case": "growing, N = 6", "method": "weak", "seconds": 0.125, **timed},
+            {"case": "growing, N = 50", "method": "weak", "seconds": 2.0, "status": "STALLED"},
+            {"case": "99 states", "method": "weak", "seconds": 3.0, "one solve": 1.5},
+        ],
+    )
+    value = {"method": "weak", "error": 0.5, "deviation": 0.125, "failed": 0, "runs": 12}
+    _results(tmp_path / "energy", "energy", [{"amplitude": 2.0, "beta": 0.05, **value}])
+    page, _ = make_page(tmp_path)
+    assert "| weak | 0.5 | 0.2500 | 1 |" in page
+    assert "| weak | 0.125 (0.2500) | 2, STALLED |" in page
+    assert "| 99 states | weak | 3 | 1.5 |" in page
+    assert "| ± 2 | 0.05 | not run | 0.5000 ± 0.1250 |" in page
+
+
+def test_no_results_no_page(tmp_path) -> None:
+    with pytest.raises(InputError, match="no results"):
+        make_page(tmp_path)

@@ -1,0 +1,143 @@
+"""Sweeps: the same to the last bit however they are run, and never lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import joblib
+import pandas as pd
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import sweep_work
+
+from thalweg.errors import InputError
+from thalweg_bench.sweep import Journal, cell_generator, run_sweep
+
+CELLS = [{"n": n, "family": f} for n in range(4) for f in ("grid", "torus")]
+HERE = Path(__file__).parent
+
+
+def _table(result):
+    return result.table.drop(columns="seconds")
+
+
+def test_the_number_of_workers_and_the_order_do_not_matter():
+    one = run_sweep("draws", sweep_work.draw, CELLS, seed=1, jobs=1)
+    two = run_sweep("draws", sweep_work.draw, CELLS, seed=1, jobs=2)
+    back = run_sweep("draws", sweep_work.draw, CELLS[::-1], seed=1, jobs=1)
+    pd.testing.assert_frame_equal(_table(one), _table(two), check_exact=True)
+    pd.testing.assert_frame_equal(
+        _table(one), _table(back)[::-1].reset_index(drop=True), check_exact=True
+    )
+    other = run_sweep("draws", sweep_work.draw, CELLS, seed=2, jobs=1)
+    assert (other.table["value"] != one.table["value"]).all()
+
+
+def test_a_failed_cell_is_a_row():
+    result = run_sweep("draws", sweep_work.draw, [{"n": 12}, {"n": 13}], seed=0)
+    assert list(result.table["status"]) == ["ok", "ValueError: thirteen is refused"]
+    assert len(result.failed) == 1
+
+
+def test_two_cells_cannot_share_coordinates():
+    with pytest.raises(InputError, match="same coordinates"):
+        run_sweep("draws", sweep_work.draw, [{"n": 1}, {"n": 1}], seed=0)
+
+
+def test_a_finished_sweep_is_recognised(tmp_path):
+    first = run_sweep("draws", sweep_work.draw, CELLS, seed=1, folder=tmp_path)
+    again = run_sweep("draws", sweep_work.draw, CELLS, seed=1, folder=tmp_path)
+    assert again.notes == ("all 8 cells were already finished; nothing was run",)
+    pd.testing.assert_frame_equal(first.table, again.table, check_exact=True)
+
+
+def test_other_settings_set_the_journal_aside(tmp_path):
+    run_sweep("draws", sweep_work.draw, CELLS, seed=1, folder=tmp_path)
+    result = run_sweep("draws", sweep_work.draw, CELLS, seed=2, folder=tmp_path)
+    assert "other settings" in result.notes[0]
+    assert len(list(tmp_path.glob("draws.journal*"))) == 2
+    assert (result.table["status"] == "ok").all()
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "garbage", "header"])
+def test_damage_is_reported_and_done_again(tmp_path, damage):
+    clean = run_sweep("draws", sweep_work.draw, CELLS, seed=1, folder=tmp_path)
+    path = tmp_path / "draws.journal"
+    content = bytearray(path.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 1
+    elif damage == "cut":
+        del content[-10:]
+    elif damage == "header":
+        content[3] ^= 1
+    else:
+        content += b"\xff\xfe not a line\n"
+    path.write_bytes(bytes(content))
+    again = run_sweep("draws", sweep_work.draw, CELLS, seed=1, folder=tmp_path)
+    assert again.notes
+    pd.testing.assert_frame_equal(_table(clean), _table(again), check_exact=True)
+    rows, messages = Journal(path, "draws|1|").read()
+    assert len(rows) == len(CELLS)
+    assert not messages
+
+
+def test_a_kill_loses_at_most_the_cells_in_flight(tmp_path):
+    command = [sys.executable, str(HERE / "sweep_work.py"), str(tmp_path), "2"]
+    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
+    journal = tmp_path / "killed.journal"
+    for _ in range(600):
+        if journal.exists() and journal.read_bytes().count(b"\n") > 8:
+            break
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    finished = journal.read_bytes().count(b"\n") - 1
+    assert 0 < finished < 60
+    cells = [{"n": n} for n in range(60)]
+    resumed = run_sweep("killed", sweep_work.slow_draw, cells, seed=3, jobs=2, folder=tmp_path)
+    assert resumed.notes[0].startswith(f"went on from {finished} finished cells")
+    fresh = run_sweep("killed", sweep_work.draw, cells, seed=3)
+    pd.testing.assert_frame_equal(_table(fresh), _table(resumed), check_exact=True)
+
+
+def test_generators_differ_between_cells():
+    draws = {cell_generator("s", 0, {"n": n}).random() for n in range(100)}
+    assert len(draws) == 100
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_cluster_gives_the_same_bits_and_survives_a_killed_worker(tmp_path):
+    distributed = pytest.importorskip("distributed", reason="the cluster extra is not installed")
+    cells = [{"n": n} for n in range(40)]
+    environment = {"PYTHONPATH": str(HERE)}
+    with (
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            host="127.0.0.1",
+            env=environment,
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        pids = list(client.run(os.getpid).values())
+
+        def kill_one(what, done, total):
+            if done == 6 and pids:
+                os.kill(pids.pop(), signal.SIGKILL)
+
+        with joblib.parallel_config(backend="dask"):
+            result = run_sweep(
+                "killed", sweep_work.slow_draw, cells, seed=3, jobs=None, folder=tmp_path,
+                progress=kill_one,
+            )  # fmt: skip
+    assert not pids[1:]
+    fresh = run_sweep("killed", sweep_work.draw, cells, seed=3)
+    pd.testing.assert_frame_equal(_table(fresh), _table(result), check_exact=True)

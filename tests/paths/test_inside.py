@@ -1,0 +1,132 @@
+"""Pairs inside the simplex: the compiled mean, collocation, wide densities, bounds, limits."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from thalweg.edges import packed, stages
+from thalweg.geometry import TransportGeometry
+from thalweg.graphs import make_graph
+from thalweg.kernel import MarkovKernel
+from thalweg.mobility import (
+    ArithmeticMean,
+    GeometricMean,
+    HarmonicMean,
+    LogMean,
+    PowerProduct,
+    fast_mean,
+)
+from thalweg.status import Status
+
+Array = NDArray[np.float64]
+SPEC = LogMean().spec
+
+
+def log_normal_pair(
+    family: str, n: int, spread: float, seed: int
+) -> tuple[MarkovKernel, Array, Array]:
+    rng = np.random.default_rng(seed)
+    kernel = make_graph(family, n, rng=rng)
+    p, q = (kernel.stationary * np.exp(spread * rng.normal(size=n)) for _ in range(2))
+    return kernel, p / p.sum(), q / q.sum()
+
+
+def test_the_fast_mean_against_fifty_digits() -> None:
+    rng = np.random.default_rng(0)
+    with mpmath.workdps(50):
+        for _ in range(300):
+            s = 10 ** rng.uniform(-6, 3)
+            t = s * np.exp(rng.normal() * 10 ** rng.uniform(-6, 1))
+            big, small = mpmath.mpf(s), mpmath.mpf(t)
+            z = mpmath.log(big / small)
+            m = (big - small) / z
+            first = 1 / z - m / (z * big)
+            second = -1 / z + m / (z * small)
+            cross = 1 / (z**2 * small) - (second * z * big + m * big / small) / (z * big) ** 2
+            exact = (m, first, second, -cross * small / big, cross, -cross * big / small)
+            found = fast_mean.mean_derivatives(SPEC, s, t)
+            limits = (3e-15, 3e-14, 3e-14, 1e-11, 1e-11, 1e-11)
+            for value, truth, limit in zip(found, exact, limits, strict=True):
+                assert abs(value / truth - 1) < limit
+            assert fast_mean.mean_first(SPEC, s, t) == pytest.approx(found[:3], rel=1e-13)
+            assert fast_mean.mean(SPEC, s, t) == pytest.approx(found[0], rel=1e-14)
+    assert fast_mean.mean(SPEC, 0.0, 1.0) == 0.0
+
+
+def test_packed_passes_agree_with_the_plain_ones() -> None:
+    kernel, p, q = log_normal_pair("delaunay", 30, 0.7, 0)
+    rng = np.random.default_rng(1)
+    source, target, _ = kernel.edges
+    rho = np.array([p, q]) / kernel.stationary
+    psi, change = rng.normal(size=(2, 2, 30))
+    edge = stages.stage_weights(*kernel.edges, rho, SPEC)
+    flux = edge * (psi[:, source] - psi[:, target])
+    plain, force, action = stages.linearise(*kernel.edges, rho, flux, SPEC)
+    weights = np.array([0.5, 0.5])
+    table = np.empty((source.size, 6, 2))
+    gain, force2, action2, average = packed.linearise(
+        *kernel.edges, rho.T.copy(), psi.T.copy(), SPEC, weights, table
+    )
+    packed_flux = packed.weighted_flux(source, target, table, psi.T.copy(), np.zeros((30, 2)))
+    np.testing.assert_allclose(packed_flux.T, flux, rtol=1e-12)
+    same = packed.linearise_flux(*kernel.edges, rho.T.copy(), packed_flux, SPEC, weights)
+    for one, other in zip(same, (table, force2, action2, average), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11)
+    np.testing.assert_allclose(packed.divergence(source, target, packed_flux, 30), gain, atol=1e-14)
+    again = packed.flux_action(*kernel.edges, rho.T.copy(), packed_flux, SPEC)
+    np.testing.assert_allclose(again, action, rtol=1e-12)
+    np.testing.assert_allclose(force2.T, force, rtol=1e-12)
+    np.testing.assert_allclose(action2, action, rtol=1e-12)
+    np.testing.assert_allclose(average, weights @ edge, rtol=1e-12)
+    np.testing.assert_allclose(gain.T, stages.flux_gain(source, target, flux, 30), atol=1e-14)
+    expected = stages.newton_product(source, target, plain, psi, change)
+    out, push = np.empty((30, 2)), np.empty((30, 2))
+    packed.product(source, target, table, psi.T.copy(), (change / rho).T.copy(), out, push)
+    np.testing.assert_allclose(out.T, expected[0], atol=1e-12)
+    np.testing.assert_allclose(push.T / rho, expected[1], atol=1e-11)
+
+
+@pytest.mark.parametrize("family", ["grid", "delaunay", "regular", "barabasi_albert"])
+def test_wide_pairs_converge_and_two_methods_agree(family: str) -> None:
+    kernel, p, q = log_normal_pair(family, 60, 1.0, 3)
+    geometry = TransportGeometry(kernel)
+    one = geometry.geodesic(p, q, tolerance=1e-6, method="collocation")
+    other = geometry.geodesic(p, q, tolerance=1e-6, method="interior-point")
+    assert one.status
+    assert one.distance == pytest.approx(other.distance, rel=3e-6)
+
+
+@pytest.mark.parametrize("mobility", [LogMean(), GeometricMean(), ArithmeticMean(), HarmonicMean()])
+def test_the_distance_lies_between_its_bounds(mobility: LogMean) -> None:
+    kernel, p, q = log_normal_pair("watts_strogatz", 40, 0.4, 5)
+    geometry = TransportGeometry(kernel, mobility)
+    loose = geometry.geodesic(p, q, tolerance=1e-4)
+    exact = geometry.distance(p, q, tolerance=1e-11)
+    assert 0.9 * exact < loose.lower_bound <= exact * (1 + 1e-9)
+    assert loose.upper_bound >= exact * (1 - 1e-9)
+    sharp = geometry.geodesic(p, q, tolerance=1e-10)
+    assert exact - sharp.lower_bound < 0.2 * (exact - loose.lower_bound) + 1e-9
+    assert TransportGeometry(kernel, PowerProduct(0.3)).geodesic(p, q).lower_bound == 0.0
+
+
+def test_a_tolerance_below_rounding_ends_and_says_so() -> None:
+    kernel, p, q = log_normal_pair("grid", 900, 0.3, 0)
+    geodesic = TransportGeometry(kernel).geodesic(p, q, tolerance=1e-17)
+    assert geodesic.status is Status.STALLED
+    assert geodesic.error_estimate < 1e-10 * geodesic.distance
+    assert geodesic.distance == pytest.approx(
+        TransportGeometry(kernel).distance(p, q, tolerance=1e-9), rel=1e-9
+    )
+
+
+def test_cost_in_laplacian_solves_does_not_depend_on_size() -> None:
+    """Sweeps and inner iterations of near pairs: one solve each."""
+    products = []
+    for n in (100, 1600):
+        kernel, p, q = log_normal_pair("grid", n, 0.3, 1)
+        near = 0.95 * p + 0.05 * q
+        products.append(TransportGeometry(kernel).geodesic(p, near, tolerance=1e-8).products)
+    assert max(products) <= 8
