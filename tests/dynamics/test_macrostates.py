@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
-from strategies import random_kernel
 
+from strategies import random_kernel
 from thalweg import FreeEnergy, MarkovKernel, gradient_flow
 from thalweg.dynamics import (
     Landscape,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import expm
-from strategies import generators, kernels, kernels_with_probability, random_kernel
 
+from strategies import generators, kernels, kernels_with_probability, random_kernel
 from thalweg import FreeEnergy, InputError, MarkovKernel, jump_rates, make_graph
 from thalweg.dynamics import (
     Landscape,
@@ -85,7 +85,7 @@ def test_generator_at_rest_is_the_linearised_flow():
     push = rng.normal(size=6)
     push -= push.mean()
     step = 1e-5
-    slope = (velocity(kernel, energy, p + step * push) - velocity(kernel, energy, p - step * push))
+    slope = velocity(kernel, energy, p + step * push) - velocity(kernel, energy, p - step * push)
     assert np.allclose(slope / (2 * step), push @ transition_rates(kernel, energy), atol=1e-8)
 
 

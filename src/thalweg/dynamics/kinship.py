@@ -1,8 +1,8 @@
 """Where those who are here now will be, and where they came from: the linear chain along the flow.
 
 The rates of one individual depend on the population (see `walk`), whose flow `p(t)` is known. The
-law of an individual then follows a linear equation, `r_dot = r Q(p(t))`; over a short step it is the
-exponential of the rates at the step's middle (second order, positive, mass kept), and the step is
+law of an individual then follows a linear equation, `r_dot = r Q(p(t))`. Over a short step it is
+the exponential of the rates at the step's middle (second order, positive, mass kept); the step is
 halved until the answer no longer moves.
 """
 

@@ -1,8 +1,8 @@
 """`exp(-t S) v` for all times at once: sums of exponentials from one rational Krylov space.
 
 `S = D^-1/2 (A + ground) D^-1/2` is symmetric. Small problems are diagonalised. Large ones are
-projected onto the span of `v` and of products with `(I + g S)^-1`, the poles `g` cycling through the
-decades of time asked for: each product is one grounded Laplacian solve.
+projected onto the span of `v` and of products with `(I + g S)^-1`, the poles `g` cycling through
+the decades of time asked for: each product is one grounded Laplacian solve.
 """
 
 from __future__ import annotations

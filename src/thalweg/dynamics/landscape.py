@@ -131,8 +131,11 @@ class Estimate:
         """Where the interval says nothing: over 0.9 wide, or over a factor of 100."""
         with np.errstate(invalid="ignore", divide="ignore"):
             wide = np.where(self.value <= 1.0, self.upper - self.lower > 0.9, False)
-            return np.asarray(wide | (self.upper > 100.0 * np.maximum(self.lower, 1e-300)) &
-                              (self.upper - self.lower > 0.9))
+            return np.asarray(
+                wide
+                | (self.upper > 100.0 * np.maximum(self.lower, 1e-300))
+                & (self.upper - self.lower > 0.9)
+            )
 
     def to_frame(self, names: Iterable[Any] | None = None) -> pd.DataFrame:
         """One row per number: value, stderr, lower, upper."""
@@ -238,14 +241,18 @@ def as_states(kernel: MarkovKernel, states: Any, name: str) -> Index:
             out.append(place[state])
         elif isinstance(state, str) and state in spelled:
             out.append(spelled[state])
-        elif isinstance(state, (int, np.integer)) and 0 <= state < kernel.n_states:
-            out.append(int(state))
-        elif isinstance(state, str) and state.isdigit() and int(state) < kernel.n_states:
+        elif _is_number(state) and 0 <= int(state) < kernel.n_states:
             out.append(int(state))
         else:
             known = ", ".join(str(s) for s in list(place)[:5]) or f"0 .. {kernel.n_states - 1}"
-            raise InputError(f"{name} has the state {state!r}, which is not in the graph ({known}).")
+            raise InputError(
+                f"{name} has the state {state!r}, which is not in the graph ({known})."
+            )
     return np.unique(np.array(out, dtype=np.int64))
+
+
+def _is_number(state: Any) -> bool:
+    return isinstance(state, (int, np.integer)) or (isinstance(state, str) and state.isdigit())
 
 
 def differences(

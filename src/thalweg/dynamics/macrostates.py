@@ -116,7 +116,7 @@ def memberships(vectors: Array) -> Array:
     """PCCA+: the crispest memberships in the span of `vectors`, whose first column is constant."""
     n, k = vectors.shape
     corner = _corners(vectors)
-    a = np.linalg.inv(vectors[corner])
+    a: Array = np.asarray(np.linalg.inv(vectors[corner]), dtype=np.float64)
     if k > 1:
         a = _feasible(a[1:, 1:], vectors)
         if n * k <= _OPTIMISED_ENTRIES:

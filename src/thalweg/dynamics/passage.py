@@ -96,9 +96,7 @@ def passage_quantiles(
     return estimate(value, tangents, scale="positive", level=level, status=curve.status)
 
 
-def _quantiles(
-    landscape: Landscape, target: Index, wanted: Array
-) -> tuple[Array, Exponentials]:
+def _quantiles(landscape: Landscape, target: Index, wanted: Array) -> tuple[Array, Exponentials]:
     walk = resting_walk(landscape)
     absorbed = Absorbed.of(walk, [target])
     inside = absorbed.inside

@@ -34,10 +34,10 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from thalweg import _checks
 from thalweg.dynamics.landscape import Estimate, Landscape, estimate
+from thalweg.edges.fluxes import edge_fluxes, internal_spec
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import jump_rates
-from thalweg.flow.edge_fluxes import edge_fluxes, internal_spec
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import LogMean, Mobility
