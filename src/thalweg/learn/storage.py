@@ -30,13 +30,7 @@ Arrays = dict[str, NDArray[Any]]
 _PARTS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        mobility.ArithmeticMean,
-        mobility.GeometricMean,
-        mobility.HarmonicMean,
-        mobility.LogMean,
-        mobility.PorousMediumMean,
-        mobility.PowerHeatMean,
-        mobility.PowerProduct,
+        *mobility.BUILT_IN,
         Entropy,
         PowerEnergy,
         snapshots.Dirichlet,

@@ -25,14 +25,7 @@ def _mean(spec: Array, logarithmic: bool, s: float, t: float, z: float) -> float
     """The mean of `s` and `t`, given `z = log s - log t`, which is at hand per state."""
     if not logarithmic:
         return formulas.mean(spec, s, t)
-    if s <= 0.0 or t <= 0.0:
-        return 0.0
-    if abs(z) > 0.1:
-        return (s - t) / z
-    # tanh(z / 2) / (z / 2) by its series.
-    y = z * z
-    series = 1.0 - 17.0 * y / 168.0 * (1.0 - y / 9.87)
-    return 0.5 * (s + t) * (1.0 - y / 12.0 * (1.0 - y / 10.0 * series))
+    return logarithmic.mean_from_difference(z, s, t)
 
 
 @njit(cache=True)
