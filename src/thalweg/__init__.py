@@ -151,7 +151,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("graphs", "pl", "plots", "tl"):
+    if name in ("dynamics", "graphs", "pl", "plots", "tl"):
         return import_module(f"thalweg.{name}")
     home = _HOME_OF.get(name)
     if home is None:

@@ -1,0 +1,295 @@
+"""Where those who are here now will be, and where they came from: the linear chain along the flow.
+
+The rates of one individual depend on the population (see `walk`), whose flow `p(t)` is known. The
+law of an individual then follows a linear equation, `r_dot = r Q(p(t))`. Over a short step it is
+the exponential of the rates at the step's middle (second order, positive, mass kept); the step is
+halved until the answer no longer moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.linalg import expm
+from scipy.sparse.linalg import expm_multiply
+
+from thalweg import _checks
+from thalweg._threads import single_threaded
+from thalweg.dynamics.landscape import Estimate, Landscape, as_states, differences, estimate
+from thalweg.dynamics.walk import DENSE_STATES, Rates, transition_rates
+from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.flow import gradient_flow
+from thalweg.kernel import MarkovKernel
+from thalweg.mobility import Mobility
+from thalweg.status import Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Kinship", "ancestors", "chain_along", "descendants", "transition_matrix"]
+
+Array = NDArray[np.float64]
+
+_FIRST_STEPS = 8
+_MOST_STEPS = 512
+_MOST_WORK = 2e5
+"""Norm of rates times time beyond which the sparse exponential is refused."""
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The rates of one individual over consecutive steps of a known flow."""
+
+    steps: Array
+    rates: tuple[sparse.csr_array, ...]
+
+    def forward(self, rows: Array) -> Array:
+        """Laws after the last step, one row each."""
+        for h, q in zip(self.steps, self.rates, strict=True):
+            rows = _exponential_row(rows, q, float(h))
+        return rows
+
+    def backward(self, columns: Array) -> Array:
+        """Expectations before the first step of functions after the last, one column each."""
+        for h, q in zip(self.steps[::-1], self.rates[::-1], strict=True):
+            columns = _exponential_row(columns.T, sparse.csr_array(q.T), float(h)).T
+        return columns
+
+
+def _exponential_row(rows: Array, q: sparse.csr_array, h: float) -> Array:
+    n = q.shape[0]
+    if n <= DENSE_STATES:
+        return np.asarray(rows @ expm(h * q.toarray()))
+    norm = h * float(np.abs(q.diagonal()).max())
+    if norm > _MOST_WORK:
+        raise InputError(
+            f"an individual would jump about {norm:.3g} times within one step; ask for a shorter "
+            "time."
+        )
+    out = expm_multiply(h * sparse.csc_array(q.T), rows.T, traceA=h * float(q.diagonal().sum())).T
+    return np.asarray(np.maximum(out, 0.0))
+
+
+def chain_along(
+    kernel: MarkovKernel,
+    energy: FreeEnergy,
+    p0: Array,
+    times: tuple[float, float],
+    n_steps: int,
+    *,
+    mobility: Mobility,
+    rates: Rates,
+) -> tuple[Chain, Array, Status]:
+    """The chain over `n_steps` equal steps of the flow from `p0`, and the last population."""
+    grid = np.linspace(times[0], times[1], 2 * n_steps + 1)
+    flow = gradient_flow(kernel, energy, p0, grid, mobility=mobility, rtol=1e-9)
+    between = tuple(
+        transition_rates(kernel, energy, p, mobility=mobility, rates=rates)
+        for p in flow.probabilities[1::2]
+    )
+    return Chain(np.diff(grid[::2]), between), flow.final, flow.status
+
+
+@dataclass(frozen=True, eq=False)
+class Kinship:
+    """The law of individuals at another time, with errors from the uncertainty of the landscape."""
+
+    kernel: MarkovKernel
+    start: float
+    end: float
+    probabilities: Estimate
+
+    @property
+    def status(self) -> Status:
+        return self.probabilities.status
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per state."""
+        names = self.kernel.names or tuple(range(self.kernel.n_states))
+        return self.probabilities.to_frame(names).rename(columns={"name": "state"})
+
+
+@single_threaded
+def descendants(
+    landscape: Landscape,
+    states: Any,
+    p0: ArrayLike,
+    times: tuple[float, float],
+    *,
+    rates: Rates = "reversible",
+    tolerance: float = 1e-6,
+    level: float = 0.95,
+) -> Kinship:
+    """Where those who are in `states` at `times[0]` are at `times[1]`.
+
+    Parameters
+    ----------
+    landscape : Landscape
+        Kernel, energy and its uncertainty.
+    states : state or states
+        Where the individuals are, in proportion to the population there.
+    p0 : array
+        The whole population at `times[0]`, taken as known.
+    times : (float, float)
+        Start and end.
+    rates : {"reversible", "downhill"}
+        Which jumps carry the flow; see `thalweg.dynamics.walk`.
+    tolerance : float
+        Of the probabilities, in the integration over time.
+    level : float
+        Of the intervals.
+
+    >>> from thalweg import FreeEnergy, MarkovKernel
+    >>> pair = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    >>> flat = Landscape(pair, FreeEnergy([0.0, 0.0], beta=1.0))
+    >>> descendants(flat, 0, [0.3, 0.7], (0.0, 50.0)).probabilities.value.round(6)
+    array([0.5, 0.5])
+    """
+    kernel = landscape.kernel
+    here = as_states(kernel, states, "states")
+    p = _checks.as_probability(p0, kernel.n_states, "p0")
+    if p[here].sum() <= 0:
+        raise InputError(
+            "nobody is in these states at the first time, so they have no descendants; choose "
+            "states that are occupied."
+        )
+    r = np.zeros_like(p)
+    r[here] = p[here] / p[here].sum()
+
+    def law(chain: Chain, _: Array) -> Array:
+        return chain.forward(r[None])[0]
+
+    return _kinship(landscape, p, times, law, rates, tolerance, level)
+
+
+@single_threaded
+def ancestors(
+    landscape: Landscape,
+    states: Any,
+    p0: ArrayLike,
+    times: tuple[float, float],
+    *,
+    rates: Rates = "reversible",
+    tolerance: float = 1e-6,
+    level: float = 0.95,
+) -> Kinship:
+    """Where those who are in `states` at `times[1]` were at `times[0]`.
+
+    By Bayes' rule, `p0_x P(x, states)`, with the backward equation of the chain along the flow.
+    The parameters are those of `descendants`.
+
+    >>> from thalweg import FreeEnergy, MarkovKernel
+    >>> pair = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    >>> flat = Landscape(pair, FreeEnergy([0.0, 0.0], beta=1.0))
+    >>> ancestors(flat, 0, [0.3, 0.7], (0.0, 50.0)).probabilities.value.round(6)
+    array([0.3, 0.7])
+    """
+    kernel = landscape.kernel
+    there = as_states(kernel, states, "states")
+    p = _checks.as_probability(p0, kernel.n_states, "p0")
+    indicator = np.zeros_like(p)
+    indicator[there] = 1.0
+
+    def law(chain: Chain, _: Array) -> Array:
+        weight = p * chain.backward(indicator[:, None])[:, 0]
+        return np.asarray(weight / weight.sum())
+
+    return _kinship(landscape, p, times, law, rates, tolerance, level)
+
+
+def _kinship(
+    landscape: Landscape,
+    p: Array,
+    times: tuple[float, float],
+    law: Callable[[Chain, Array], Array],
+    rates: Rates,
+    tolerance: float,
+    level: float,
+) -> Kinship:
+    kernel = landscape.kernel
+    first, last = (float(t) for t in _checks.as_times(np.asarray(times), "times", minimum=2))
+
+    def at(energy: FreeEnergy, n_steps: int) -> tuple[Array, Status]:
+        chain, final, status = chain_along(
+            kernel, energy, p, (first, last), n_steps, mobility=landscape.mobility, rates=rates
+        )
+        return law(chain, final), status
+
+    n_steps = _FIRST_STEPS
+    coarse, _ = at(landscape.energy, n_steps)
+    status = Status.MAX_STEPS
+    while n_steps < _MOST_STEPS:
+        n_steps *= 2
+        fine, flow_status = at(landscape.energy, n_steps)
+        change = np.abs(fine - coarse).max() / 3
+        value = fine + (fine - coarse) / 3  # the error of the midpoint rates is of second order
+        coarse = fine
+        if change < tolerance:
+            status = flow_status
+            break
+    value = np.maximum(value, 0.0)
+    value /= value.sum()
+    rough = max(_FIRST_STEPS, n_steps // 4)
+    tangents = differences(landscape, lambda energy: at(energy, rough)[0], most=32)
+    found = estimate(value, tangents, scale="probability", level=level, status=status)
+    return Kinship(kernel, first, last, found)
+
+
+@single_threaded
+def transition_matrix(
+    landscape: Landscape,
+    p0: ArrayLike | None,
+    times: tuple[float, float],
+    *,
+    rates: Rates = "reversible",
+    n_steps: int = 64,
+) -> Array:
+    """`P[x, y]`: the probability that an individual in `x` at `times[0]` is in `y` at `times[1]`.
+
+    Parameters
+    ----------
+    landscape : Landscape
+        Kernel and energy; at most `DENSE_STATES` states (beyond, use `descendants`).
+    p0 : array or None
+        The population at `times[0]`; at rest by default.
+    times : (float, float)
+        Start and end.
+    rates : {"reversible", "downhill"}
+        Which jumps carry the flow.
+    n_steps : int
+        Steps along the flow; one is exact at rest.
+
+    >>> from thalweg import FreeEnergy, MarkovKernel
+    >>> pair = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    >>> flat = Landscape(pair, FreeEnergy([0.0, 0.0], beta=1.0))
+    >>> transition_matrix(flat, None, (0.0, 1.0)).round(4)
+    array([[0.5677, 0.4323],
+           [0.4323, 0.5677]])
+    """
+    kernel = landscape.kernel
+    n = kernel.n_states
+    if n > DENSE_STATES:
+        raise InputError(
+            f"a transition matrix of {n} states is dense with {n * n:.3g} entries; use descendants "
+            "or ancestors, which never form it."
+        )
+    first, last = (float(t) for t in _checks.as_times(np.asarray(times), "times", minimum=2))
+    if p0 is None:
+        q = transition_rates(kernel, landscape.energy, mobility=landscape.mobility, rates=rates)
+        return np.asarray(expm((last - first) * q.toarray()))
+    p = _checks.as_probability(p0, n, "p0")
+    fine, coarse = (
+        chain_along(
+            kernel, landscape.energy, p, (first, last), steps, mobility=landscape.mobility,
+            rates=rates,
+        )[0].forward(np.eye(n))
+        for steps in (n_steps, max(1, n_steps // 2))
+    )  # fmt: skip
+    out = np.maximum(fine + (fine - coarse) / 3, 0.0)
+    return np.asarray(out / out.sum(axis=1, keepdims=True))
