@@ -139,7 +139,7 @@ def from_difference(z: float, s: float, t: float) -> tuple[float, float]:
     return (s - m) / z, (m - t) / z
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True)
 def mean_from_difference(z: float, s: float, t: float) -> float:
     """`m(s, t)` for densities that may vanish, given `z = log s - log t`."""
     if s <= 0.0 or t <= 0.0:
