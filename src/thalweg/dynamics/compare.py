@@ -1,10 +1,10 @@
 """Is the landscape the same, is beta the same, and where do two landscapes differ?
 
 A potential is known up to a constant only, so nothing here depends on how the two are centred. An
-edge compares differences of potentials across it. A state is compared with a *reference*, the states
-that did not move among themselves: they are found by a robust start (the median of the difference)
-and kept while they stay within two standard errors. One state pushed up therefore shows as one
-state, not as all others pulled down.
+edge compares differences of potentials across it. A state is compared with a *reference*, the
+states that did not move among themselves: they are found by a robust start (the median of the
+difference) and kept while they stay within two standard errors. One state pushed up therefore
+shows as one state, not as all others pulled down.
 """
 
 from __future__ import annotations

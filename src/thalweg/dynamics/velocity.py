@@ -1,9 +1,12 @@
 """The flow as a velocity field on an embedding.
 
 Along the edges of a state `x` with displacements `d_xy` in the embedding, the force is the gradient
-`g` that explains the drops of the first variation best, `min_g sum_y K_xy (g . d_xy - (f_x - f_y))^2`.
+that explains the drops of the first variation best,
+
+    min_g sum_y K_xy (g . d_xy - (f_x - f_y))^2.
+
 An edge's flux is shared by its two ends, so the population at `x` moves with
-`v_x = 1/2 (sum_y K_xy d d^T) g`, and by the normal equations that is `1/2 sum_y K_xy (f_x - f_y) d`.
+`v_x = 1/2 (sum_y K_xy d d^T) g = 1/2 sum_y K_xy (f_x - f_y) d`, by the normal equations.
 """
 
 from __future__ import annotations
