@@ -7,6 +7,7 @@
 | when? | `mean_first_passage_time`, `passage_quantiles` |
 | which sets hold it? | `macrostates`, `basins` |
 | which way does it go? | `fluxes`, `reactive_flux`, `coarse_fluxes`, `velocity`, `force` |
+| what if? | `perturb`, `without` |
 | are two landscapes the same? | `compare` |
 | where will it be, where was it? | `descendants`, `ancestors`, `transition_matrix` |
 
@@ -23,6 +24,7 @@ from thalweg.dynamics.passage import mean_first_passage_time, passage_quantiles
 from thalweg.dynamics.routes import ReactiveFlux, Route, coarse_fluxes, fluxes, reactive_flux
 from thalweg.dynamics.velocity import force, velocity
 from thalweg.dynamics.walk import Modes, relaxation_modes, transition_rates
+from thalweg.dynamics.whatif import perturb, without
 
 __all__ = [
     "Basins",
@@ -48,9 +50,11 @@ __all__ = [
     "macrostates",
     "mean_first_passage_time",
     "passage_quantiles",
+    "perturb",
     "reactive_flux",
     "relaxation_modes",
     "transition_matrix",
     "transition_rates",
     "velocity",
+    "without",
 ]

@@ -222,9 +222,10 @@ def _fitted(
 def _check_same_graph(one: MarkovKernel, other: MarkovKernel) -> None:
     same = one.n_states == other.n_states and one.n_edges == other.n_edges
     if same:
-        same = all(
-            np.allclose(x, y, rtol=1e-9, atol=0)
-            for x, y in zip(one.edges, other.edges, strict=True)
+        same = (
+            np.array_equal(one.edges.source, other.edges.source)
+            and np.array_equal(one.edges.target, other.edges.target)
+            and np.allclose(one.edges.conductance, other.edges.conductance, rtol=1e-9, atol=0)
         )
     if not same:
         raise InputError(
