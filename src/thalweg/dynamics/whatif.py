@@ -149,7 +149,9 @@ def without(
     if rates not in ("keep", "renormalise"):
         raise InputError(f"rates is {rates!r}; choose 'keep' or 'renormalise'.")
     n = kernel.n_states
-    source, target, c = (part.copy() for part in kernel.edges)
+    source: Index = kernel.edges.source.astype(np.int64)
+    target: Index = kernel.edges.target.astype(np.int64)
+    c: Array = kernel.edges.conductance
     keep_edge = np.ones(c.size, dtype=np.bool_)
     place = {
         (int(x), int(y)): e for e, (x, y) in enumerate(zip(source, target, strict=True))
