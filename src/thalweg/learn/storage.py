@@ -28,22 +28,14 @@ __all__ = ["load", "save"]
 
 Arrays = dict[str, NDArray[Any]]
 
-_PARTS: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (
-        mobility.ArithmeticMean,
-        mobility.GeometricMean,
-        mobility.HarmonicMean,
-        mobility.LogMean,
-        mobility.PorousMediumMean,
-        mobility.PowerHeatMean,
-        mobility.PowerProduct,
-        Entropy,
-        PowerEnergy,
-        snapshots.Dirichlet,
-        snapshots.HeatKernel,
-    )
-}
+_PART_TYPES: tuple[type, ...] = (
+    *mobility.BUILT_IN,
+    Entropy,
+    PowerEnergy,
+    snapshots.Dirichlet,
+    snapshots.HeatKernel,
+)
+_PARTS = {cls.__name__: cls for cls in _PART_TYPES}
 """The settings that are small values of their own."""
 
 _ARRAY_SETTINGS = ("potential", "features")
