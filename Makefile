@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check docs format clean
+.PHONY: help demo test test-slow fuzz check docs format clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,6 +34,9 @@ test: $(VENV)/.dev  ## Install, then run the tests
 
 test-slow: $(VENV)/.dev  ## The tests that take minutes
 	$(BIN)/python -m pytest -q -m slow
+
+fuzz: $(VENV)/.dev  ## 10^4 damaged files of each format through the command line; prints how they ended
+	$(BIN)/python tests/hostile/fuzz.py
 
 check: $(VENV)/.dev  ## ruff, mypy and the layer contracts
 	$(BIN)/ruff check .
