@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from thalweg._compile import njit
 
 __all__ = ["codes_of", "draw_from_base", "draw_from_rows", "draw_from_table"]
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import minimize
 from scipy.sparse.csgraph import minimum_spanning_tree
 
+from thalweg._compile import njit
 from thalweg._threads import single_threaded
 from thalweg.dynamics.landscape import Landscape
 from thalweg.dynamics.walk import Modes, relaxation_modes, resting_walk

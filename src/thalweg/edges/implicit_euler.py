@@ -18,9 +18,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from thalweg._compile import njit
 from thalweg.edges.fluxes import internal_derivative
 from thalweg.mobility import formulas
 

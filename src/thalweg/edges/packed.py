@@ -8,9 +8,9 @@ the second derivatives of a mean enter as `s t m_st` and the like, which stay of
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from thalweg._compile import njit
 from thalweg.mobility import formulas
 
 Array = NDArray[np.float64]

@@ -8,9 +8,9 @@ kinetic energy of an edge, `F^2 / (2 c m(s, t))`, has the second variation
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from thalweg._compile import njit
 from thalweg.mobility import formulas
 
 Array = NDArray[np.float64]

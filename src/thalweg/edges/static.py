@@ -7,9 +7,9 @@ once, in order. `source`, `target` and `conductance` are those of `MarkovKernel.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from thalweg._compile import njit
 from thalweg.mobility import formulas
 
 Array = NDArray[np.float64]

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from thalweg._compile import njit
 
 __all__ = ["ExplicitRun", "dormand_prince"]
 

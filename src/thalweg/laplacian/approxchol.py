@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
+from thalweg._compile import njit
 from thalweg.laplacian.pattern import Array, Index, Pattern, Relabelling
 
 _SEED = 20_240_229

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from scipy.linalg import lapack
 
+from thalweg._compile import njit
 from thalweg.laplacian.pattern import Array, Index, Pattern
 
 

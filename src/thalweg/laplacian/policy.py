@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._compile import njit
 from thalweg.laplacian import cholmod
 from thalweg.laplacian.approxchol import ApproxCholAnalysis
 from thalweg.laplacian.dense import DenseAnalysis

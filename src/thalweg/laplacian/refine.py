@@ -17,9 +17,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.linalg import eigvalsh_tridiagonal
 
+from thalweg._compile import njit
 from thalweg.laplacian.pattern import Array, Index, Pattern, Preconditioner
 from thalweg.status import Status
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from scipy.sparse.csgraph import breadth_first_order
 
+from thalweg._compile import njit
 from thalweg.laplacian.pattern import Array, Index, Pattern, Relabelling
 
 

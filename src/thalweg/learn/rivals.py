@@ -19,12 +19,12 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, sparse
 from scipy.linalg import eigh, expm, expm_frechet
 
 from thalweg import _checks
+from thalweg._compile import njit
 from thalweg._threads import single_threaded
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from thalweg._compile import njit
 from thalweg.errors import InputError
 from thalweg.mobility import formulas
 

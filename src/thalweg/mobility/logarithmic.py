@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from thalweg._compile import njit
 
 Array = NDArray[np.float64]
 

@@ -17,10 +17,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
+from thalweg._compile import njit
 from thalweg.edges import static
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.weak.terms import Nodes

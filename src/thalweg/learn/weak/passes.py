@@ -6,9 +6,9 @@ Memory is linear in states and edges, whatever the number of snapshots.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from thalweg._compile import njit
 from thalweg.mobility import formulas, logarithmic
 
 __all__ = ["normal_equations", "unexplained"]

@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import LinAlgError, lu_factor, lu_solve
 
+from thalweg._compile import njit
 from thalweg.edges import stages
 from thalweg.paths.newton_system import Direction, Linearisation
 

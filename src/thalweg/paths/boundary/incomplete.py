@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numba import njit
 from numpy.linalg import LinAlgError
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
+from thalweg._compile import njit
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian.krylov import gmres
 from thalweg.paths.boundary.primal_dual import Solve

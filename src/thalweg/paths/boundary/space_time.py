@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from thalweg._compile import njit
 from thalweg.kernel import MarkovKernel
 
 __all__ = ["SpaceTime"]

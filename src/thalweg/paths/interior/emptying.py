@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._compile import njit
 from thalweg.mobility import formulas
 from thalweg.paths.problem import PathProblem
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from thalweg._compile import njit
 
 __all__ = ["LocalBlocks", "apply_blocks", "fill_block", "invert_blocks"]
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from thalweg._compile import njit
 from thalweg.edges import packed
 from thalweg.laplacian import Factor
 from thalweg.laplacian.krylov import gmres

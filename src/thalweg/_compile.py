@@ -1,0 +1,38 @@
+"""How functions are compiled: the one place that decides about numba's cache and Python's lock.
+
+Compiled code is kept on disk beside the sources, or in the user's cache folder. Where neither can
+be written (an installation for all users, a service without a home), numba refuses to compile a
+function that asks for its cache; it is then compiled in memory, anew in each process. Compiled
+code releases Python's lock, so that an interruption can be answered while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+
+__all__ = ["njit"]
+
+
+def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """`numba.njit` with these options; its cache is dropped where there is nowhere to keep it.
+
+    >>> @njit(cache=True)
+    ... def twice(x):
+    ...     return 2 * x
+    >>> twice(3.0)
+    6.0
+    """
+    options.setdefault("nogil", True)
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        try:
+            return numba.njit(**options)(function)
+        except RuntimeError as error:
+            if not options.get("cache") or "cannot cache" not in str(error):
+                raise
+        return numba.njit(**{**options, "cache": False})(function)
+
+    return compiled
