@@ -153,19 +153,39 @@ def _text_pieces(path: Path) -> Iterator[pd.DataFrame]:
 
 def _parquet_pieces(path: Path) -> Iterator[pd.DataFrame]:
     try:
-        import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
         raise MissingDependencyError(
             "reading Parquet needs pyarrow: pip install pyarrow (or save the table as CSV)."
         ) from None
+    start = 0
     try:
         file = pq.ParquetFile(path)
+        _check_plain(path, file.schema_arrow)
         for batch in file.iter_batches(batch_size=_CHUNK):
-            yield batch.to_pandas()
-    except pa.ArrowException as error:
-        detail = str(error).strip().splitlines()[0][:200]
+            # An index with a name is a column like any other; one without a name only counts rows.
+            piece = batch.to_pandas(ignore_metadata=True)
+            piece = piece.drop(columns=[c for c in piece if str(c).startswith("__index_level_")])
+            piece.index = pd.RangeIndex(start, start + len(piece))
+            start += len(piece)
+            yield piece
+    except InputError:
+        raise
+    except Exception as error:  # pyarrow raises many types for a damaged file
+        detail = str(error).strip().splitlines()[0][:200] if str(error).strip() else "damaged"
         raise InputError(f"{path.name} is not a readable Parquet file: {detail}.") from None
+
+
+def _check_plain(path: Path, schema: Any) -> None:
+    """Refuse columns of lists, tables and bytes: no state, time or count is one."""
+    import pyarrow.types as kinds
+
+    for field_ in schema:
+        if kinds.is_nested(field_.type) or "binary" in str(field_.type):
+            raise InputError(
+                f"{path.name}: the column {str(field_.name)[:40]!r} holds {str(field_.type)[:60]}; "
+                "leave it out, or turn it into numbers or text."
+            )
 
 
 def _head(path: Path) -> bytes:
