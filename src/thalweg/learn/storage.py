@@ -17,7 +17,8 @@ from thalweg import _checks, mobility, snapshots
 from thalweg.energy import Entropy, FreeEnergy, PowerEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import Edges, MarkovKernel
-from thalweg.learn.answer import SMALL_COVARIANCE, Fitted
+from thalweg.learn.answer import SMALL_COVARIANCE, Fitted, Settings
+from thalweg.learn.model_checks import check_content
 from thalweg.learn.model_file import read_model, write_model
 from thalweg.learn.network.paper import FeatureNetwork
 from thalweg.learn.weak.terms import TimeBasis
@@ -97,12 +98,16 @@ def load(path: str | os.PathLike[str]) -> tuple[MarkovKernel, Fitted, dict[str, 
     """Read what `save` wrote: kernel, fit, the estimator's settings."""
     header, arrays = read_model(path)
     try:
+        check_content(header, arrays, Settings)
         kernel = _kernel(header, arrays)
         return kernel, _fitted(header, arrays, kernel), _read_settings(header, arrays)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     except KeyError as error:
         raise InputError(f"{path} lacks {error}; it is not a complete thalweg model.") from None
-    except (TypeError, AttributeError, IndexError) as error:
-        raise InputError(f"{path} is not a valid thalweg model ({error}).") from None
+    except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        detail = str(error).strip().splitlines()[0][:160] if str(error).strip() else "damaged"
+        raise InputError(f"{path} is not a valid thalweg model ({detail}).") from None
 
 
 # ------------------------------------------------------------------------ writing
