@@ -13,7 +13,7 @@ help:  ## List the targets
 
 $(VENV)/.core: pyproject.toml benchmarks/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet -c constraints.txt -e . -e ./benchmarks
+	$(PIP) install --quiet -c constraints.txt -e '.[cli]' -e ./benchmarks
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml benchmarks/pyproject.toml constraints.txt

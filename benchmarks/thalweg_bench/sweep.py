@@ -77,12 +77,35 @@ def run_sweep(
         raise InputError(f"two cells of the sweep {name!r} have the same coordinates.")
     notes: list[str] = []
     journal = None
+    done: dict[str, dict[str, Any]] = {}
     if folder is not None:
         journal = Journal(folder / f"{name}.journal", f"{name}|{seed}|{fingerprint}")
-    done: dict[str, dict[str, Any]] = {}
-    if journal is not None:
-        done, messages = journal.read()
-        notes += messages
+        journal.lock()
+    try:
+        if journal is not None:
+            done, messages = journal.read()
+            notes += messages
+        _finish(name, work, cells, keys, seed, jobs, journal, done, notes, progress)
+    finally:
+        if journal is not None:
+            journal.close()
+    rows = [{**cell, **done[key]} for cell, key in zip(cells, keys, strict=True)]
+    return SweepResult(pd.DataFrame(rows), tuple(notes))
+
+
+def _finish(
+    name: str,
+    work: Work,
+    cells: Sequence[Cell],
+    keys: Sequence[str],
+    seed: int,
+    jobs: int | None,
+    journal: Journal | None,
+    done: dict[str, dict[str, Any]],
+    notes: list[str],
+    progress: Callable[[str, int, int], None],
+) -> None:
+    """Run the cells that are not in `done`, and add them to it and to the journal."""
     known = sum(key in done for key in keys)
     todo = [k for k, key in enumerate(keys) if key not in done]
     if journal is not None and known and todo:
@@ -91,18 +114,12 @@ def run_sweep(
         notes.append(f"all {known} cells were already finished; nothing was run")
     progress(name, known, len(cells))
     items = [(work, name, seed, dict(cells[k])) for k in todo]
-    try:
-        for finished, (i, row) in enumerate(unordered(_run_cell, items, jobs=jobs), start=1):
-            key = keys[todo[i]]
-            done[key] = row
-            if journal is not None:
-                journal.append(key, row)
-            progress(name, known + finished, len(cells))
-    finally:
+    for finished, (i, row) in enumerate(unordered(_run_cell, items, jobs=jobs), start=1):
+        key = keys[todo[i]]
+        done[key] = row
         if journal is not None:
-            journal.close()
-    rows = [{**cell, **done[key]} for cell, key in zip(cells, keys, strict=True)]
-    return SweepResult(pd.DataFrame(rows), tuple(notes))
+            journal.append(key, row)
+        progress(name, known + finished, len(cells))
 
 
 def _run_cell(work: Work, name: str, seed: int, cell: Cell) -> dict[str, Any]:
@@ -127,6 +144,26 @@ class Journal:
     def __init__(self, path: Path, owner: str) -> None:
         self.path, self.owner = path, owner
         self._file: Any = None
+        self._lock: int | None = None
+
+    def lock(self) -> None:
+        """Keep other processes out until `close`, or until this process ends, however it does."""
+        try:
+            import fcntl
+        except ImportError:  # Windows has no such lock.
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        place = self.path.with_name(f".{self.path.name}.lock")
+        handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise InputError(
+                f"another process is running this sweep in {self.path.parent}; wait until it is "
+                "done, or choose another folder."
+            ) from None
+        self._lock = handle
 
     def read(self) -> tuple[dict[str, dict[str, Any]], list[str]]:
         """The rows by key, and what was wrong with the file."""
@@ -145,10 +182,12 @@ class Journal:
             if not line:
                 continue
             content = _unseal(line)
-            if content is None:
+            if content == {"owner": self.owner}:
+                continue
+            if not _is_row(content):
                 damaged += 1
-            else:
-                rows[content["key"]] = content["row"]
+                continue
+            rows[content["key"]] = content["row"]
         notes = []
         if damaged:
             cells = "cell" if damaged == 1 else "cells"
@@ -168,6 +207,9 @@ class Journal:
         if self._file is not None:
             self._file.close()
             self._file = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _open(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -206,9 +248,23 @@ def _seal(content: dict[str, Any]) -> str:
     return f"{hashlib.sha256(text.encode()).hexdigest()[:16]} {text}"
 
 
-def _unseal(line: str) -> dict[str, Any] | None:
+def _unseal(line: str) -> Any:
+    """The content of a line, or None where it is damaged."""
     digest, _, text = line.partition(" ")
     if hashlib.sha256(text.encode()).hexdigest()[:16] != digest:
         return None
-    content: dict[str, Any] = json.loads(text)
-    return content
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_row(content: Any) -> bool:
+    """Whether a line holds a finished cell; a checksum alone does not say so."""
+    return (
+        isinstance(content, dict)
+        and isinstance(content.get("key"), str)
+        and isinstance(content.get("row"), dict)
+        and isinstance(content["row"].get("status"), str)
+        and isinstance(content["row"].get("seconds"), int | float)
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import glob
 import os
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -42,10 +44,8 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
         with os.fdopen(handle, mode, encoding=encoding) as file:
             yield file
             file.flush()
+            _set_mode(file.fileno(), target, 0o666)
             os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
         os.replace(name, target)
     except BaseException as error:
         with suppress(OSError):
@@ -56,6 +56,21 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
                 "another folder."
             ) from None
         raise
+
+
+def _set_mode(new: int | Path, old: Path, usual: int) -> None:
+    """Give `new` the mode of `old`, which it will replace, or what a new file has here."""
+    try:
+        found = os.stat(old, follow_symlinks=False)
+        mode = stat.S_IMODE(found.st_mode)
+        if stat.S_ISLNK(found.st_mode):
+            raise FileNotFoundError
+    except OSError:
+        mask = os.umask(0)
+        os.umask(mask)
+        mode = usual & ~mask
+    if os.name == "posix" or not isinstance(new, int):
+        os.chmod(new, mode)
 
 
 def make_folder(path: Path) -> None:
@@ -86,18 +101,23 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     if target.exists() and not target.is_dir():
         raise InputError(f"{path} is a file; choose another name for the folder of the results.")
     make_folder(target.parent)
-    _sweep(target)
-    staged = target.parent / f"{_prefix(target)}{os.getpid()}"
+    # A folder that somebody works in, or that is a disk of its own, must stay the one it is.
+    stays = target.is_dir() and (_is_here(target) or target.is_mount())
+    place = target if stays else target.parent
+    _sweep(place, target)
     try:
-        staged.mkdir()
+        # A random name, and nobody else may look inside: nothing can be planted in its way.
+        staged = Path(tempfile.mkdtemp(prefix=f"{_prefix(target)}{os.getpid()}-", dir=place))
     except OSError as error:
         raise InputError(
             f"cannot write {path}: {error.strerror}; choose a folder that you may write to."
         ) from None
     try:
         yield staged
+        for entry in staged.iterdir():
+            _set_mode(entry, target / entry.name, stat.S_IMODE(entry.stat().st_mode))
         _sync(staged)
-        _take_place(staged, target)
+        _take_place(staged, target, stays)
     except InputError as error:
         raise InputError(str(error).replace(str(staged), str(path))) from None
     except OSError as error:
@@ -109,14 +129,23 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         shutil.rmtree(staged, ignore_errors=True)
 
 
+def _is_here(folder: Path) -> bool:
+    """Whether this process, and so the shell that started it, works in the folder or below."""
+    try:
+        here = Path.cwd()
+    except OSError:
+        return False
+    return here.is_relative_to(folder)
+
+
 def _prefix(target: Path) -> str:
     return f".{target.name}.thalweg-{socket.gethostname()}-"
 
 
-def _sweep(target: Path) -> None:
-    """Remove what killed processes of this machine left beside `target`."""
-    for left in target.parent.glob(f"{_prefix(target)}*"):
-        number = left.name.rpartition("-")[2]
+def _sweep(place: Path, target: Path) -> None:
+    """Remove what killed processes of this machine left for `target`."""
+    for left in place.glob(f"{glob.escape(_prefix(target))}*"):
+        number = left.name.removeprefix(_prefix(target)).partition("-")[0]
         if number.isdigit() and not _alive(int(number)):
             shutil.rmtree(left, ignore_errors=True)
 
@@ -145,13 +174,16 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
-def _take_place(staged: Path, target: Path) -> None:
+def _take_place(staged: Path, target: Path, stays: bool) -> None:
     if not target.exists():
+        _set_mode(staged, target, 0o777)
         os.rename(staged, target)
         return
     names = {entry.name for entry in staged.iterdir()}
     foreign = any(entry.name not in names for entry in target.iterdir())
-    if foreign or not _exchange(staged, target):
+    if not (foreign or stays):
+        _set_mode(staged, target, 0o777)
+    if foreign or stays or not _exchange(staged, target):
         for name in sorted(names):
             os.replace(staged / name, target / name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import sweep_work
 
 from thalweg.errors import InputError
+from thalweg_bench import sweep
 from thalweg_bench.sweep import Journal, cell_generator, run_sweep
 
 CELLS = [{"n": n, "family": f} for n in range(4) for f in ("grid", "torus")]
@@ -141,3 +143,61 @@ def test_a_cluster_gives_the_same_bits_and_survives_a_killed_worker(tmp_path):
     assert not pids[1:]
     fresh = run_sweep("killed", sweep_work.draw, cells, seed=3)
     pd.testing.assert_frame_equal(_table(fresh), _table(result), check_exact=True)
+
+
+def _sealed(*contents):
+    return "".join(f"{sweep._seal(content)}\n" for content in contents)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [[], 3, None, {"key": 1, "row": {}}, {"key": "a"}, {"row": {}}, {"key": "a", "row": []},
+     {"key": "a", "row": {"status": 4}}, {"key": "a", "row": {}}, {"owner": "somebody"}],
+)  # fmt: skip
+def test_sealed_lines_with_foreign_content_are_done_again(tmp_path, foreign):
+    clean = run_sweep("draws", sweep_work.draw, CELLS, seed=1, folder=tmp_path)
+    path = tmp_path / "draws.journal"
+    path.write_text(path.read_text() + _sealed(foreign))
+    again = run_sweep("draws", sweep_work.draw, CELLS, seed=1, folder=tmp_path)
+    assert any("damaged" in note for note in again.notes)
+    pd.testing.assert_frame_equal(_table(clean), _table(again), check_exact=True)
+
+
+def test_a_sealed_line_that_is_no_json(tmp_path):
+    run_sweep("draws", sweep_work.draw, CELLS, seed=1, folder=tmp_path)
+    path = tmp_path / "draws.journal"
+    for text in ("{", "[" * 100_000):
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        path.write_text(f"{digest} {text}\n" + path.read_text())
+        assert run_sweep("draws", sweep_work.draw, CELLS, seed=1, folder=tmp_path).notes
+
+
+def test_a_second_header_is_skipped(tmp_path):
+    clean = run_sweep("draws", sweep_work.draw, CELLS, seed=1, folder=tmp_path)
+    path = tmp_path / "draws.journal"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lines[0], *lines[:4], lines[0], *lines[4:]]))
+    again = run_sweep("draws", sweep_work.draw, CELLS, seed=1, folder=tmp_path)
+    assert again.notes == ("all 8 cells were already finished; nothing was run",)
+    pd.testing.assert_frame_equal(clean.table, again.table, check_exact=True)
+
+
+def test_two_sweeps_at_once_do_not_share_a_journal(tmp_path):
+    command = [sys.executable, str(HERE / "sweep_work.py"), str(tmp_path), "1"]
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    journal = tmp_path / "killed.journal"
+    try:
+        for _ in range(1200):
+            if journal.exists() and journal.read_bytes().count(b"\n") > 1:
+                break
+            time.sleep(0.02)
+        cells = [{"n": n} for n in range(60)]
+        with pytest.raises(InputError, match="another process"):
+            run_sweep("killed", sweep_work.slow_draw, cells, seed=3, folder=tmp_path)
+    finally:
+        first.kill()
+        first.wait()
+    resumed = run_sweep("killed", sweep_work.draw, cells, seed=3, folder=tmp_path)
+    fresh = run_sweep("killed", sweep_work.draw, cells, seed=3)
+    pd.testing.assert_frame_equal(_table(fresh), _table(resumed), check_exact=True)
+    assert journal.read_text().count('"owner"') == 1

@@ -30,3 +30,36 @@ def test_every_public_name_is_there_and_listed():
     assert set(thalweg.__all__) <= set(dir(thalweg))
     for name in thalweg.__all__:
         assert getattr(thalweg, name) is not None
+
+
+_WITHOUT = """
+import sys
+for package in ("pandas", "plotly", "typer", "rich", "anndata", "ot"):
+    sys.modules[package] = None  # an import of it now fails, as where it is not installed
+"""
+
+
+def test_the_mathematics_runs_without_the_command_line_s_packages():
+    code = _WITHOUT + (
+        "import thalweg\n"
+        "for name in thalweg.__all__:\n    getattr(thalweg, name)\n"
+        "kernel = thalweg.MarkovKernel.from_weights([[0, 1], [1, 0]])\n"
+        "counts = [[90, 10], [70, 30], [60, 40]]\n"
+        "snapshots = thalweg.Snapshots.from_counts([0.0, 1.0, 2.0], counts)\n"
+        "print(thalweg.FreeEnergyRegressor(method='weak').fit(kernel, snapshots).potential_.size)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "2", done.stderr
+
+
+def test_a_missing_package_is_named_with_its_cure():
+    attempts = {
+        "import thalweg.plots": "drawing with thalweg.plots needs plotly",
+        "from thalweg.cli import main; main(['--help'])": "the command line needs rich",
+    }
+    for code, sentence in attempts.items():
+        ask = [sys.executable, "-c", _WITHOUT + code]
+        done = subprocess.run(ask, capture_output=True, text=True)
+        assert done.returncode == 1
+        assert sentence in done.stderr
+        assert "pip install 'thalweg[cli]'" in done.stderr

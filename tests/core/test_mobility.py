@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 from strategies import MEANS, MOBILITIES, mobilities
 from thalweg.errors import InputError
+from thalweg.geometry import TransportGeometry
+from thalweg.kernel import MarkovKernel
 from thalweg.mobility import (
     ArithmeticMean,
+    Form,
     GeometricMean,
     HarmonicMean,
     LogMean,
@@ -19,6 +22,8 @@ from thalweg.mobility import (
     PorousMediumMean,
     PowerHeatMean,
     PowerProduct,
+    formulas,
+    logarithmic,
 )
 
 
@@ -174,3 +179,72 @@ def test_concavity_is_known():
 def test_impossible_orders_are_refused(make):
     with pytest.raises(InputError, match="must"):
         make()
+
+
+SPEC = LogMean().spec
+
+
+def test_the_fast_mean_against_fifty_digits() -> None:
+    rng = np.random.default_rng(0)
+    with mp.workdps(50):
+        for _ in range(300):
+            s = 10 ** rng.uniform(-6, 3)
+            t = s * np.exp(rng.normal() * 10 ** rng.uniform(-6, 1))
+            big, small = mp.mpf(s), mp.mpf(t)
+            z = mp.log(big / small)
+            m = (big - small) / z
+            first = 1 / z - m / (z * big)
+            second = -1 / z + m / (z * small)
+            cross = 1 / (z**2 * small) - (second * z * big + m * big / small) / (z * big) ** 2
+            exact = (m, first, second, -cross * small / big, cross, -cross * big / small)
+            found = formulas.fast_derivatives(SPEC, s, t)
+            limits = (3e-15, 3e-14, 3e-14, 1e-11, 1e-11, 1e-11)
+            for value, truth, limit in zip(found, exact, limits, strict=True):
+                assert abs(value / truth - 1) < limit
+            assert formulas.fast_first(SPEC, s, t) == pytest.approx(found[:3], rel=1e-13)
+            assert formulas.fast_mean(SPEC, s, t) == pytest.approx(found[0], rel=1e-14)
+    assert formulas.fast_mean(SPEC, 0.0, 1.0) == 0.0
+
+
+@given(u=st.floats(-60, 60), z=st.one_of(st.floats(-40, 40), st.floats(-0.6, 0.6)))
+def test_the_logarithmic_mean_from_logarithms_against_fifty_digits(u, z):
+    with mp.workdps(50):
+        s, t = float(mp.exp(u)), float(mp.exp(u - z))
+        difference = mp.log(s) - mp.log(t)
+        if difference == 0:
+            return
+        m = (mp.mpf(s) - mp.mpf(t)) / difference
+        exact = (mp.mpf(s) - m) / difference, (m - mp.mpf(t)) / difference
+        found = logarithmic.from_difference(float(difference), s, t)
+        for value, truth in zip(found, exact, strict=True):
+            assert _relative_error(value, truth) < 2e-14
+        value = logarithmic.mean_from_difference(float(difference), s, t)
+        assert _relative_error(value, m) < 2e-14
+
+
+class Halved(Mobility):
+    """A mean that a user might add: one class, no compiled code."""
+
+    @property
+    def form(self):
+        return Form(scale=0.5, a=1.0)
+
+
+def test_a_new_mobility_is_one_class():
+    np.testing.assert_allclose(Halved()(2.0, [3.0, 0.0]), 0.5 * LogMean()(2.0, [3.0, 0.0]))
+    kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    p, q = [0.2, 0.8], [0.6, 0.4]
+    # Half the mobility, twice the action.
+    doubled = TransportGeometry(kernel, Halved()).distance(p, q) ** 2
+    assert doubled == pytest.approx(2 * TransportGeometry(kernel).distance(p, q) ** 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("form", [Form(code=5), Form(code=-1), Form(k=np.nan), Form(b=np.inf)])
+def test_an_unknown_form_is_refused(form):
+    class Strange(Mobility):
+        @property
+        def form(self):
+            return form
+
+    with pytest.raises(InputError, match="Strange has the form"):
+        Strange()(1.0, 2.0)

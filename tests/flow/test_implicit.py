@@ -6,7 +6,6 @@ import mpmath
 import numpy as np
 import pytest
 
-from thalweg.edges.implicit_euler import log_mean_partials
 from thalweg.energy import FreeEnergy, PowerEnergy
 from thalweg.flow import gradient_flow
 from thalweg.flow.implicit_euler import ImplicitEuler
@@ -20,6 +19,7 @@ from thalweg.mobility import (
     PorousMediumMean,
     PowerProduct,
 )
+from thalweg.mobility.formulas import log_mean_partials
 from thalweg.status import Status
 
 MEANS = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mpmath
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ from thalweg.mobility import (
     HarmonicMean,
     LogMean,
     PowerProduct,
-    fast_mean,
 )
 from thalweg.status import Status
 
@@ -32,28 +30,6 @@ def log_normal_pair(
     kernel = make_graph(family, n, rng=rng)
     p, q = (kernel.stationary * np.exp(spread * rng.normal(size=n)) for _ in range(2))
     return kernel, p / p.sum(), q / q.sum()
-
-
-def test_the_fast_mean_against_fifty_digits() -> None:
-    rng = np.random.default_rng(0)
-    with mpmath.workdps(50):
-        for _ in range(300):
-            s = 10 ** rng.uniform(-6, 3)
-            t = s * np.exp(rng.normal() * 10 ** rng.uniform(-6, 1))
-            big, small = mpmath.mpf(s), mpmath.mpf(t)
-            z = mpmath.log(big / small)
-            m = (big - small) / z
-            first = 1 / z - m / (z * big)
-            second = -1 / z + m / (z * small)
-            cross = 1 / (z**2 * small) - (second * z * big + m * big / small) / (z * big) ** 2
-            exact = (m, first, second, -cross * small / big, cross, -cross * big / small)
-            found = fast_mean.mean_derivatives(SPEC, s, t)
-            limits = (3e-15, 3e-14, 3e-14, 1e-11, 1e-11, 1e-11)
-            for value, truth, limit in zip(found, exact, limits, strict=True):
-                assert abs(value / truth - 1) < limit
-            assert fast_mean.mean_first(SPEC, s, t) == pytest.approx(found[:3], rel=1e-13)
-            assert fast_mean.mean(SPEC, s, t) == pytest.approx(found[0], rel=1e-14)
-    assert fast_mean.mean(SPEC, 0.0, 1.0) == 0.0
 
 
 def test_packed_passes_agree_with_the_plain_ones() -> None:

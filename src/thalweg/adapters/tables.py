@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from thalweg.adapters.columns import COUNT_NAMES, STATE_NAMES, TIME_NAMES, choose
+from thalweg.adapters.spreadsheet import unguarded_frame
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg.snapshots import Snapshots
 
@@ -147,7 +148,7 @@ def _text_pieces(path: Path) -> Iterator[pd.DataFrame]:
                     f"{path.name}: some rows have more cells than the header has names; name every "
                     "column, or quote cells that hold the separator."
                 )
-            yield piece
+            yield unguarded_frame(piece)
 
 
 def _parquet_pieces(path: Path) -> Iterator[pd.DataFrame]:

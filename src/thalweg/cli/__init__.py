@@ -8,6 +8,7 @@ how); 3 the computation ended without reaching its tolerance (the results are wr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 __all__ = ["main"]
 
@@ -16,10 +17,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake is one sentence and exit code 2, never a traceback."""
     import sys
 
+    from thalweg._optional import optional
+    from thalweg.errors import ConvergenceError, MissingDependencyError, ThalwegError
+
+    try:
+        for package in ("rich", "typer", "pandas", "plotly"):
+            if find_spec(package) is None:
+                optional(package, extra="cli", what="the command line")
+    except MissingDependencyError as error:
+        sys.exit(f"thalweg: {error}")
+
     from rich.console import Console
 
     from thalweg.cli.app import app
-    from thalweg.errors import ConvergenceError, ThalwegError
 
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     try:

@@ -83,8 +83,10 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
     """Write CSV, whole or not at all."""
+    from thalweg.adapters.spreadsheet import guarded_frame
+
     with atomic_write(path) as file:
-        frame.to_csv(file, index=False)
+        guarded_frame(frame).to_csv(file, index=False)
 
 
 def give(
@@ -101,7 +103,9 @@ def give(
             answer["files"] = [str(out)]
         print(json.dumps(answer))
     elif out is None:
-        print(frame.to_csv(index=False), end="")
+        from thalweg.adapters.spreadsheet import guarded_frame
+
+        print(guarded_frame(frame).to_csv(index=False), end="")
     else:
         say(f"written to {out}")
 

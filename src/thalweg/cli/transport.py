@@ -20,18 +20,11 @@ from thalweg.flow import simulate
 from thalweg.geometry import TransportGeometry
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import load
-from thalweg.mobility import ArithmeticMean, GeometricMean, HarmonicMean, LogMean, Mobility
+from thalweg.mobility import NAMED, Mobility
 
 __all__ = ["run_distance", "run_geodesic", "run_simulate"]
 
 Array = NDArray[np.float64]
-
-MEANS: dict[str, Mobility] = {
-    "logarithmic": LogMean(),
-    "geometric": GeometricMean(),
-    "arithmetic": ArithmeticMean(),
-    "harmonic": HarmonicMean(),
-}
 
 
 def run_distance(first: Path, second: Path, graph: Path, mean: str, as_json: bool) -> None:
@@ -154,6 +147,6 @@ def read_population(path: Path, kernel: MarkovKernel) -> Array:
 
 
 def _mean(name: str) -> Mobility:
-    if name not in MEANS:
-        raise InputError(f"--mean is {name!r}; choose {', '.join(MEANS)}.")
-    return MEANS[name]
+    if name not in NAMED:
+        raise InputError(f"--mean is {name!r}; choose {', '.join(NAMED)}.")
+    return NAMED[name]

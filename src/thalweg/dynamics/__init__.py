@@ -6,37 +6,55 @@
 | where does it end? | `committor`, `fate_probabilities` |
 | when? | `mean_first_passage_time`, `passage_quantiles` |
 | which sets hold it? | `macrostates`, `basins` |
+| which way does it go? | `fluxes`, `reactive_flux`, `coarse_fluxes`, `velocity`, `force` |
+| what if? | `perturb`, `without` |
+| are two landscapes the same? | `compare` |
 | where will it be, where was it? | `descendants`, `ancestors`, `transition_matrix` |
 
 Each takes a `Landscape` (of a fitted model: `as_landscape(model)`) and gives values with standard
 errors and intervals from the fit's posterior.
 """
 
+from thalweg.dynamics.compare import Comparison, compare
 from thalweg.dynamics.fates import Fates, committor, fate_probabilities
 from thalweg.dynamics.kinship import Kinship, ancestors, descendants, transition_matrix
 from thalweg.dynamics.landscape import Estimate, Landscape, as_landscape
 from thalweg.dynamics.macrostates import Basins, Macrostates, basins, macrostates
 from thalweg.dynamics.passage import mean_first_passage_time, passage_quantiles
+from thalweg.dynamics.routes import ReactiveFlux, Route, coarse_fluxes, fluxes, reactive_flux
+from thalweg.dynamics.velocity import force, velocity
 from thalweg.dynamics.walk import Modes, relaxation_modes, transition_rates
+from thalweg.dynamics.whatif import perturb, without
 
 __all__ = [
     "Basins",
+    "Comparison",
     "Estimate",
     "Fates",
     "Kinship",
     "Landscape",
     "Macrostates",
     "Modes",
+    "ReactiveFlux",
+    "Route",
     "ancestors",
     "as_landscape",
     "basins",
+    "coarse_fluxes",
     "committor",
+    "compare",
     "descendants",
     "fate_probabilities",
+    "fluxes",
+    "force",
     "macrostates",
     "mean_first_passage_time",
     "passage_quantiles",
+    "perturb",
+    "reactive_flux",
     "relaxation_modes",
     "transition_matrix",
     "transition_rates",
+    "velocity",
+    "without",
 ]

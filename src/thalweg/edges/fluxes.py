@@ -19,7 +19,15 @@ from numpy.typing import NDArray
 
 from thalweg.energy import Entropy, FreeEnergy, PowerEnergy
 from thalweg.errors import InputError
-from thalweg.mobility import LogMean, Mobility, PorousMediumMean, PowerHeatMean, formulas
+from thalweg.mobility import (
+    LogMean,
+    Mobility,
+    PorousMediumMean,
+    PowerHeatMean,
+    formulas,
+    logarithmic,
+    special,
+)
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int32]
@@ -75,7 +83,7 @@ def edge_flux(s: float, t: float, drop: float, beta: float, spec: Array, inner: 
                 + beta * (internal_derivative(inner[0], ls) - internal_derivative(inner[0], lt))
             )
         if inner[0] == 1.0:
-            return m * (drop + beta * formulas.log_ratio(s, t))
+            return m * (drop + beta * special.log_ratio(s, t))
         difference = internal_derivative(inner[0], math.log(s)) - internal_derivative(
             inner[0], math.log(t)
         )
@@ -83,25 +91,6 @@ def edge_flux(s: float, t: float, drop: float, beta: float, spec: Array, inner: 
     if drop == 0.0:
         return beta * spread
     return formulas.mean(spec, s, t) * drop + beta * spread
-
-
-@njit(cache=True, inline="always")
-def quick_log_mean(s: float, t: float) -> float:
-    """The logarithmic mean to a few units in the last place, for the long loops.
-
-    `(s - t) / log(s / t)`, and near the diagonal the series of `r / atanh(r)`.
-    """
-    if s <= 0.0 or t <= 0.0:
-        return 0.0
-    total, difference = s + t, s - t
-    if abs(difference) < 0.1 * total:
-        r = difference / total
-        z = r * r
-        series = 44 / 945 + z * (428 / 14175 + z * (10196 / 467775 + z * 10719068 / 638512875))
-        return 0.5 * total * (1.0 - z * (1 / 3 + z * (4 / 45 + z * series)))
-    return difference / (
-        math.log(s / t) if 1e-290 * t < s < 1e290 * t else math.log(s) - math.log(t)
-    )
 
 
 @njit(cache=True)
@@ -149,9 +138,8 @@ def accumulate_velocity(
         for e in range(source.size):
             x, y = source[e], target[e]
             s, t = rho[x], rho[y]
-            flux = conductance[e] * (
-                quick_log_mean(s, t) * (external[x] - external[y]) + beta * (s - t)
-            )
+            m = logarithmic.mean(s, t) if logarithmic.is_plain(s, t) else formulas.mean(spec, s, t)
+            flux = conductance[e] * (m * (external[x] - external[y]) + beta * (s - t))
             out[x] -= flux
             out[y] += flux
         return

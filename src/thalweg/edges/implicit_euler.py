@@ -33,52 +33,6 @@ _SPAN = 600.0
 
 
 @njit(cache=True)
-def log_mean_partials(spec: Array, u: float, v: float) -> tuple[float, float, float]:
-    """`log m(e^u, e^v)` and its derivatives in `u` and `v`; never under- or overflows.
-
-    >>> from thalweg.mobility import HarmonicMean
-    >>> log_mean_partials(HarmonicMean().spec, -3000.0, -3000.0)
-    (-3000.0, 0.5, 0.5)
-    """
-    code = int(spec[0])
-    z = abs(u - v)
-    if code == formulas.LOGARITHMIC:
-        if z < 1.0:
-            m = formulas.phi1(-z)
-            high = formulas.phi2(-z) / m
-        else:
-            m = -math.expm1(-z) / z
-            high = (1.0 - m) / (z * m)
-        low = 1.0 - high
-        if z > 1.0:
-            low = 1.0 / z - 1.0 / math.expm1(min(z, 700.0))
-        log_m = max(u, v) + math.log(m)
-        return (log_m, high, low) if u >= v else (log_m, low, high)
-    if code == formulas.GEOMETRIC:
-        return 0.5 * (u + v), 0.5, 0.5
-    if code == formulas.ARITHMETIC:
-        x = math.exp(-z)
-        log_m = max(u, v) + math.log1p(x) - math.log(2.0)
-        high, low = 1.0 / (1.0 + x), x / (1.0 + x)
-        return (log_m, high, low) if u >= v else (log_m, low, high)
-    if code == formulas.HARMONIC:
-        x = math.exp(-z)
-        log_m = min(u, v) + math.log(2.0) - math.log1p(x)
-        high, low = x / (1.0 + x), 1.0 / (1.0 + x)
-        return (log_m, high, low) if u >= v else (log_m, low, high)
-    d = 0.5 * (u - v)
-    a, b, k = spec[3], spec[4], spec[2]
-    log_m = (
-        math.log(spec[1])
-        + 0.5 * k * (u + v)
-        + formulas.log_sinhc(a * d)
-        - formulas.log_sinhc(b * d)
-    )
-    g = a * formulas.langevin(a * d) - b * formulas.langevin(b * d)
-    return log_m, 0.5 * (k + g), 0.5 * (k - g)
-
-
-@njit(cache=True)
 def internal_log_slope(q: float, log_rho: float) -> float:
     """`d U'(rho) / d log rho`."""
     if q == 1.0:
@@ -112,7 +66,7 @@ def evaluate(
         residual[x] = math.exp(log_pi[x] + u[x]) - mass[x]
     for e in range(source.size):
         x, y = source[e], target[e]
-        log_m, by_x, by_y = log_mean_partials(spec, u[x], u[y])
+        log_m, by_x, by_y = formulas.log_mean_partials(spec, u[x], u[y])
         drop = external[x] - external[y]
         if beta > 0.0:
             drop += beta * (internal_derivative(q, u[x]) - internal_derivative(q, u[y]))
@@ -237,7 +191,7 @@ def _state_residual(
         drop = external[x] - external[y]
         if beta > 0.0:
             drop += own - beta * internal_derivative(q, u[y])
-        log_w = log_h + log_conductance[edge[k]] + log_mean_partials(spec, v, u[y])[0]
+        log_w = log_h + log_conductance[edge[k]] + formulas.log_mean_partials(spec, v, u[y])[0]
         total += math.exp(min(log_w - shift, 690.0)) * drop
     return total
 
@@ -273,7 +227,7 @@ def relax(
                 log_w = (
                     log_h
                     + log_conductance[edge[k]]
-                    + log_mean_partials(spec, u[x], u[neighbor[k]])[0]
+                    + formulas.log_mean_partials(spec, u[x], u[neighbor[k]])[0]
                 )
                 shift = max(shift, log_w)
             low = high = u[x]

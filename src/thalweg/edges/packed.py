@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from thalweg.mobility import fast_mean
+from thalweg.mobility import formulas
 
 Array = NDArray[np.float64]
 Single = NDArray[np.float32]
@@ -54,7 +54,7 @@ def linearise(
         total = 0.0
         for i in range(stages):
             s, t = rho[x, i], rho[y, i]
-            m, first, second, ss, st, tt = fast_mean.mean_derivatives(spec, s, t)
+            m, first, second, ss, st, tt = formulas.fast_derivatives(spec, s, t)
             difference = psi[x, i] - psi[y, i]
             weight = c * m
             flux = weight * difference
@@ -99,7 +99,7 @@ def linearise_flux(
         total = 0.0
         for i in range(stages):
             s, t = rho[x, i], rho[y, i]
-            m, first, second, ss, st, tt = fast_mean.mean_derivatives(spec, s, t)
+            m, first, second, ss, st, tt = formulas.fast_derivatives(spec, s, t)
             weight = c * m
             difference = flux[e, i] / weight
             half = 0.5 * c * difference * difference
@@ -145,7 +145,7 @@ def flux_action(
         x, y, c = source[e], target[e], conductance[e]
         for i in range(rho.shape[1]):
             f = flux[e, i]
-            out[i] += f * f / (c * fast_mean.mean(spec, rho[x, i], rho[y, i]))
+            out[i] += f * f / (c * formulas.fast_mean(spec, rho[x, i], rho[y, i]))
     return out
 
 

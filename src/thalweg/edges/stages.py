@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from thalweg.mobility import fast_mean
+from thalweg.mobility import formulas
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int32]
@@ -25,7 +25,9 @@ def stage_weights(
     out = np.empty((rho.shape[0], source.size))
     for i in range(rho.shape[0]):
         for e in range(source.size):
-            out[i, e] = conductance[e] * fast_mean.mean(spec, rho[i, source[e]], rho[i, target[e]])
+            out[i, e] = conductance[e] * formulas.fast_mean(
+                spec, rho[i, source[e]], rho[i, target[e]]
+            )
     return out
 
 
@@ -47,7 +49,7 @@ def sweep(
         b = quadrature[i]
         for e in range(source.size):
             x, y = source[e], target[e]
-            m, first, second = fast_mean.mean_first(spec, rho[i, x], rho[i, y])
+            m, first, second = formulas.fast_first(spec, rho[i, x], rho[i, y])
             difference = psi[i, x] - psi[i, y]
             edge[i, e] = conductance[e] * m
             average[e] += b * edge[i, e]
@@ -67,7 +69,7 @@ def flux_action(
         for e in range(source.size):
             f = flux[i, e]
             if f != 0.0:
-                m = fast_mean.mean(spec, rho[i, source[e]], rho[i, target[e]])
+                m = formulas.fast_mean(spec, rho[i, source[e]], rho[i, target[e]])
                 weight = conductance[e] * m
                 out[i] += f * f / weight if weight > 0.0 else np.inf
     return out
@@ -100,7 +102,7 @@ def linearise(
         for e in range(source.size):
             x, y = source[e], target[e]
             s, t, c = rho[i, x], rho[i, y], conductance[e]
-            m, first, second, ss, st, tt = fast_mean.mean_derivatives(spec, s, t)
+            m, first, second, ss, st, tt = formulas.fast_derivatives(spec, s, t)
             weight = c * m
             g = flux[i, e] / weight
             cg = c * g
@@ -126,7 +128,7 @@ def flux_force(
     for i in range(rho.shape[0]):
         for e in range(source.size):
             x, y, c = source[e], target[e], conductance[e]
-            m, first, second = fast_mean.mean_first(spec, rho[i, x], rho[i, y])
+            m, first, second = formulas.fast_first(spec, rho[i, x], rho[i, y])
             g = flux[i, e] / (c * m)
             half = 0.5 * c * g * g
             force[i, x] += half * first

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._optional import optional
 from thalweg.status import Status
 
 if TYPE_CHECKING:
@@ -56,6 +57,6 @@ class Trajectory:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per time (the index), one column per state."""
-        import pandas as pd
+        pd = optional("pandas", extra="cli", what="a data frame")
 
         return pd.DataFrame(self.probabilities, index=pd.Index(self.times, name="time"))

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import expm
 
 from thalweg import _checks
+from thalweg._optional import optional
 from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
@@ -47,7 +48,7 @@ class Forecast:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per time and state: probability, lower, upper."""
-        import pandas as pd
+        pd = optional("pandas", extra="cli", what="a data frame")
 
         times, n = self.times, self.probabilities.shape[1]
         return pd.DataFrame(

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._files import atomic_write
 from thalweg.errors import InputError
 
 __all__ = ["VERSION", "read_model", "write_model"]
@@ -117,17 +118,10 @@ def _plain(name: str, values: Any) -> NDArray[Any]:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}).") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    if not path.parent.is_dir():
+        raise InputError(f"{path} cannot be written: there is no folder {path.parent}; make it.")
+    with atomic_write(path, "wb") as file:
+        file.write(data)
 
 
 def _check_digest(file: Path, data: bytes) -> None:

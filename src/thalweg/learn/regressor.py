@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 
 from thalweg import _checks
+from thalweg._optional import optional
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory
@@ -424,7 +425,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state: name, potential, its error, equilibrium, and whether it was seen."""
-        import pandas as pd
+        pd = optional("pandas", extra="cli", what="a data frame")
 
         fit, kernel = self._fit, self.kernel_
         names = range(kernel.n_states) if kernel.names is None else kernel.names

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, is_dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,12 @@ from thalweg import _checks, mobility, snapshots
 from thalweg.energy import Entropy, FreeEnergy, PowerEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import Edges, MarkovKernel
-from thalweg.learn.answer import SMALL_COVARIANCE, Fitted
+from thalweg.learn.answer import SMALL_COVARIANCE, Fitted, Settings
 from thalweg.learn.few.mixture import Mixture
+from thalweg.learn.model_checks import check_content
 from thalweg.learn.model_file import read_model, write_model
 from thalweg.learn.network.paper import FeatureNetwork
-from thalweg.learn.verdict import BetaVerdict, unassessed
+from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
 from thalweg.learn.weak.terms import TimeBasis
 from thalweg.status import Status
 
@@ -29,22 +30,14 @@ __all__ = ["load", "save"]
 
 Arrays = dict[str, NDArray[Any]]
 
-_PARTS: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (
-        mobility.ArithmeticMean,
-        mobility.GeometricMean,
-        mobility.HarmonicMean,
-        mobility.LogMean,
-        mobility.PorousMediumMean,
-        mobility.PowerHeatMean,
-        mobility.PowerProduct,
-        Entropy,
-        PowerEnergy,
-        snapshots.Dirichlet,
-        snapshots.HeatKernel,
-    )
-}
+_PART_TYPES: tuple[type, ...] = (
+    *mobility.BUILT_IN,
+    Entropy,
+    PowerEnergy,
+    snapshots.Dirichlet,
+    snapshots.HeatKernel,
+)
+_PARTS = {cls.__name__: cls for cls in _PART_TYPES}
 """The settings that are small values of their own."""
 
 _ARRAY_SETTINGS = ("potential", "features")
@@ -117,12 +110,16 @@ def load(path: str | os.PathLike[str]) -> tuple[MarkovKernel, Fitted, dict[str, 
     """Read what `save` wrote: kernel, fit, the estimator's settings."""
     header, arrays = read_model(path)
     try:
+        check_content(header, arrays, Settings)
         kernel = _kernel(header, arrays)
         return kernel, _fitted(header, arrays, kernel), _read_settings(header, arrays)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     except KeyError as error:
         raise InputError(f"{path} lacks {error}; it is not a complete thalweg model.") from None
-    except (TypeError, AttributeError, IndexError) as error:
-        raise InputError(f"{path} is not a valid thalweg model ({error}).") from None
+    except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+        detail = str(error).strip().splitlines()[0][:160] if str(error).strip() else "damaged"
+        raise InputError(f"{path} is not a valid thalweg model ({detail}).") from None
 
 
 # ------------------------------------------------------------------------ writing
@@ -307,7 +304,7 @@ def _fitted(header: dict[str, Any], arrays: Arrays, kernel: MarkovKernel) -> Fit
         times=_checks.as_times(arrays["times"]),
         status=Status[header["status"]],
         potential_stderr=arrays["potential_stderr"],
-        beta_stderr=np.nan if error is None else float(error),
+        beta_stderr=np.nan if error is None else _float(error),
         visits=arrays["visits"],
         potentials=arrays["potentials"],
         joint_covariance=covariance,
@@ -343,8 +340,17 @@ def _members(arrays: Arrays, n: int) -> Mixture | None:
 def _verdict(entry: Any) -> BetaVerdict:
     if entry is None:  # written before beta was judged
         return unassessed()
-    lower, upper = float(entry["lower"]), float(entry["upper"])
+    if not isinstance(entry, dict) or entry["kind"] not in get_args(Kind):
+        raise InputError("the model file holds a verdict on beta that this thalweg lacks.")
+    lower, upper = _float(entry["lower"]), _float(entry["upper"])
     return BetaVerdict(entry["kind"], lower, upper, str(entry["reason"]))
+
+
+def _float(value: Any) -> float:
+    """What `_number` wrote."""
+    if value is None or not (isinstance(value, int | float) or value == "inf"):
+        raise InputError(f"the model file holds {value!r} where a number belongs.")
+    return float(value)
 
 
 def _read_settings(header: dict[str, Any], arrays: Arrays) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-__all__ = ["BetaVerdict", "movement_p_value", "unassessed"]
+__all__ = ["BetaVerdict", "Kind", "movement_p_value", "unassessed"]
 
 Array = NDArray[np.float64]
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -31,6 +32,7 @@ from thalweg.mobility import formulas
 
 __all__ = [
     "ArithmeticMean",
+    "Form",
     "GeometricMean",
     "HarmonicMean",
     "LogMean",
@@ -43,6 +45,20 @@ __all__ = [
 Array = NDArray[np.float64]
 
 
+class Form(NamedTuple):
+    """`C (s t)^(k/2) sinhc(a d) / sinhc(b d)`, and the code of its compiled formula.
+
+    Code `formulas.FAMILY` evaluates the family as it stands; the classical means have codes of
+    their own, whose formulas are exact over the whole floating-point range.
+    """
+
+    code: int = formulas.FAMILY
+    scale: float = 1.0
+    k: float = 1.0
+    a: float = 0.0
+    b: float = 0.0
+
+
 class Mobility(ABC):
     """A symmetric function of the densities at the two ends of an edge.
 
@@ -52,8 +68,20 @@ class Mobility(ABC):
 
     @property
     @abstractmethod
+    def form(self) -> Form:
+        """The mean as a member of the family; a new mobility defines this and nothing else."""
+
+    @property
     def spec(self) -> Array:
-        """`[code, C, k, a, b]`, the form in which compiled loops take the mean."""
+        """`[code, C, k, a, b]`, the array in which compiled loops take the mean."""
+        form = self.form
+        if form.code not in formulas.CODES or not all(map(math.isfinite, form)):
+            raise InputError(
+                f"{type(self).__name__} has the form {tuple(form)}; its code must be one of "
+                f"{', '.join(map(str, formulas.CODES))} (thalweg.mobility.formulas) and its "
+                "constants must be finite."
+            )
+        return np.array(form, dtype=np.float64)
 
     @property
     def degree(self) -> float:
@@ -90,10 +118,6 @@ class Mobility(ABC):
         return m, m_u, m_v
 
 
-def _spec(code: int, scale: float = 1.0, k: float = 1.0, a: float = 0.0, b: float = 0.0) -> Array:
-    return np.array([code, scale, k, a, b], dtype=np.float64)
-
-
 @dataclass(frozen=True)
 class LogMean(Mobility):
     """`(s - t) / (log s - log t)`: the mean of the paper, eq. (3); zero when either side is.
@@ -103,8 +127,8 @@ class LogMean(Mobility):
     """
 
     @property
-    def spec(self) -> Array:
-        return _spec(formulas.LOGARITHMIC, a=1.0)
+    def form(self) -> Form:
+        return Form(formulas.LOGARITHMIC, a=1.0)
 
 
 @dataclass(frozen=True)
@@ -112,8 +136,8 @@ class GeometricMean(Mobility):
     """`sqrt(s t)`."""
 
     @property
-    def spec(self) -> Array:
-        return _spec(formulas.GEOMETRIC)
+    def form(self) -> Form:
+        return Form(formulas.GEOMETRIC)
 
 
 @dataclass(frozen=True)
@@ -121,8 +145,8 @@ class ArithmeticMean(Mobility):
     """`(s + t) / 2`: the only one here that lets mass leave towards an empty state at once."""
 
     @property
-    def spec(self) -> Array:
-        return _spec(formulas.ARITHMETIC, a=2.0, b=1.0)
+    def form(self) -> Form:
+        return Form(formulas.ARITHMETIC, a=2.0, b=1.0)
 
 
 @dataclass(frozen=True)
@@ -130,8 +154,8 @@ class HarmonicMean(Mobility):
     """`2 s t / (s + t)`."""
 
     @property
-    def spec(self) -> Array:
-        return _spec(formulas.HARMONIC, a=1.0, b=2.0)
+    def form(self) -> Form:
+        return Form(formulas.HARMONIC, a=1.0, b=2.0)
 
 
 @dataclass(frozen=True)
@@ -149,8 +173,8 @@ class PowerProduct(Mobility):
             raise InputError(f"alpha is {self.alpha:g}; the power of a product must be positive.")
 
     @property
-    def spec(self) -> Array:
-        return _spec(formulas.FAMILY, k=2 * self.alpha)
+    def form(self) -> Form:
+        return Form(k=2 * self.alpha)
 
     @property
     def is_concave(self) -> bool:
@@ -175,8 +199,8 @@ class PorousMediumMean(Mobility):
             raise InputError(f"q is {self.q:g}; the order of a porous-medium mean must not be 0.")
 
     @property
-    def spec(self) -> Array:
-        return _spec(formulas.FAMILY, a=self.q, b=self.q - 1)
+    def form(self) -> Form:
+        return Form(a=self.q, b=self.q - 1)
 
 
 @dataclass(frozen=True)
@@ -193,12 +217,32 @@ class PowerHeatMean(Mobility):
             raise InputError(f"q is {self.q:g}; the order of a heat mean must lie in (0, 2].")
 
     @property
-    def spec(self) -> Array:
-        return _spec(formulas.FAMILY, scale=1 / self.q, k=2 - self.q, a=1.0, b=self.q - 1)
+    def form(self) -> Form:
+        return Form(scale=1 / self.q, k=2 - self.q, a=1.0, b=self.q - 1)
 
     @property
     def is_concave(self) -> bool:
         return 1 <= self.q <= 2
+
+
+BUILT_IN: tuple[type[Mobility], ...] = (
+    ArithmeticMean,
+    GeometricMean,
+    HarmonicMean,
+    LogMean,
+    PorousMediumMean,
+    PowerHeatMean,
+    PowerProduct,
+)
+"""Every mobility that a model file may name."""
+
+NAMED: dict[str, Mobility] = {
+    "logarithmic": LogMean(),
+    "geometric": GeometricMean(),
+    "arithmetic": ArithmeticMean(),
+    "harmonic": HarmonicMean(),
+}
+"""The mobilities without parameters, by the name that the command line takes."""
 
 
 def _cross_is_positive(spec: Array) -> bool:

@@ -18,147 +18,13 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from thalweg.mobility import logarithmic, special
+
 LOGARITHMIC, GEOMETRIC, ARITHMETIC, HARMONIC, FAMILY = 0, 1, 2, 3, 4
+CODES = (LOGARITHMIC, GEOMETRIC, ARITHMETIC, HARMONIC, FAMILY)
+"""Every code that the functions below know; `thalweg.mobility.Mobility` refuses others."""
 
 Spec = NDArray[np.float64]
-
-
-@njit(cache=True, inline="always")
-def log_ratio(s: float, t: float) -> float:
-    """`log(s / t)`, exact to rounding also where `s` is close to `t`."""
-    ratio = s / t
-    if 0.5 < ratio < 2.0:
-        return math.log1p((s - t) / t)
-    if 1e-300 < ratio < 1e300:
-        return math.log(ratio)
-    return math.log(s) - math.log(t)
-
-
-@njit(cache=True)
-def phi1(z: float) -> float:
-    """`(exp(z) - 1) / z`."""
-    if abs(z) < 1e-8:
-        return 1.0 + 0.5 * z
-    return math.expm1(z) / z
-
-
-@njit(cache=True)
-def phi2(z: float) -> float:
-    """`(exp(z) - 1 - z) / z^2`, by its series where the quotient would cancel."""
-    if abs(z) < 1.0:
-        total, term = 0.5, 0.5
-        for k in range(3, 22):
-            term *= z / k
-            total += term
-            if abs(term) < 1e-18:
-                break
-        return total
-    return (math.expm1(z) - z) / (z * z)
-
-
-@njit(cache=True)
-def phi2_prime(z: float) -> float:
-    """Derivative of `phi2`: `(exp(z) (z - 2) + z + 2) / z^3`."""
-    if abs(z) < 3.0:
-        total, power = 0.0, 1.0 / 6.0
-        for k in range(1, 40):
-            total += k * power
-            power *= z / (k + 3)
-            if abs(power) * k < 1e-19:
-                break
-        return total
-    return (math.exp(z) * (z - 2.0) + z + 2.0) / (z * z * z)
-
-
-@njit(cache=True)
-def langevin(x: float) -> float:
-    """`coth(x) - 1 / x`, the logarithmic derivative of `sinhc`."""
-    if abs(x) < 0.5:
-        y = x * x
-        return x * (
-            1.0 / 3.0
-            - y
-            * (
-                1.0 / 45.0
-                - y
-                * (
-                    2.0 / 945.0
-                    - y
-                    * (
-                        1.0 / 4725.0
-                        - y
-                        * (
-                            2.0 / 93555.0
-                            - y
-                            * (
-                                1382.0 / 638512875.0
-                                - y * (4.0 / 18243225.0 - y * 3617.0 / 162820783125.0)
-                            )
-                        )
-                    )
-                )
-            )
-        )
-    return 1.0 / math.tanh(x) - 1.0 / x
-
-
-@njit(cache=True)
-def langevin_prime(x: float) -> float:
-    """Derivative of `langevin`: `1 / x^2 - 1 / sinh(x)^2`."""
-    if abs(x) < 0.5:
-        y = x * x
-        return 1.0 / 3.0 - y * (
-            3.0 / 45.0
-            - y
-            * (
-                10.0 / 945.0
-                - y
-                * (
-                    7.0 / 4725.0
-                    - y
-                    * (
-                        18.0 / 93555.0
-                        - y
-                        * (
-                            11.0 * 1382.0 / 638512875.0
-                            - y * (52.0 / 18243225.0 - y * 15.0 * 3617.0 / 162820783125.0)
-                        )
-                    )
-                )
-            )
-        )
-    if abs(x) > 350.0:
-        return 1.0 / (x * x)
-    sh = math.sinh(x)
-    return 1.0 / (x * x) - 1.0 / (sh * sh)
-
-
-@njit(cache=True)
-def log_sinhc(x: float) -> float:
-    """`log(sinh(x) / x)` without overflow."""
-    x = abs(x)
-    if x < 0.5:
-        y = x * x
-        total = y / 6.0
-        return math.log1p(
-            total
-            * (
-                1.0
-                + y
-                / 20.0
-                * (1.0 + y / 42.0 * (1.0 + y / 72.0 * (1.0 + y / 110.0 * (1.0 + y / 156.0))))
-            )
-        )
-    return x + math.log1p(-math.exp(-2.0 * x)) - math.log(2.0 * x)
-
-
-@njit(cache=True)
-def _excess(a: float, d: float) -> float:
-    """`2 a / (exp(2 a d) - 1)` for `a >= 0`, `d > 0`: `1 / d` in the limit `a = 0`."""
-    x = 2.0 * a * d
-    if x < 1e-12:
-        return 1.0 / d
-    return 2.0 * a / math.expm1(x)
 
 
 @njit(cache=True)
@@ -171,9 +37,9 @@ def log_slopes(spec: Spec, d: float) -> tuple[float, float]:
     a, b, k = abs(spec[3]), abs(spec[4]), spec[2]
     far = abs(d)
     if far * max(a, b) < 0.5:
-        g = a * langevin(a * d) - b * langevin(b * d)
+        g = a * special.langevin(a * d) - b * special.langevin(b * d)
         return k + g, k - g
-    small = (k - a + b) + _excess(b, far) - _excess(a, far)
+    small = (k - a + b) + special.excess(b, far) - special.excess(a, far)
     large = 2.0 * k - small
     return (large, small) if d > 0 else (small, large)
 
@@ -187,12 +53,12 @@ def mean(spec: Spec, s: float, t: float) -> float:
     if s <= 0.0 or t <= 0.0:
         return 0.0
     if code == LOGARITHMIC:
-        z = log_ratio(s, t)
+        z = special.log_ratio(s, t)
         # The smaller of the two, times phi1 of a positive number: no cancellation, no overflow.
         if z < 0.0:
             s, t, z = t, s, -z
         if z < 1.0:
-            return t * phi1(z)
+            return t * special.phi1(z)
         return (s - t) / z
     if code == GEOMETRIC:
         return math.sqrt(s) * math.sqrt(t)
@@ -201,8 +67,8 @@ def mean(spec: Spec, s: float, t: float) -> float:
             return 2.0 * s / (1.0 + s / t)
         return 2.0 * t / (1.0 + t / s)
     u, v = math.log(s), math.log(t)
-    d = 0.5 * log_ratio(s, t)
-    shape = log_sinhc(spec[3] * d) - log_sinhc(spec[4] * d)
+    d = 0.5 * special.log_ratio(s, t)
+    shape = special.log_sinhc(spec[3] * d) - special.log_sinhc(spec[4] * d)
     if spec[3] == spec[4] or spec[3] == -spec[4]:
         return spec[1] * s ** (0.5 * spec[2]) * t ** (0.5 * spec[2])
     return spec[1] * math.exp(0.5 * spec[2] * (u + v) + shape)
@@ -217,13 +83,13 @@ def mean_partials(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     if s <= 0.0 or t <= 0.0:
         return _partials_at_zero(spec, s, t)
     if code == LOGARITHMIC:
-        z = log_ratio(s, t)
-        # phi2(z) overflows before s / t does not: use the quotient that is at hand.
+        z = special.log_ratio(s, t)
+        # special.phi2(z) overflows before s / t does not: use the quotient that is at hand.
         if z > 1.0:
-            return (s - t) / z, phi2(-z), (s / t - 1.0 - z) / (z * z)
+            return (s - t) / z, special.phi2(-z), (s / t - 1.0 - z) / (z * z)
         if z < -1.0:
-            return (s - t) / z, (t / s - 1.0 + z) / (z * z), phi2(z)
-        return t * phi1(z), phi2(-z), phi2(z)
+            return (s - t) / z, (t / s - 1.0 + z) / (z * z), special.phi2(z)
+        return t * special.phi1(z), special.phi2(-z), special.phi2(z)
     if code == GEOMETRIC:
         a, b = math.sqrt(s), math.sqrt(t)
         return a * b, 0.5 * b / a, 0.5 * a / b
@@ -234,7 +100,7 @@ def mean_partials(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
         x = t / s
         return 2.0 * t / (1.0 + x), 2.0 * (x / (1.0 + x)) ** 2, 2.0 / (1.0 + x) ** 2
     m = mean(spec, s, t)
-    d = 0.5 * log_ratio(s, t)
+    d = 0.5 * special.log_ratio(s, t)
     slope_s, slope_t = log_slopes(spec, d)
     return m, 0.5 * m * slope_s / s, 0.5 * m * slope_t / t
 
@@ -268,8 +134,8 @@ def mean_seconds(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     if code == ARITHMETIC:
         return 0.0, 0.0, 0.0
     if code == LOGARITHMIC:
-        z = log_ratio(s, t)
-        cross = phi2_prime(-z) / t if z > 0.0 else phi2_prime(z) / s
+        z = special.log_ratio(s, t)
+        cross = special.phi2_prime(-z) / t if z > 0.0 else special.phi2_prime(z) / s
         return -cross * (t / s), cross, -cross * (s / t)
     if code == GEOMETRIC:
         a, b = math.sqrt(s), math.sqrt(t)
@@ -284,10 +150,10 @@ def mean_seconds(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
             cross = 4.0 * x / (1.0 + x) ** 3 / s
         return -cross * (t / s), cross, -cross * (s / t)
     m = mean(spec, s, t)
-    d = 0.5 * log_ratio(s, t)
+    d = 0.5 * special.log_ratio(s, t)
     a, b, k = spec[3], spec[4], spec[2]
-    g = a * langevin(a * d) - b * langevin(b * d)
-    slope = a * a * langevin_prime(a * d) - b * b * langevin_prime(b * d)
+    g = a * special.langevin(a * d) - b * special.langevin(b * d)
+    slope = a * a * special.langevin_prime(a * d) - b * b * special.langevin_prime(b * d)
     cross = 0.25 * m * (k * k - g * g - slope) / s / t
     own_s = 0.25 * m * ((k + g) * (k + g - 2.0) + slope) / s / s
     own_t = 0.25 * m * ((k - g) * (k - g - 2.0) + slope) / t / t
@@ -312,8 +178,8 @@ def mean_log_partials(spec: Spec, u: float, v: float) -> tuple[float, float, flo
         top = math.exp(max(u, v))
         down = math.exp(-z)
         if z < 1.0:
-            m = top * phi1(-z)
-            high, low = top * phi2(-z), top * down * phi2(z)
+            m = top * special.phi1(-z)
+            high, low = top * special.phi2(-z), top * down * special.phi2(z)
         else:
             m = top * (1.0 - down) / z
             high = (top - m) / z
@@ -329,6 +195,85 @@ def mean_log_partials(spec: Spec, u: float, v: float) -> tuple[float, float, flo
         return (m, high, low) if u >= v else (m, low, high)
     d = 0.5 * (u - v)
     a, b, k = spec[3], spec[4], spec[2]
-    m = spec[1] * math.exp(0.5 * k * (u + v) + log_sinhc(a * d) - log_sinhc(b * d))
+    m = spec[1] * math.exp(0.5 * k * (u + v) + special.log_sinhc(a * d) - special.log_sinhc(b * d))
     slope_u, slope_v = log_slopes(spec, d)
     return m, 0.5 * m * slope_u, 0.5 * m * slope_v
+
+
+@njit(cache=True)
+def log_mean_partials(spec: Spec, u: float, v: float) -> tuple[float, float, float]:
+    """`log m(e^u, e^v)` and its derivatives in `u` and `v`; never under- or overflows.
+
+    >>> from thalweg.mobility import HarmonicMean
+    >>> log_mean_partials(HarmonicMean().spec, -3000.0, -3000.0)
+    (-3000.0, 0.5, 0.5)
+    """
+    code = int(spec[0])
+    z = abs(u - v)
+    if code == LOGARITHMIC:
+        if z < 1.0:
+            m = special.phi1(-z)
+            high = special.phi2(-z) / m
+        else:
+            m = -math.expm1(-z) / z
+            high = (1.0 - m) / (z * m)
+        low = 1.0 - high
+        if z > 1.0:
+            low = 1.0 / z - 1.0 / math.expm1(min(z, 700.0))
+        log_m = max(u, v) + math.log(m)
+        return (log_m, high, low) if u >= v else (log_m, low, high)
+    if code == GEOMETRIC:
+        return 0.5 * (u + v), 0.5, 0.5
+    if code == ARITHMETIC:
+        x = math.exp(-z)
+        log_m = max(u, v) + math.log1p(x) - math.log(2.0)
+        high, low = 1.0 / (1.0 + x), x / (1.0 + x)
+        return (log_m, high, low) if u >= v else (log_m, low, high)
+    if code == HARMONIC:
+        x = math.exp(-z)
+        log_m = min(u, v) + math.log(2.0) - math.log1p(x)
+        high, low = x / (1.0 + x), 1.0 / (1.0 + x)
+        return (log_m, high, low) if u >= v else (log_m, low, high)
+    d = 0.5 * (u - v)
+    a, b, k = spec[3], spec[4], spec[2]
+    log_m = (
+        math.log(spec[1]) + 0.5 * k * (u + v) + special.log_sinhc(a * d) - special.log_sinhc(b * d)
+    )
+    g = a * special.langevin(a * d) - b * special.langevin(b * d)
+    return log_m, 0.5 * (k + g), 0.5 * (k - g)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _is_plain_logarithmic(spec: Spec, s: float, t: float) -> bool:
+    return int(spec[0]) == LOGARITHMIC and logarithmic.is_plain(s, t)
+
+
+@njit(cache=True, error_model="numpy")
+def fast_mean(spec: Spec, s: float, t: float) -> float:
+    """`mean` with a short cut for the logarithmic one, a few units in the last place less exact."""
+    if _is_plain_logarithmic(spec, s, t):
+        return float(logarithmic.mean(s, t))
+    return float(mean(spec, s, t))
+
+
+@njit(cache=True, error_model="numpy")
+def fast_first(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
+    """`m, m_s, m_t` for positive densities, with the same short cut."""
+    if _is_plain_logarithmic(spec, s, t):
+        m, by_s, by_t = logarithmic.first(s, t)
+        return m, by_s, by_t
+    m, by_s, by_t = mean_partials(spec, s, t)
+    return m, by_s, by_t
+
+
+@njit(cache=True, error_model="numpy")
+def fast_derivatives(
+    spec: Spec, s: float, t: float
+) -> tuple[float, float, float, float, float, float]:
+    """`m, m_s, m_t, m_ss, m_st, m_tt` for positive densities, with the same short cut."""
+    if _is_plain_logarithmic(spec, s, t):
+        m, by_s, by_t, ss, st, tt = logarithmic.derivatives(s, t)
+        return m, by_s, by_t, ss, st, tt
+    m, by_s, by_t = mean_partials(spec, s, t)
+    ss, st, tt = mean_seconds(spec, s, t)
+    return m, by_s, by_t, ss, st, tt

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg._optional import optional
 from thalweg._parallel import parallel_map
 from thalweg.errors import InputError, ThalwegError
 from thalweg.learn.rivals import free_ctmc
@@ -18,6 +19,9 @@ from thalweg.points.displacement import Displacement, displace
 from thalweg.points.interpolation import METHODS, PointInterpolator
 from thalweg.snapshots import PointSnapshots, WeightedPoints, hellinger
 from thalweg.snapshots.clouds import assign
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["BASELINES", "FORECAST_BASELINES", "leave_one_time_out"]
 
@@ -132,7 +136,9 @@ def leave_one_time_out(
         (t, clouds, k, tuple(methods), tuple(baselines), n_states, n_partitions, most, seed)
         for k in places
     ]
-    return pd.concat(parallel_map(_one_time, work, jobs=jobs), ignore_index=True)
+    tables = optional("pandas", extra="cli", what="the table of errors")
+    frame: pd.DataFrame = tables.concat(parallel_map(_one_time, work, jobs=jobs), ignore_index=True)
+    return frame
 
 
 def _one_time(
@@ -185,7 +191,9 @@ def _one_time(
                 "why": why,
             }
         )
-    return pd.DataFrame(rows)
+    tables = optional("pandas", extra="cli", what="the table of errors")
+    frame: pd.DataFrame = tables.DataFrame(rows)
+    return frame
 
 
 def _on_states(seen: PointSnapshots, cloud: WeightedPoints) -> Array:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from thalweg import _checks
+from thalweg._optional import optional
 from thalweg._sparse import as_sparse
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -124,6 +125,7 @@ class Snapshots:
         >>> seen.times, seen.counts.tolist(), seen.names
         (array([2., 4.]), [[1.0, 1.0], [0.0, 2.0]], ('a', 'b'))
         """
+        optional("pandas", extra="cli", what="reading a data frame")
         from thalweg.snapshots.frames import read_frame
 
         t, table, names = read_frame(frame, time, state, count, states)

@@ -22,6 +22,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from thalweg.mobility import logarithmic
+
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Index32 = NDArray[np.int32]
@@ -29,21 +31,6 @@ Index32 = NDArray[np.int32]
 NEWTON_LIMIT = 60
 SWEEP_LIMIT = 400
 _UP, _DOWN = 2.0, -20.0
-
-
-@njit(cache=True, inline="always")
-def log_mean_parts(z: float, s: float, t: float) -> tuple[float, float]:
-    """`dm/du` and `dm/dv` of the logarithmic mean at `s = e^u`, `t = e^v`, `z = u - v`.
-
-    Their sum is `m` itself, which is homogeneous of degree one.
-    """
-    if abs(z) < 0.05:
-        y = z * z
-        even = 0.5 + y * (1.0 / 24.0 + y * (1.0 / 720.0))
-        odd = z * (1.0 / 6.0 + y * (1.0 / 120.0 + y * (1.0 / 5040.0)))
-        return s * (even - odd), t * (even + odd)
-    m = (s - t) / z
-    return (s - m) / z, (m - t) / z
 
 
 @njit(cache=True)
@@ -76,7 +63,7 @@ def _assemble(
             if y < x:
                 continue
             s, t = rho[x], rho[y]
-            m_u, m_v = log_mean_parts(u[x] - u[y], s, t)
+            m_u, m_v = logarithmic.from_difference(u[x] - u[y], s, t)
             drop = V[x] - V[y]
             scale = h * conductance[e]
             flux = scale * ((m_u + m_v) * drop + beta * (s - t))
@@ -243,7 +230,7 @@ def _add_potential(
             y = neighbor[e]
             if y < x:
                 continue
-            m_u, m_v = log_mean_parts(u[x] - u[y], rho[x], rho[y])
+            m_u, m_v = logarithmic.from_difference(u[x] - u[y], rho[x], rho[y])
             w = scale * conductance[e] * (m_u + m_v)
             for j in range(v.shape[1]):
                 flux = w * (v[x, j] - v[y, j])

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from thalweg.mobility import formulas
+from thalweg.mobility import formulas, logarithmic
 
 __all__ = ["normal_equations", "unexplained"]
 
@@ -21,18 +21,11 @@ _BLOCK = 8
 
 
 @njit(cache=True, inline="always")
-def _mean(spec: Array, logarithmic: bool, s: float, t: float, z: float) -> float:
+def _mean(spec: Array, is_log: bool, s: float, t: float, z: float) -> float:
     """The mean of `s` and `t`, given `z = log s - log t`, which is at hand per state."""
-    if not logarithmic:
+    if not is_log:
         return formulas.mean(spec, s, t)
-    if s <= 0.0 or t <= 0.0:
-        return 0.0
-    if abs(z) > 0.1:
-        return (s - t) / z
-    # tanh(z / 2) / (z / 2) by its series.
-    y = z * z
-    series = 1.0 - 17.0 * y / 168.0 * (1.0 - y / 9.87)
-    return 0.5 * (s + t) * (1.0 - y / 12.0 * (1.0 - y / 10.0 * series))
+    return logarithmic.mean_from_difference(z, s, t)
 
 
 @njit(cache=True)
@@ -53,7 +46,7 @@ def normal_equations(
 ) -> tuple[Array, Array, float, float]:
     """Edge weights, the column of beta, its Gram entry and its moment, summed over the nodes."""
     n, count, n_nodes = stationary.size, source.size, node_weight.size
-    logarithmic = int(spec[0]) == formulas.LOGARITHMIC
+    is_log = int(spec[0]) == formulas.LOGARITHMIC
     weights = np.zeros(count)
     column = np.zeros(n)
     average = np.zeros(n)
@@ -70,7 +63,7 @@ def normal_equations(
                 value = 0.5 * (p[left[j], x] + p[right[j], x]) / stationary[x]
                 rho[x, i] = value
                 average[x] += node_weight[j] * value
-                if with_beta or logarithmic:
+                if with_beta or is_log:
                     log_rho[x, i] = np.log(value) if value > 0.0 else -np.inf
                 if with_beta:
                     moment += share[j] * log_rho[x, i] * (p[before[j], x] - p[after[j], x])
@@ -81,18 +74,18 @@ def normal_equations(
                 w = node_weight[first + i]
                 s, t = rho[x, i], rho[y, i]
                 z = log_rho[x, i] - log_rho[y, i]
-                m = _mean(spec, logarithmic, s, t, z)
+                m = _mean(spec, is_log, s, t, z)
                 total += w * m
                 if with_beta:
-                    current = s - t if logarithmic else m * z
+                    current = s - t if is_log else m * z
                     flux += w * current
                     energy += w * current * z
             weights[e] += conductance[e] * total
             gram += conductance[e] * energy
-            if with_beta and not logarithmic:
+            if with_beta and not is_log:
                 column[x] += conductance[e] * flux
                 column[y] -= conductance[e] * flux
-    if with_beta and logarithmic:
+    if with_beta and is_log:
         for e in range(count):
             x, y = source[e], target[e]
             flux = conductance[e] * (average[x] - average[y])
@@ -118,7 +111,7 @@ def unexplained(
 ) -> float:
     """`sum_k |p_{k-1} - p_k - integral|_1` of a fixed energy; `shared`: a node serves two."""
     n, count, n_nodes = stationary.size, source.size, left.size
-    logarithmic = int(spec[0]) == formulas.LOGARITHMIC
+    is_log = int(spec[0]) == formulas.LOGARITHMIC
     width = min(_BLOCK, n_nodes)
     rho = np.empty((n, width))
     log_rho = np.empty((n, width))
@@ -140,11 +133,11 @@ def unexplained(
             for i in range(inside):
                 s, t = rho[x, i], rho[y, i]
                 z = log_rho[x, i] - log_rho[y, i]
-                m = _mean(spec, logarithmic, s, t, z)
+                m = _mean(spec, is_log, s, t, z)
                 flux = m * slope
                 if beta > 0.0:
                     # The logarithmic mean times the difference of logarithms is exact.
-                    flux += beta * (s - t if logarithmic else m * z)
+                    flux += beta * (s - t if is_log else m * z)
                 rate[x, i] += c * flux
                 rate[y, i] -= c * flux
         for i in range(inside):

@@ -19,7 +19,7 @@ from scipy.special import betainc
 
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
-from thalweg.mobility import fast_mean
+from thalweg.mobility import formulas
 from thalweg.paths.boundary.space_time import SpaceTime
 from thalweg.paths.newton_system import balanced
 
@@ -222,7 +222,7 @@ def edge_weights(
     """`c m(rho)` of every edge."""
     out = np.empty(source.size)
     for e in range(source.size):
-        out[e] = conductance[e] * fast_mean.mean_first(spec, rho[source[e]], rho[target[e]])[0]
+        out[e] = conductance[e] * formulas.fast_first(spec, rho[source[e]], rho[target[e]])[0]
     return out
 
 
@@ -234,7 +234,7 @@ def _actions(
     for k in range(rho.shape[0]):
         for e in range(source.size):
             f = flux[k, e]
-            m = fast_mean.mean_first(spec, rho[k, source[e]], rho[k, target[e]])[0]
+            m = formulas.fast_first(spec, rho[k, source[e]], rho[k, target[e]])[0]
             out[k] += f * f / (conductance[e] * m)
     return out
 
@@ -249,7 +249,7 @@ def _linearise(
     for k in range(rho.shape[0]):
         for e in range(source.size):
             x, y, c = source[e], target[e], conductance[e]
-            m, first, second, ss, st, tt = fast_mean.mean_derivatives(spec, rho[k, x], rho[k, y])
+            m, first, second, ss, st, tt = formulas.fast_derivatives(spec, rho[k, x], rho[k, y])
             g = flux[k, e] / (c * m)
             half = 0.5 * c * g * g
             table[k, e, 0] = c * m

@@ -20,7 +20,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
-from thalweg.mobility import fast_mean
+from thalweg.mobility import formulas
 from thalweg.paths.problem import PathProblem
 
 __all__ = ["Clusters", "Local", "Response", "find_clusters", "refresh", "settle", "urgency"]
@@ -283,7 +283,7 @@ def _equations(
             other = np.zeros((4, count))
             for i in range(count):
                 s, t = rho[x, i], rho[y, i]
-                m, first, second, ss, st, _ = fast_mean.mean_derivatives(local.spec, s, t)
+                m, first, second, ss, st, _ = formulas.fast_derivatives(local.spec, s, t)
                 difference = q[x, i] + middle[x] - q[y, i] - middle[y]
                 half = 0.5 * c * difference * difference
                 gain[i] += c * m * difference
@@ -379,7 +379,7 @@ def _refresh(
             a, b, c = local.source[e], local.target[e], local.conductance[e]
             for i in range(rho.shape[1]):
                 s, t = rho[a, i], rho[b, i]
-                m, first, second, ss, st, tt = fast_mean.mean_derivatives(local.spec, s, t)
+                m, first, second, ss, st, tt = formulas.fast_derivatives(local.spec, s, t)
                 difference = psi[a, i] - psi[b, i]
                 half = 0.5 * c * difference * difference
                 table[e, 0, i] = c * m

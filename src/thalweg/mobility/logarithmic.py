@@ -1,10 +1,11 @@
-"""The logarithmic mean with its first and second derivatives at the price of one logarithm.
+"""The logarithmic mean `m = (s - t) / (log s - log t)` in every form that compiled loops take.
 
-The passes over stages spend their time here. Other means go to `mobility.scalar`. For the
-logarithmic one with densities that differ by more than a fifth, `z = log(high / low)` gives
-`m = (high - low) / z`, `m_high = phi2(-z)`, `m_low = phi2(z)` and `m_st = phi2'(-z) / low` in
-closed form; nearer densities take no logarithm: `m = (s + t) g(r) / 2` with
-`r = (s - t) / (s + t)` and the series of `g(r) = r / atanh(r)`.
+`mean`, `first` and `derivatives` take densities that are neither zero nor near the ends of the
+floating-point range, at the price of one logarithm or none: with densities that differ by more than
+a fifth, `z = log(high / low)` gives `m = (high - low) / z`, `m_high = phi2(-z)`, `m_low = phi2(z)`
+and `m_st = phi2'(-z) / low` in closed form; nearer densities take no logarithm,
+`m = (s + t) g(r) / 2` with `r = (s - t) / (s + t)` and the series of `g(r) = r / atanh(r)`.
+`from_difference` and `log_partials` take the logarithms, where they are at hand.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ import math
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-
-from thalweg.mobility import formulas
 
 Array = NDArray[np.float64]
 
@@ -51,15 +50,14 @@ def _series(coefficients: tuple[float, ...], x: float) -> float:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _is_plain(spec: Array, s: float, t: float) -> bool:
-    return int(spec[0]) == formulas.LOGARITHMIC and 1e-150 < s < 1e150 and 1e-150 < t < 1e150
+def is_plain(s: float, t: float) -> bool:
+    """Whether both densities are positive and no quotient of them over- or underflows."""
+    return 1e-150 < s < 1e150 and 1e-150 < t < 1e150
 
 
 @njit(cache=True, error_model="numpy")
-def mean(spec: Array, s: float, t: float) -> float:
-    """`m(s, t)`; zero where either density is."""
-    if not _is_plain(spec, s, t):
-        return float(formulas.mean(spec, s, t))
+def mean(s: float, t: float) -> float:
+    """`m(s, t)` for plain densities."""
     high, low = max(s, t), min(s, t)
     if low > _NEAR * high:
         total = s + t
@@ -69,11 +67,8 @@ def mean(spec: Array, s: float, t: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def mean_first(spec: Array, s: float, t: float) -> tuple[float, float, float]:
-    """`m, m_s, m_t` for positive densities."""
-    if not _is_plain(spec, s, t):
-        m, first, second = formulas.mean_partials(spec, s, t)
-        return m, first, second
+def first(s: float, t: float) -> tuple[float, float, float]:
+    """`m, m_s, m_t` for plain densities."""
     high, low = max(s, t), min(s, t)
     if low > _NEAR * high:
         total = s + t
@@ -95,14 +90,8 @@ def mean_first(spec: Array, s: float, t: float) -> tuple[float, float, float]:
 
 
 @njit(cache=True, error_model="numpy")
-def mean_derivatives(
-    spec: Array, s: float, t: float
-) -> tuple[float, float, float, float, float, float]:
-    """`m, m_s, m_t, m_ss, m_st, m_tt` for positive densities."""
-    if not _is_plain(spec, s, t):
-        m, first, second = formulas.mean_partials(spec, s, t)
-        ss, st, tt = formulas.mean_seconds(spec, s, t)
-        return m, first, second, ss, st, tt
+def derivatives(s: float, t: float) -> tuple[float, float, float, float, float, float]:
+    """`m, m_s, m_t, m_ss, m_st, m_tt` for plain densities."""
     high, low = max(s, t), min(s, t)
     if low > _NEAR * high:
         total = s + t
@@ -132,3 +121,32 @@ def mean_derivatives(
     if s < t:
         return m, m_low, m_high, -cross * over_low, cross, -cross * ratio
     return m, m_high, m_low, -cross * ratio, cross, -cross * over_low
+
+
+_HALF = tuple(1.0 / math.factorial(k) for k in range(2, 13))
+"""Coefficients of `phi2(z) = (exp(z) - 1 - z) / z^2`."""
+
+
+@njit(cache=True, error_model="numpy")
+def from_difference(z: float, s: float, t: float) -> tuple[float, float]:
+    """`dm/dlog s = s phi2(-z)` and `dm/dlog t = t phi2(z)`, given `z = log s - log t`.
+
+    Their sum is `m` itself, which is homogeneous of degree one.
+    """
+    if abs(z) < 0.5:
+        return s * _series(_HALF, -z), t * _series(_HALF, z)
+    m = (s - t) / z
+    return (s - m) / z, (m - t) / z
+
+
+@njit(cache=True)
+def mean_from_difference(z: float, s: float, t: float) -> float:
+    """`m(s, t)` for densities that may vanish, given `z = log s - log t`."""
+    if s <= 0.0 or t <= 0.0:
+        return 0.0
+    if abs(z) > 0.1:
+        return (s - t) / z
+    # tanh(z / 2) / (z / 2) by its series.
+    y = z * z
+    series = 1.0 - 17.0 * y / 168.0 * (1.0 - y / 9.87)
+    return 0.5 * (s + t) * (1.0 - y / 12.0 * (1.0 - y / 10.0 * series))

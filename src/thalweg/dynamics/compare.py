@@ -1,0 +1,339 @@
+"""Is the landscape the same, is beta the same, and where do two landscapes differ?
+
+A potential is known up to a constant only, so nothing here depends on how the two are centred. An
+edge compares differences of potentials across it. A state is compared with a *reference*, the
+states that did not move among themselves: they are found by a robust start (the median of the
+difference) and kept while they stay within two standard errors. One state pushed up therefore
+shows as one state, not as all others pulled down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from thalweg._threads import single_threaded
+from thalweg.dynamics.joint import JointFit, ScoreTest, fit_jointly
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.likelihood.fit import fit_likelihood
+from thalweg.learn.likelihood.result import LikelihoodFit
+from thalweg.learn.regressor import FreeEnergyRegressor
+from thalweg.snapshots import Snapshots
+from thalweg.status import Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Comparison", "compare"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_NEAR = 2.0
+"""Standard errors within which a state counts as unmoved."""
+
+
+@dataclass(frozen=True, eq=False)
+class Differences:
+    """Differences `a - b` with standard errors and false-discovery rates."""
+
+    value: Array
+    stderr: Array
+    p_value: Array
+    q_value: Array
+    """The false-discovery rate of calling this one and all clearer ones different."""
+
+    def significant(self, level: float = 0.05) -> Index:
+        """What differs, at this false-discovery rate."""
+        return np.flatnonzero(self.q_value <= level)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The answer of `compare`.
+
+    `same` tests the landscape and beta together, `same_landscape` the potential while beta may
+    differ, `same_beta` beta while the potential may differ; None where the graph is too large.
+    """
+
+    kernel: MarkovKernel
+    same: ScoreTest | None
+    same_landscape: ScoreTest | None
+    same_beta: ScoreTest | None
+    likelihood_ratio: float
+    """Twice the log likelihood that separate landscapes gain (with the priors of the fits)."""
+    states: Differences
+    edges: Differences
+    reference: Index
+    """The states that did not move among themselves."""
+    beta: tuple[float, float]
+    joint: JointFit | None
+    status: Status
+
+    @property
+    def p_value(self) -> float:
+        """Of the hypothesis that landscape and beta are the same."""
+        return float("nan") if self.same is None else self.same.p_value
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per state: difference of the potentials, its error, and significance."""
+        import pandas as pd
+
+        names = self.kernel.names or tuple(range(self.kernel.n_states))
+        d = self.states
+        return pd.DataFrame(
+            {
+                "state": list(names),
+                "difference": d.value,
+                "stderr": d.stderr,
+                "p_value": d.p_value,
+                "q_value": d.q_value,
+                "reference": np.isin(np.arange(self.kernel.n_states), self.reference),
+            }
+        )
+
+    def edges_to_frame(self) -> pd.DataFrame:
+        """One row per edge: change of the drop of potential along it."""
+        import pandas as pd
+
+        names = np.array(self.kernel.names or range(self.kernel.n_states), dtype=object)
+        d = self.edges
+        return pd.DataFrame(
+            {
+                "source": names[self.kernel.edges.source],
+                "target": names[self.kernel.edges.target],
+                "difference": d.value,
+                "stderr": d.stderr,
+                "p_value": d.p_value,
+                "q_value": d.q_value,
+            }
+        )
+
+    def __str__(self) -> str:
+        if self.same is None:
+            head = "The graph is too large for the global test."
+        else:
+            verb = "differ" if self.same.p_value < 0.05 else "may be the same"
+            head = f"The landscapes {verb} (p = {self.same.p_value:.3g})."
+        return (
+            f"{head} {self.states.significant().size} of {self.kernel.n_states} states and "
+            f"{self.edges.significant().size} of {self.kernel.n_edges} edges differ at a "
+            f"false-discovery rate of 5 %; beta {self.beta[0]:.4g} and {self.beta[1]:.4g}."
+        )
+
+
+@single_threaded
+def compare(
+    a: FreeEnergyRegressor | Snapshots,
+    b: FreeEnergyRegressor | Snapshots,
+    kernel: MarkovKernel | None = None,
+    *,
+    n_draws: int = 999,
+    n_refits: int = 0,
+    seed: int = 0,
+    **options: Any,
+) -> Comparison:
+    """Compare the landscapes behind two data sets on the same graph.
+
+    Parameters
+    ----------
+    a, b : FreeEnergyRegressor or Snapshots
+        Two models fitted to independent snapshots by the likelihood, or the two data sets.
+    kernel : MarkovKernel, optional
+        The graph, where data sets are given.
+    n_draws : int
+        Data sets drawn from the joint fit for the null distribution of the tests.
+    n_refits : int
+        With a positive number the test of `same` is the full parametric bootstrap: that many data
+        sets are drawn from the joint fit, and each is fitted jointly and separately.
+    seed : int
+        Seed of the draws.
+    options
+        Of `FreeEnergyRegressor`, where data sets are given.
+
+    >>> from thalweg import make_graph
+    >>> rng = np.random.default_rng(0)
+    >>> graph = make_graph("complete", 5, rng=rng)
+    >>> model = FreeEnergyRegressor().fit(graph, Snapshots.from_counts(
+    ...     [0.0, 1.0], [[500, 300, 100, 50, 50], [300, 300, 200, 100, 100]]))
+    >>> twin = compare(model, model)
+    >>> twin.p_value > 0.9, twin.states.significant().size
+    (True, 0)
+    """
+    one, other = (_fitted(model, kernel, options, seed) for model in (a, b))
+    graph = one.kernel_
+    _check_same_graph(graph, other.kernel_)
+    rng = np.random.default_rng(seed)
+    fits = one._fit.source, other._fit.source
+    joint: JointFit | None = None
+    tests: tuple[ScoreTest | None, ScoreTest | None, ScoreTest | None] = (None, None, None)
+    ratio, status = float("nan"), one.status_ and other.status_
+    if isinstance(fits[0], LikelihoodFit) and isinstance(fits[1], LikelihoodFit):
+        joint = fit_jointly(fits[0], fits[1])
+        status = status and joint.status
+        ratio = 2.0 * joint.value - fits[0].deviance - fits[1].deviance
+        tests = _tests(joint, fits[0], n_draws, rng)
+        if n_refits:
+            assert tests[0] is not None
+            tests = (_bootstrap(joint, fits, ratio, tests[0], n_refits, rng), *tests[1:])
+    elif fits[0] is None or fits[1] is None:
+        raise InputError(
+            "compare needs the data behind both fits, and a model read from a file has none; give "
+            "the snapshots and the kernel instead."
+        )
+    gap, directions = _difference(one, other)
+    edges = _edge_differences(graph, gap, directions)
+    states, reference = _state_differences(gap, directions)
+    return Comparison(
+        graph, *tests, ratio, states, edges, reference, (one.beta_, other.beta_), joint, status
+    )
+
+
+def _fitted(
+    model: FreeEnergyRegressor | Snapshots,
+    kernel: MarkovKernel | None,
+    options: dict[str, Any],
+    seed: int,
+) -> FreeEnergyRegressor:
+    if isinstance(model, FreeEnergyRegressor):
+        if options:
+            raise InputError(
+                f"{', '.join(options)} cannot change a model that is already fitted; give the "
+                "snapshots and the kernel instead."
+            )
+        if model.method != "likelihood":
+            raise InputError(
+                f"the model was fitted with method={model.method!r}, which has no error bars; "
+                "compare models fitted with method='likelihood'."
+            )
+        return model
+    if not isinstance(model, Snapshots) or kernel is None:
+        raise InputError(
+            "compare takes two fitted FreeEnergyRegressors, or two Snapshots and their kernel."
+        )
+    return FreeEnergyRegressor(seed=seed, **options).fit(kernel, model)
+
+
+def _check_same_graph(one: MarkovKernel, other: MarkovKernel) -> None:
+    same = one.n_states == other.n_states and one.n_edges == other.n_edges
+    if same:
+        same = (
+            np.array_equal(one.edges.source, other.edges.source)
+            and np.array_equal(one.edges.target, other.edges.target)
+            and np.allclose(one.edges.conductance, other.edges.conductance, rtol=1e-9, atol=0)
+        )
+    if not same:
+        raise InputError(
+            f"the two models live on different graphs ({one} and {other}); fit both on one kernel: "
+            "potentials can only be compared state by state on the same one."
+        )
+
+
+def _tests(
+    joint: JointFit, fit: LikelihoodFit, n_draws: int, rng: np.random.Generator
+) -> tuple[ScoreTest, ScoreTest | None, ScoreTest | None]:
+    k, model = joint.objective.n_shared, fit.model
+    everything = np.arange(k)
+    same = joint.test(everything, rng=rng, n_draws=n_draws)
+    if not model.learns_beta or not model.n_potential:
+        return same, same if model.n_potential else None, same if model.learns_beta else None
+    potential = np.arange(model.n_potential)
+    landscape = joint.test(potential, rng=rng, n_draws=n_draws)
+    beta = joint.test(np.array([model.beta_index]), rng=rng, n_draws=n_draws)
+    return same, landscape, beta
+
+
+def _bootstrap(
+    joint: JointFit,
+    fits: tuple[LikelihoodFit, LikelihoodFit],
+    ratio: float,
+    test: ScoreTest,
+    n_refits: int,
+    rng: np.random.Generator,
+) -> ScoreTest:
+    """The likelihood ratio against refits of data drawn from the joint fit."""
+    reached = 0
+    for _ in range(n_refits):
+        again = []
+        for fit, p in zip(fits, joint.probabilities, strict=True):
+            sizes = np.rint(fit.counts.sum(axis=1)).astype(np.int64)
+            counts = [rng.multinomial(m, q / q.sum()) for m, q in zip(sizes, p, strict=True)]
+            again.append(fit_likelihood(fit.kernel, fit.times, counts, options=fit.settings))
+        both = fit_jointly(again[0], again[1])
+        reached += 2.0 * both.value - again[0].deviance - again[1].deviance >= ratio
+    return ScoreTest(ratio, (1.0 + reached) / (1.0 + n_refits), test.degrees)
+
+
+def _difference(a: FreeEnergyRegressor, b: FreeEnergyRegressor) -> tuple[Array, Array]:
+    """`V_a - V_b`, and rows whose outer products add up to its covariance."""
+    from thalweg.dynamics.landscape import as_landscape
+
+    rows = []
+    for model in (a, b):
+        directions = as_landscape(model).directions
+        if not directions.size:
+            raise InputError(
+                "a model has no error bars, so differences cannot be judged; fit both with "
+                "method='likelihood' and a fixed potential."
+            )
+        rows.append(directions[:, :-1])
+    return a.potential_ - b.potential_, np.concatenate(rows)
+
+
+def _judged(value: Array, stderr: Array) -> Differences:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(stderr > 0, np.abs(value) / stderr, np.where(value == 0, 0.0, np.inf))
+    p = 2.0 * norm.sf(z)
+    return Differences(value, stderr, p, false_discovery(p))
+
+
+def false_discovery(p: Array) -> Array:
+    """Benjamini and Hochberg's adjusted p-values.
+
+    >>> false_discovery(np.array([0.01, 0.04, 0.03, 0.5])).round(4)
+    array([0.04  , 0.0533, 0.0533, 0.5   ])
+    """
+    order = np.argsort(p)
+    ranked = p[order] * p.size / np.arange(1, p.size + 1)
+    adjusted = np.minimum.accumulate(ranked[::-1])[::-1]
+    out = np.empty_like(p)
+    out[order] = np.minimum(adjusted, 1.0)
+    return out
+
+
+def _edge_differences(kernel: MarkovKernel, gap: Array, directions: Array) -> Differences:
+    source, target, _ = kernel.edges
+    along = directions[:, source] - directions[:, target]
+    return _judged(gap[source] - gap[target], np.sqrt(np.sum(along**2, axis=0)))
+
+
+def _state_differences(gap: Array, directions: Array) -> tuple[Differences, Index]:
+    """Differences from the reference states, and which they are."""
+    middle = _median(gap, 1.0 / np.maximum(np.sum(directions**2, axis=0), 1e-300))
+    centre = int(np.argmin(np.abs(gap - middle)))
+    variance = np.sum((directions - directions[:, centre : centre + 1]) ** 2, axis=0)
+    close = np.abs(gap - gap[centre]) <= _NEAR * np.sqrt(variance)
+    value, error = gap, variance
+    for _ in range(20):
+        # Weights by how well each state is known relative to the centre of the others.
+        weight = close / np.maximum(variance, np.median(variance[variance > 0], axis=0) * 1e-3)
+        weight = weight / weight.sum()
+        value = gap - weight @ gap
+        moved = directions - (directions @ weight)[:, None]
+        error = np.sqrt(np.sum(moved**2, axis=0))
+        now = np.abs(value) <= _NEAR * error
+        if not now.any() or np.array_equal(now, close):
+            break
+        close = now
+    return _judged(value, error), np.flatnonzero(close)
+
+
+def _median(values: Array, weights: Array) -> float:
+    order = np.argsort(values)
+    total = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(total, 0.5 * total[-1])])
