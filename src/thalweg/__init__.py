@@ -37,7 +37,7 @@ _HOMES = {
     "thalweg.graphs": ["GRAPH_FAMILIES", "hamming_kernel", "make_graph"],
     "thalweg.kernel": ["MarkovKernel"],
     "thalweg.laplacian": ["LaplacianSolver"],
-    "thalweg.learn": ["FreeEnergyRegressor", "TimeBasis", "fit_weak", "load"],
+    "thalweg.learn": ["BetaVerdict", "FreeEnergyRegressor", "TimeBasis", "fit_weak", "load"],
     "thalweg.mobility": [
         "ArithmeticMean",
         "GeometricMean",
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from thalweg.graphs import GRAPH_FAMILIES, hamming_kernel, make_graph
     from thalweg.kernel import MarkovKernel
     from thalweg.laplacian import LaplacianSolver
-    from thalweg.learn import FreeEnergyRegressor, TimeBasis, fit_weak, load
+    from thalweg.learn import BetaVerdict, FreeEnergyRegressor, TimeBasis, fit_weak, load
     from thalweg.mobility import (
         ArithmeticMean,
         GeometricMean,
@@ -104,6 +104,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GRAPH_FAMILIES",
     "ArithmeticMean",
+    "BetaVerdict",
     "ConvergenceError",
     "Dirichlet",
     "Entropy",

@@ -82,9 +82,9 @@ def test_a_full_disk_leaves_the_older_result_and_nothing_else(data):
     before = {p.name: p.read_bytes() for p in (data / "thalweg-fit").iterdir()}
 
     def small_disk():
-        # A file may grow to a megabyte: the report does not fit, as on a disk that is full.
+        # A file may grow to sixteen kilobytes: the report does not fit, as on a disk that is full.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, 16_384))
 
     for out in ("thalweg-fit", "fresh"):
         code, said = _fit(data, "--out", out, before=small_disk)
@@ -98,11 +98,11 @@ def test_a_full_disk_leaves_the_older_result_and_nothing_else(data):
 
 @pytest.fixture
 def tiny_disk(tmp_path):
-    """A real file system of two megabytes, where the machine lets us mount one."""
+    """A real file system of sixteen kilobytes, where the machine lets us mount one."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)],
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(place)],
         capture_output=True,
         check=False,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 
@@ -72,7 +73,7 @@ def loaded(browser, address):
     browser.get(address)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        drawn = browser.execute_script("return document.querySelectorAll('.main-svg').length")
+        drawn = browser.execute_script("return document.querySelectorAll('figure svg').length")
         if drawn >= 4:
             break
         time.sleep(0.2)
@@ -104,37 +105,90 @@ def test_a_hostile_name_does_not_run(loaded):
 
 def _colors(browser):
     return browser.execute_script(
-        "return Array.from(document.querySelectorAll('.js-plotly-plot')[1]"
-        ".querySelectorAll('.scatterlayer .points path')).map(e => e.style.fill)"
+        "return Array.from(document.querySelectorAll('figure[data-name=population-in-time] "
+        ".nodes circle')).map(e => e.getAttribute('fill'))"
     )
 
 
-def test_the_slider_moves_the_picture(loaded):
-    from selenium.webdriver.common.action_chains import ActionChains
+def _wait(condition):
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert condition()
+
+
+def test_the_slider_moves_the_picture_from_the_keyboard(loaded):
+    from selenium.webdriver.common.keys import Keys
 
     before = _colors(loaded)
     assert len(before) == 5
-    rail = loaded.find_element("css selector", ".slider-rail-touch-rect")
-    loaded.execute_script("arguments[0].scrollIntoView({block: 'center'})", rail)
-    width = rail.rect["width"]
-    ActionChains(loaded).move_to_element_with_offset(rail, width / 2 - 4, 0).click().perform()
-    deadline = time.monotonic() + 20
-    while _colors(loaded) == before and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert _colors(loaded) != before
+    slider = loaded.find_element("css selector", ".film input")
+    slider.send_keys(Keys.END)
+    _wait(lambda: _colors(loaded) != before)
+    assert slider.get_attribute("aria-valuetext").startswith("time ")
+    slider.send_keys(Keys.HOME)
+    _wait(lambda: _colors(loaded) == before)
 
 
-def test_the_play_button_runs(loaded):
-    before = loaded.find_element("css selector", ".slider-label").text
-    button = loaded.find_element("css selector", ".updatemenu-button")
-    loaded.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
+def test_the_play_button_runs_from_the_keyboard(loaded):
+    from selenium.webdriver.common.keys import Keys
+
     first = _colors(loaded)
-    button.click()
-    deadline = time.monotonic() + 20
-    while _colors(loaded) == first and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert _colors(loaded) != first
-    assert before
+    button = loaded.find_element("css selector", ".film .play")
+    button.send_keys(Keys.ENTER)
+    _wait(lambda: _colors(loaded) != first)
+    button.send_keys(Keys.ENTER)
+
+
+def test_everything_that_acts_can_be_reached_and_is_named(loaded):
+    nameless = loaded.execute_script(
+        "return Array.from(document.querySelectorAll('button, input, svg')).filter(e =>"
+        "!(e.getAttribute('aria-label') || e.textContent.trim())).length"
+    )
+    assert nameless == 0
+    hidden = loaded.execute_script(
+        "return Array.from(document.querySelectorAll('button, input')).filter(e => e.tabIndex < 0)"
+        ".length"
+    )
+    assert hidden == 0
+
+
+def test_the_table_sorts_and_filters(loaded):
+    def column():
+        return loaded.execute_script(
+            "return Array.from(document.querySelectorAll('.sortable tbody tr')).filter(r => "
+            "!r.hidden).map(r => parseFloat(r.cells[1].textContent))"
+        )
+
+    head = loaded.find_elements("css selector", ".sortable thead button")[1]
+    loaded.execute_script("arguments[0].click()", head)
+    assert column() == sorted(column())
+    loaded.execute_script("arguments[0].click()", head)
+    assert column() == sorted(column(), reverse=True)
+    box = loaded.find_element("css selector", "input[type=search]")
+    box.send_keys("onerror")
+    _wait(lambda: len(column()) == 1)
+    box.clear()
+
+
+def test_pictures_are_saved_complete(loaded):
+    # What the buttons save: a drawing on its own, with the colours of the light scheme.
+    text = loaded.execute_script(
+        "return new XMLSerializer().serializeToString(document.querySelector('figure svg'))"
+    )
+    assert text.startswith("<svg")
+    assert "var(--ink, #1c2128)" in text
+    data = loaded.execute_script(
+        "return JSON.parse(document.querySelector('figure script[type=\"text/csv\"]').textContent)"
+    )
+    assert data.splitlines()[0] == "state,V,stderr"
+    assert len(data.splitlines()) == 6
+
+
+def test_it_is_small(address):
+    from urllib.parse import urlparse
+
+    assert os.path.getsize(urlparse(address).path) < 300_000
 
 
 def test_it_fits_a_phone(loaded, address):

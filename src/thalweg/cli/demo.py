@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-import plotly.graph_objects as go
 from rich.console import Console
 
-from thalweg import plots
 from thalweg._files import atomic_write
 from thalweg.cli.demo_populations import Population, population
 from thalweg.cli.output import say
@@ -18,6 +16,10 @@ from thalweg.energy import centred
 from thalweg.flow import Trajectory, gradient_flow
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.report import Section, findings, page
+from thalweg.report.curves import fitted_curves, line
+from thalweg.report.fit import plain_names
+from thalweg.report.graph import drawn, landscape_picture, moving_picture
+from thalweg.report.svg import number
 from thalweg.snapshots import Snapshots
 
 __all__ = ["run"]
@@ -70,10 +72,11 @@ def _page(
     potential = centred(truth.potential, kernel)
     inside = float(np.mean(abs(model.potential_ - potential) < 2 * model.potential_stderr_))
     energies = [model.energy_(kernel, p) for p in ahead.probabilities]
-    falling = go.Figure(go.Scatter(x=ahead.times, y=energies, mode="lines"))
-    falling.update_layout(
-        template="plotly_white", xaxis_title="time", yaxis_title="free energy F", height=320
-    )
+    names, shown = plain_names(kernel), drawn(kernel)
+    falling = line(ahead.times, np.array(energies), "time", "free energy F", "free-energy")
+    fine = np.linspace(seen.times[0], seen.times[-1], 61)
+    fitted = model.predict(None, fine).probabilities
+    stamps = [f"time {number(float(t))}" for t in ahead.times]
     sections = [
         Section(
             "What was seen",
@@ -82,8 +85,8 @@ def _page(
                 f"afresh at {seen.n_times} times up to {seen.times[-1]:g}. Nobody was followed. "
                 "Points are what was counted, lines what the recovered landscape makes of it.",
             ),
-            (plots.fit(kernel, seen.times, np.asarray(seen.frequencies),
-                       model.predict(None, seen.times).probabilities, sizes=seen.sizes),),
+            (fitted_curves(names, seen.times, np.asarray(seen.frequencies),
+                           np.asarray(seen.sizes), fine, fitted, "time"),),
         ),
         Section(
             "The landscape, recovered",
@@ -93,10 +96,11 @@ def _page(
                 "within two standard errors.",
             ),
             (
-                plots.landscape(
-                    kernel, model.potential_, stderr=model.potential_stderr_, title="recovered V"
+                landscape_picture(
+                    shown, names, model.potential_, stderr=model.potential_stderr_,
+                    name="recovered", label="V, recovered",
                 ),
-                plots.landscape(kernel, potential, title="the V that made the data"),
+                landscape_picture(shown, names, potential, name="truth", label="V, true"),
             ),
         ),
         Section(
@@ -105,14 +109,14 @@ def _page(
                 "The recovered flow, five times as long as the data. Press play: the population "
                 "leaves the hills and gathers in the valleys, spread a little by noise.",
             ),
-            (plots.flow(kernel, ahead.times, ahead.probabilities, title="density p / pi"),),
+            (moving_picture(shown, names, ahead.times, ahead.probabilities, stamps),),
         ),
         Section(
             "The free energy falls",
             ("The flow is the steepest descent of F = V + beta H in the transport metric W_K.",),
             (falling,),
         ),
-        Section("What the data say", findings(model)),
+        Section("What the data say", findings(model), headline=True),
         Section(
             "Numbers",
             facts={

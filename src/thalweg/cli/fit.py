@@ -19,6 +19,7 @@ from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.report import findings, fit_page, flags
+from thalweg.status import Status
 
 __all__ = ["FILES", "run_fit", "states_table"]
 
@@ -83,6 +84,9 @@ def run_fit(
         summary: dict[str, Any] = {
             "beta": model.beta_,
             "beta_stderr": _number(model.beta_stderr_),
+            "beta_verdict": model.beta_verdict_.kind,
+            "beta_lower": _number(model.beta_verdict_.lower),
+            "beta_upper": _number(model.beta_verdict_.upper),
             "status": model.status_.name,
             "findings": said,
             "files": [str(out / name) for name in FILES],
@@ -93,7 +97,8 @@ def run_fit(
         for sentence in said:
             say(f"- {sentence}")
         say(f"open {out / 'report.html'}")
-    if not model.status_:
+    # What the data leave open is an answer, not a failure.
+    if not model.status_ and model.status_ is not Status.UNDETERMINED:
         raise typer.Exit(3)
 
 

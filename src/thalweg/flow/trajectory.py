@@ -44,6 +44,17 @@ class Trajectory:
         """The last probability."""
         return np.asarray(self.probabilities[-1])
 
+    def after_first(self) -> Trajectory:
+        """The same curve without its first time."""
+        return Trajectory(
+            self.times[1:],
+            self.probabilities[1:],
+            self.status,
+            self.n_steps,
+            self.n_evaluations,
+            self.method,
+        )
+
     def to_frame(self) -> pd.DataFrame:
         """One row per time (the index), one column per state."""
         pd = optional("pandas", extra="cli", what="a data frame")

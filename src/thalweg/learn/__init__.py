@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from thalweg.learn.regressor import FreeEnergyRegressor, load
+    from thalweg.learn.verdict import BetaVerdict
     from thalweg.learn.weak.fit import TimeBasis, WeakFit, fit_weak
 
-__all__ = ["FreeEnergyRegressor", "TimeBasis", "WeakFit", "fit_weak", "load"]
+__all__ = ["BetaVerdict", "FreeEnergyRegressor", "TimeBasis", "WeakFit", "fit_weak", "load"]
 
 _HOME_OF = {
+    "BetaVerdict": "thalweg.learn.verdict",
     "FreeEnergyRegressor": "thalweg.learn.regressor",
     "load": "thalweg.learn.regressor",
     "TimeBasis": "thalweg.learn.weak.fit",

@@ -12,7 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.network.paper import FeatureNetwork, fit_feature_network, fit_neural
+from thalweg.learn.verdict import BetaVerdict, unassessed
 from thalweg.learn.weak.fit import Ridge, TimeBasis, fit_weak
 from thalweg.learn.weak.terms import Quadrature, Weighting
 from thalweg.mobility import LogMean, Mobility
@@ -81,6 +83,12 @@ class Fitted:
     """Of (centred potential, beta, log initial distribution), where it is known and small."""
     draws: Array | None = None
     """Where it is not: draws of (centred potential, beta) from the posterior, one row each."""
+    members: Mixture | None = None
+    """Landscapes to average forecasts over, where the data do not single one out."""
+    beta_verdict: BetaVerdict = field(default_factory=unassessed)
+    """What the data say about beta."""
+    still: bool = False
+    """True where the snapshots could all be samples of one distribution."""
     coefficients: Array | None = None
     """Weights of the features, where the potential is linear in them."""
     network: FeatureNetwork | None = None
@@ -231,6 +239,7 @@ def _neural(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
 
 
 def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
+    from thalweg.learn.assess import assess
     from thalweg.learn.likelihood.fit import fit_likelihood
     from thalweg.learn.likelihood.options import LikelihoodOptions
 
@@ -249,7 +258,7 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         internal=s.internal,
     )
     fit = fit_likelihood(kernel, snapshots.times, dense_counts(snapshots), options=options)
-    return Fitted(
+    fitted = Fitted(
         energy=fit.energy,
         initial=fit.initial,
         times=snapshots.times,
@@ -267,6 +276,7 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         },
         source=fit,
     )
+    return assess(fitted, fit, seed=s.seed, progress=s.progress)
 
 
 def _likelihood_basis(basis: TimeBasis | None) -> Any:
@@ -350,6 +360,11 @@ def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:
         "n_samples": float(fit.visits.sum()),
         "never_visited": np.flatnonzero(fit.visits == 0).tolist(),
         **fit.summary,
+        "beta_verdict": fit.beta_verdict.kind,
+        "beta_lower": fit.beta_verdict.lower,
+        "beta_upper": fit.beta_verdict.upper if np.isfinite(fit.beta_verdict.upper) else None,
+        "beta_says": str(fit.beta_verdict),
+        "beta_undetermined": fit.beta_verdict.kind == "undetermined",
     }
     from thalweg.learn.likelihood.result import LikelihoodFit
 
@@ -357,9 +372,10 @@ def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:
         from thalweg.learn.diagnostics import goodness_of_fit, undetermined
 
         unknown = undetermined(fit.source)
-        verdict = goodness_of_fit(fit.source, rng=np.random.default_rng(seed))
         out["undetermined"] = [str(contrast) for contrast in unknown.contrasts]
-        out["beta_undetermined"] = unknown.beta
+        if fit.still:  # any frozen flow fits: there is nothing to test
+            return out
+        verdict = goodness_of_fit(fit.source, rng=np.random.default_rng(seed))
         out["expected_deviance"] = verdict.expected
         out["p_value"] = verdict.p_value
         out["goodness_of_fit"] = str(verdict)

@@ -17,6 +17,7 @@ from thalweg.errors import InputError
 from thalweg.flow import Trajectory, gradient_flow, jump_rates
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.delta import band_around, deviation_from_covariance, deviation_from_draws
+from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.weak.fit import TimeBasis
 from thalweg.mobility import Mobility
 from thalweg.status import Status
@@ -24,12 +25,14 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Forecast", "bands", "flow_of"]
+__all__ = ["Forecast", "bands", "flow_of", "mixed_flow"]
 
 Array = NDArray[np.float64]
 
 _PIECES = 32
 """A potential that varies smoothly is held over this many pieces of each interval."""
+_MEMBER_STEPS = 20_000
+"""Steps after which one of many flows to be averaged is given up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +98,60 @@ def flow_of(
     return Trajectory(when, np.array(out), status, n_steps=n_steps, method=discretization)
 
 
+@single_threaded
+def mixed_flow(
+    kernel: MarkovKernel,
+    energy: FreeEnergy,
+    members: Mixture,
+    p0: ArrayLike | None,
+    times: ArrayLike,
+    *,
+    mobility: Mobility,
+) -> Trajectory:
+    """The mean of the members' flows: from `p0`, or each from its own start.
+
+    Members whose flow cannot be computed are left out; if none can, the flow of `energy` is given.
+    """
+    when = _checks.as_times(times)
+    paths, weights = _member_paths(kernel, energy, members, p0, when, mobility)
+    if not paths:
+        start = members.weights @ members.initials if p0 is None else p0
+        return gradient_flow(kernel, energy, start, when, mobility=mobility)
+    mean = np.tensordot(weights, np.array([path.probabilities for path in paths]), 1)
+    return Trajectory(
+        when,
+        mean,
+        Status.CONVERGED,
+        sum(path.n_steps for path in paths),
+        sum(path.n_evaluations for path in paths),
+        "average",
+    )
+
+
+def _member_paths(
+    kernel: MarkovKernel,
+    energy: FreeEnergy,
+    members: Mixture,
+    p0: ArrayLike | None,
+    times: Array,
+    mobility: Mobility,
+) -> tuple[list[Trajectory], Array]:
+    paths, weights = [], []
+    for i in range(members.size):
+        here = FreeEnergy(
+            members.potentials[i], float(members.betas[i]), energy.interaction, energy.internal
+        )
+        start = members.initials[i] / members.initials[i].sum() if p0 is None else p0
+        path = gradient_flow(
+            kernel, here, start, times, mobility=mobility, rtol=1e-6, max_steps=_MEMBER_STEPS
+        )
+        if path.status:
+            paths.append(path)
+            weights.append(float(members.weights[i]))
+    w = np.array(weights)
+    return paths, w / max(float(w.sum()), 1e-300)
+
+
 def _pieces(
     start: float, end: float, basis: TimeBasis | None, discretization: str
 ) -> list[tuple[float, float]]:
@@ -121,12 +178,14 @@ def bands(
     level: float,
     size: float,
     n_draws: int = 32,
+    members: Mixture | None = None,
 ) -> Forecast:
     """The flow with pointwise bands in [0, 1], by the delta method (see `thalweg.learn.delta`).
 
     `covariance` is that of (potential, beta, log initial distribution). With `p0` given the start
     is certain. `draws` of (potential, beta) take its place where there is none, at most `n_draws`
     of them, and then the start counts as certain too. `size`: individuals in a snapshot.
+    With `members` the flow is their mean, and a band is no narrower than their spread makes it.
     """
     if covariance is None and draws is None:
         raise InputError(
@@ -152,5 +211,13 @@ def bands(
     if deviation is None:
         nothing = np.full_like(best.probabilities, np.nan)
         return Forecast(best.times, best.probabilities, nothing, nothing, level, Status.NOT_FINITE)
-    lower, upper = band_around(best.probabilities, deviation, size, level)
-    return Forecast(best.times, best.probabilities, lower, upper, level, best.status)
+    p = best.probabilities
+    if members is not None:
+        paths, weights = _member_paths(kernel, energy, members, p0, best.times, mobility)
+        if paths:
+            each = np.array([path.probabilities for path in paths])
+            p = np.tensordot(weights, each, 1)
+            logs = np.log(np.maximum(each, 1e-300)) - np.log(np.maximum(p, 1e-300))
+            deviation = np.maximum(deviation, np.sqrt(np.tensordot(weights, logs**2, 1)))
+    lower, upper = band_around(p, deviation, size, level)
+    return Forecast(best.times, p, lower, upper, level, best.status)

@@ -59,6 +59,7 @@ def check_content(header: Mapping[str, Any], arrays: Arrays, settings: type) -> 
         else:
             _need(isinstance(header[name], dict), f"has no table {name!r}")
     error = header.get("beta_stderr")
+    error = None if error == "inf" else error  # infinite where the data do not determine beta
     if error is not None:
         _number(error, "beta_stderr")
     status = header.get("status")

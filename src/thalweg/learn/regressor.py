@@ -27,7 +27,8 @@ from thalweg.learn.answer import (
     diagnose,
     fit_snapshots,
 )
-from thalweg.learn.forecast import Forecast, bands, flow_of
+from thalweg.learn.forecast import Forecast, bands, flow_of, mixed_flow
+from thalweg.learn.verdict import BetaVerdict
 from thalweg.learn.weak.fit import Ridge, TimeBasis
 from thalweg.learn.weak.terms import Quadrature, Weighting
 from thalweg.mobility import LogMean, Mobility
@@ -72,8 +73,12 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    energy_, potential_ (centred), beta_, initial_, potential_stderr_, beta_stderr_, status_,
-    diagnostics_, kernel_, times_.
+    energy_, potential_ (centred), beta_, initial_, potential_stderr_, beta_stderr_ (infinite where
+    the data do not determine beta), beta_verdict_, determined_, status_, diagnostics_, kernel_,
+    times_.
+
+    Where the data are few, the likelihood is averaged over betas and priors: the potential is a
+    mean, its errors hold the spread between them, and forecasts are means of their flows.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     >>> counts = [[800, 150, 50], [600, 290, 110], [470, 370, 160], [400, 410, 190]]
@@ -195,6 +200,23 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         return self._fit.beta_stderr
 
     @property
+    def beta_verdict_(self) -> BetaVerdict:
+        """Whether the data determine beta, between which bounds, and why not."""
+        return self._fit.beta_verdict
+
+    @property
+    def determined_(self) -> dict[str, bool]:
+        """By parameter, whether the data determine it: `beta`, and `potential` at every state.
+
+        The potential counts as determined where two standard errors are below its span.
+        """
+        stderr, span = self.potential_stderr_, float(np.ptp(self.potential_))
+        return {
+            "beta": self.beta_verdict_.determined,
+            "potential": bool(np.all(2.0 * stderr <= span)),
+        }
+
+    @property
     def initial_(self) -> Array:
         """The distribution at the first time."""
         return self._fit.initial
@@ -254,6 +276,12 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
                     f"{self.times_[0]:g}; the flow runs forwards only: give p0."
                 )
         grid = np.insert(when, 0, self.times_[0]) if shift else when
+        members = self._fit.members
+        if members is not None:
+            flow = mixed_flow(
+                self.kernel_, self.energy_, members, p0, grid, mobility=self._mobility
+            )
+            return flow if not shift else flow.after_first()
         flow = flow_of(
             self.kernel_,
             self.energy_,
@@ -264,11 +292,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             time_basis=self.time_basis,
             potentials=self._fit.potentials,
         )
-        if not shift:
-            return flow
-        return Trajectory(
-            when, flow.probabilities[1:], flow.status, flow.n_steps, flow.n_evaluations, flow.method
-        )
+        return flow if not shift else flow.after_first()
 
     def forecast(
         self,
@@ -306,6 +330,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             level=level,
             size=float(fit.visits.sum()) / fit.times.size,
             n_draws=n_draws,
+            members=fit.members,
         )
 
     def score(self, snapshots: Snapshots) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, is_dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,11 @@ from thalweg.energy import Entropy, FreeEnergy, PowerEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.learn.answer import SMALL_COVARIANCE, Fitted, Settings
+from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.model_checks import check_content
 from thalweg.learn.model_file import read_model, write_model
 from thalweg.learn.network.paper import FeatureNetwork
+from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
 from thalweg.learn.weak.terms import TimeBasis
 from thalweg.status import Status
 
@@ -67,7 +69,13 @@ def save(
         "thalweg": __version__,
         "numpy": np.__version__,
         "beta": fit.energy.beta,
-        "beta_stderr": None if np.isnan(fit.beta_stderr) else fit.beta_stderr,
+        "beta_stderr": _number(fit.beta_stderr),
+        "beta_verdict": {
+            "kind": fit.beta_verdict.kind,
+            "lower": fit.beta_verdict.lower,
+            "upper": _number(fit.beta_verdict.upper),
+            "reason": fit.beta_verdict.reason,
+        },
         "internal": _part("internal", fit.energy.internal),
         "status": fit.status.name,
         "summary": _plain(fit.summary),
@@ -83,6 +91,10 @@ def save(
         arrays["joint_covariance"] = fit.joint_covariance
     if fit.draws is not None and fit.draws.size <= LARGEST_DRAWS:
         arrays["draws"] = fit.draws
+    if fit.members is not None:
+        arrays["member_weights"], arrays["member_betas"] = fit.members.weights, fit.members.betas
+        arrays["member_potentials"] = fit.members.potentials
+        arrays["member_initials"] = fit.members.initials
     if fit.energy.interaction is not None:
         _put_matrix(arrays, "interaction", fit.energy.interaction)
     if fit.network is not None:
@@ -135,6 +147,13 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int):
         return value
     return float(value) if np.isfinite(value) else None
+
+
+def _number(value: float) -> float | str | None:
+    """A number as JSON has it: infinity by name, NaN as null."""
+    if np.isnan(value):
+        return None
+    return float(value) if np.isfinite(value) else "inf"
 
 
 def _name(name: Any) -> Any:
@@ -285,7 +304,7 @@ def _fitted(header: dict[str, Any], arrays: Arrays, kernel: MarkovKernel) -> Fit
         times=_checks.as_times(arrays["times"]),
         status=Status[header["status"]],
         potential_stderr=arrays["potential_stderr"],
-        beta_stderr=np.nan if error is None else float(error),
+        beta_stderr=np.nan if error is None else _float(error),
         visits=arrays["visits"],
         potentials=arrays["potentials"],
         joint_covariance=covariance,
@@ -293,8 +312,45 @@ def _fitted(header: dict[str, Any], arrays: Arrays, kernel: MarkovKernel) -> Fit
         network=network,
         summary=dict(header["summary"]),
         draws=draws,
+        members=_members(arrays, n),
+        beta_verdict=_verdict(header.get("beta_verdict")),
         verdict=dict(header["verdict"]),
     )
+
+
+def _members(arrays: Arrays, n: int) -> Mixture | None:
+    if "member_weights" not in arrays:
+        return None
+    w, betas = arrays["member_weights"], arrays["member_betas"]
+    potentials, initials = arrays["member_potentials"], arrays["member_initials"]
+    count = w.size
+    sound = (
+        w.shape == betas.shape == (count,)
+        and potentials.shape == initials.shape == (count, n)
+        and count >= 1
+        and all(bool(np.isfinite(a).all()) for a in (w, betas, potentials, initials))
+        and min(w.min(), betas.min(), initials.min()) >= 0
+        and abs(w.sum() - 1.0) < 1e-6
+    )
+    if not sound:
+        raise InputError("the model file holds landscapes to average of the wrong shape.")
+    return Mixture(w, potentials, betas, initials)
+
+
+def _verdict(entry: Any) -> BetaVerdict:
+    if entry is None:  # written before beta was judged
+        return unassessed()
+    if not isinstance(entry, dict) or entry["kind"] not in get_args(Kind):
+        raise InputError("the model file holds a verdict on beta that this thalweg lacks.")
+    lower, upper = _float(entry["lower"]), _float(entry["upper"])
+    return BetaVerdict(entry["kind"], lower, upper, str(entry["reason"]))
+
+
+def _float(value: Any) -> float:
+    """What `_number` wrote."""
+    if value is None or not (isinstance(value, int | float) or value == "inf"):
+        raise InputError(f"the model file holds {value!r} where a number belongs.")
+    return float(value)
 
 
 def _read_settings(header: dict[str, Any], arrays: Arrays) -> dict[str, Any]:

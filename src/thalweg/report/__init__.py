@@ -2,6 +2,7 @@
 
 from thalweg.report.findings import findings, flags
 from thalweg.report.fit import fit_page
-from thalweg.report.page import Section, page
+from thalweg.report.page import Section, Table, page
+from thalweg.report.svg import Picture
 
-__all__ = ["Section", "findings", "fit_page", "flags", "page"]
+__all__ = ["Picture", "Section", "Table", "findings", "fit_page", "flags", "page"]

@@ -9,6 +9,7 @@ import numpy as np
 
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.snapshots import Snapshots, hellinger
+from thalweg.status import Status
 
 __all__ = ["findings", "flags"]
 
@@ -17,7 +18,7 @@ def findings(model: FreeEnergyRegressor, snapshots: Snapshots | None = None) -> 
     """The verdict, the noise, what the data do not determine."""
     diagnostics = model.diagnostics_
     sentences = []
-    if not model.status_:
+    if not model.status_ and model.status_ is not Status.UNDETERMINED:
         sentences.append(f"The fit did not finish cleanly. {model.status_.value}")
     if snapshots is not None:
         sentences.append(_agreement(model, snapshots))
@@ -97,6 +98,12 @@ def _verdict(diagnostics: dict[str, Any]) -> list[str]:
 
 def _noise(model: FreeEnergyRegressor) -> str:
     spread = float(np.ptp(model.potential_))
+    verdict = model.beta_verdict_
+    if verdict.kind == "undetermined":
+        return (
+            f"{verdict} The value used for forecasts is beta = {model.beta_:.3g}, with a landscape "
+            f"that spans {spread:.3g}; read both as one possibility among many."
+        )
     error = f" ± {model.beta_stderr_:.2g}" if np.isfinite(model.beta_stderr_) else ""
     if model.beta_ <= 0 and model.method == "weak":
         return (
@@ -113,6 +120,8 @@ def _noise(model: FreeEnergyRegressor) -> str:
         if ratio < 12
         else "the landscape dominates: the population gathers in its valleys"
     )
+    if verdict.kind == "determined":
+        error = f" (95 %: {verdict.lower:.3g} to {verdict.upper:.3g})"
     return (
         f"The noise is beta = {model.beta_:.4g}{error}; the landscape spans {spread:.3g}, that is "
         f"{ratio:.3g} times beta: {kind}."

@@ -6,17 +6,27 @@ import platform
 from importlib.metadata import version
 
 import numpy as np
+from numpy.typing import NDArray
 
-from thalweg import plots
 from thalweg._version import __version__
+from thalweg.edges.fluxes import edge_fluxes, internal_spec
+from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.forecast import Forecast
-from thalweg.plots.aggregate import MOST_MARKERS
-from thalweg.report.findings import findings
-from thalweg.report.page import Section, page
+from thalweg.mobility import LogMean
+from thalweg.report.curves import fitted_curves, forecast_curves, ranked
+from thalweg.report.findings import findings, flags
+from thalweg.report.graph import drawn, landscape_picture, moving_picture
+from thalweg.report.page import Section, Table, page
+from thalweg.report.svg import number
 from thalweg.snapshots import Snapshots
 
-__all__ = ["fit_page"]
+__all__ = ["fit_page", "methods_text", "plain_names"]
+
+Array = NDArray[np.float64]
+
+_MOST_ROWS = 1000
+"""Longer tables make a page slow to open; the CSV file holds all states."""
 
 
 def fit_page(
@@ -35,24 +45,34 @@ def fit_page(
     what the numbers on the axes count.
     """
     kernel = model.kernel_
+    names = plain_names(kernel)
     stderr = model.potential_stderr_ if np.isfinite(model.potential_stderr_).all() else None
+    when = f"time ({time_unit} since {time_labels[0]})" if time_unit and time_labels else "time"
+    shown = drawn(kernel)
+    whole = shown.label is None
     sections = [
-        Section("What the data say", findings(model, snapshots)),
+        Section("What the data say", findings(model, snapshots), headline=True),
         Section(
             "The landscape",
-            (_about_picture(kernel.n_states),),
-            (plots.landscape(kernel, model.potential_, stderr=stderr, title="potential V"),),
+            (_about_picture(kernel.n_states, whole),),
+            (
+                landscape_picture(
+                    shown,
+                    names,
+                    model.potential_,
+                    stderr=stderr,
+                    fluxes=_net_fluxes(model) if whole else None,
+                ),
+            ),
         ),
     ]
     times = model.times_ if forecast is None else forecast.times
-    shown = np.unique(np.concatenate([np.linspace(times[0], times[-1], 25), model.times_]))
-    path = model.predict(None, shown)
+    moments = np.unique(np.concatenate([np.linspace(times[0], times[-1], 25), model.times_]))
+    path = model.predict(None, moments)
+    stamps = [f"time {number(float(t))}" for t in path.times]
+    film = moving_picture(shown, names, path.times, path.probabilities, stamps)
     sections.append(
-        Section(
-            "The population in time",
-            ("Press play, or move the slider.",),
-            (plots.flow(kernel, path.times, path.probabilities, title="density p / pi"),),
-        )
+        Section("The population in time", ("Press play, or move the slider.",), (film,))
     )
     if snapshots is not None:
         fine = np.linspace(times[0], snapshots.times[-1], 61 if kernel.n_states <= 5000 else 2)
@@ -60,42 +80,109 @@ def fit_page(
         fitted = model.predict(None, fine).probabilities
         observed = snapshots.frequencies
         observed = observed if isinstance(observed, np.ndarray) else observed.toarray()
-        sections.append(
-            Section(
-                "Observed and fitted",
-                ("The states that changed most. Bars are two standard errors of counting.",),
-                (
-                    plots.fit(
-                        kernel,
-                        snapshots.times,
-                        observed,
-                        fitted,
-                        sizes=snapshots.sizes,
-                        fitted_times=fine,
-                    ),
-                ),
-            )
+        curves = fitted_curves(
+            names, snapshots.times, observed, np.asarray(snapshots.sizes), fine, fitted, when
         )
+        about = (
+            "The states that changed most: points are observed, lines fitted, bars two standard "
+            "errors of counting. Below, the residuals; the grey band holds 95 % of them if the "
+            "model is right."
+        )
+        sections.append(Section("Observed and fitted", (about,), (curves,)))
     if forecast is not None:
         banded = bool(np.isfinite(forecast.lower).all())
-        figure = plots.forecast(
-            kernel,
+        ahead = forecast_curves(
+            names,
             forecast.times,
             forecast.probabilities,
-            lower=forecast.lower if banded else None,
-            upper=forecast.upper if banded else None,
-            start=float(model.times_[-1]),
+            forecast.lower if banded else None,
+            forecast.upper if banded else None,
+            float(model.times_[-1]),
+            when,
         )
-        sections.append(Section("Forecast", _about(forecast, model), (figure,)))
+        sections.append(Section("Forecast", _about(forecast, model), (ahead,)))
     sections.append(
         Section(
             "Potential by state",
             ("Bars are two standard errors.",) if stderr is not None else (),
-            (plots.potential(kernel, model.potential_, stderr),),
+            (ranked(names, model.potential_, stderr),),
+            table=_states(model, names),
         )
     )
+    sections.append(Section("Methods, ready to paste", quote=methods_text(model, snapshots)))
     sections.append(Section("Settings", messages, facts=_facts(model)))
     return page(title, _lead(model, time_labels, time_unit), sections)
+
+
+def plain_names(kernel: MarkovKernel) -> list[str]:
+    """What the states are called: their names as text, or their numbers."""
+    if kernel.names is None:
+        return [f"state {x}" for x in range(kernel.n_states)]
+    return [str(name) for name in kernel.names]
+
+
+def methods_text(model: FreeEnergyRegressor, snapshots: Snapshots | None) -> str:
+    """A paragraph for a methods section, with version and citation."""
+    kernel = model.kernel_
+    how = {
+        "likelihood": "maximum likelihood of the snapshot counts under the gradient flow",
+        "weak": "the weak form of the flow, a linear least-squares problem",
+        "neural": "a neural network trained on the quadratic loss of the cited paper",
+    }[str(model.method)]
+    counts = ""
+    if snapshots is not None:
+        sizes = np.asarray(snapshots.sizes)
+        low, high = f"{sizes.min():g}", f"{sizes.max():g}"
+        counts = f" of {low} individuals each"
+        if low != high:
+            counts = f" of {low} to {high} individuals"
+    error = f" (standard error {model.beta_stderr_:.2g})" if np.isfinite(model.beta_stderr_) else ""
+    return (
+        f"The population on {kernel.n_states} states with {kernel.n_edges} edges was modelled as "
+        "the gradient flow of a free energy F = V + beta H (H: entropy relative to the graph's "
+        "stationary distribution) in the discrete transport metric W_K (Maas 2011; Rancati, Maas "
+        f"and Locatello). V and beta were estimated from {model.times_.size} snapshots{counts} by "
+        f"{how}, with thalweg {__version__}. The estimate of beta was {model.beta_:.3g}{error}."
+    )
+
+
+def _net_fluxes(model: FreeEnergyRegressor) -> Array:
+    """The net flux along each edge, averaged over the times that were seen."""
+    kernel = model.kernel_
+    mobility = LogMean() if model.mobility is None else model.mobility
+    moments = np.linspace(model.times_[0], model.times_[-1], 9)
+    path = model.predict(None, moments)
+    total = np.zeros(kernel.n_edges)
+    for p in path.probabilities:
+        total += edge_fluxes(
+            *kernel.edges,
+            p / kernel.stationary,
+            model.energy_.external(p),
+            model.energy_.beta,
+            mobility.spec,
+            internal_spec(model.energy_, mobility),
+        )
+    return total / moments.size
+
+
+def _states(model: FreeEnergyRegressor, names: list[str]) -> Table:
+    rest = model.energy_.equilibrium(model.kernel_) if model.beta_ > 0 else None
+    words, order = flags(model), np.argsort(model.potential_)
+    caption = "Every state; click a heading to sort."
+    if order.size > _MOST_ROWS:
+        order = np.concatenate([order[: _MOST_ROWS // 2], order[-(_MOST_ROWS // 2) :]])
+        caption = f"The {_MOST_ROWS // 2} lowest and highest states; states.csv holds all of them."
+    rows = [
+        (
+            names[x],
+            f"{model.potential_[x]:.4g}",
+            f"{model.potential_stderr_[x]:.2g}" if np.isfinite(model.potential_stderr_[x]) else "",
+            "" if rest is None else f"{rest[x]:.3g}",
+            words[x],
+        )
+        for x in order
+    ]
+    return Table(caption, ("state", "V", "standard error", "share at rest", "remark"), rows)
 
 
 def _lead(model: FreeEnergyRegressor, labels: tuple[str, ...], unit: str) -> str:
@@ -108,12 +195,13 @@ def _lead(model: FreeEnergyRegressor, labels: tuple[str, ...], unit: str) -> str
     )
 
 
-def _about_picture(n_states: int) -> str:
-    if n_states <= MOST_MARKERS:
-        return "Low is where the population goes. Point at a state for its name and value."
+def _about_picture(n_states: int, whole: bool) -> str:
+    text = "Low is where the population goes. Point at a state for its name and value."
+    if whole:
+        return text + " Arrows follow the strongest net movement while the population was watched."
     return (
-        "Low is where the population goes. There are too many states to draw one by one: each "
-        "marker is a patch of neighbouring states, with their mean."
+        f"Low is where the population goes. {n_states} states are too many to draw one by one: "
+        "each marker is a patch of neighbouring states, with their mean."
     )
 
 

@@ -8,7 +8,7 @@ matrix that starts at the curvature then learns the rest from the gradients.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from thalweg.learn.likelihood.model import Mesh
 from thalweg.learn.likelihood.objective import Evaluation, Objective
-from thalweg.learn.likelihood.priors import Prior
 from thalweg.status import Status
 
 __all__ = ["Minimum", "minimise"]
@@ -28,6 +27,17 @@ _MOST_REJECTIONS = 14
 _SLOW = 25
 """Iterations after which Marquardt's steps are taken to be too short."""
 _SHORTEST = 1e-5  # of a step, where halving it gives up
+
+
+class Penalty(Protocol):
+    """What is added to the objective: a prior."""
+
+    @property
+    def units(self) -> Array:
+        """The ordinary size of a change of each parameter."""
+
+    def quadratic(self, theta: Array) -> tuple[float, Array, Array]:
+        """Value, gradient and Hessian."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +54,7 @@ class Minimum:
 
 def minimise(
     objective: Objective,
-    prior: Prior,
+    prior: Penalty,
     theta: Array,
     mesh: Mesh,
     *,
@@ -116,7 +126,7 @@ class _Point(NamedTuple):
 
 def _learn_curvature(
     objective: Objective,
-    prior: Prior,
+    prior: Penalty,
     now: _Point,
     mesh: Mesh,
     max_iterations: int,
@@ -153,7 +163,7 @@ def _learn_curvature(
 
 
 def _halved(
-    objective: Objective, prior: Prior, now: _Point, step: Array, mesh: Mesh
+    objective: Objective, prior: Penalty, now: _Point, step: Array, mesh: Mesh
 ) -> _Point | None:
     """The first of the halved steps that lowers the value enough; `None` if none does."""
     slope = float(now.gradient @ step)
@@ -173,7 +183,7 @@ def _halved(
     return None
 
 
-def _with_prior(evaluation: Evaluation, prior: Prior, theta: Array) -> tuple[float, Array, Array]:
+def _with_prior(evaluation: Evaluation, prior: Penalty, theta: Array) -> tuple[float, Array, Array]:
     extra, gradient, hessian = prior.quadratic(theta)
     return (
         evaluation.value + extra,

@@ -1,0 +1,101 @@
+"""From a likelihood fit to an answer: averaged where data are few, with a verdict on beta."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from thalweg.learn.answer import Fitted
+from thalweg.learn.few.choose import applies, is_few
+from thalweg.learn.few.fit import FewFit, fit_few
+from thalweg.learn.likelihood.result import LikelihoodFit
+from thalweg.learn.verdict import BetaVerdict, movement_p_value
+from thalweg.status import Status
+
+__all__ = ["assess"]
+
+_STILL = 0.05
+"""P-value above which the snapshots could all be samples of one distribution."""
+_WIDE = 0.5
+"""Standard error of `log beta` beyond which a normal interval closes no lower end."""
+_NORMAL = 1.96
+
+
+def assess(
+    fitted: Fitted,
+    fit: LikelihoodFit,
+    *,
+    seed: int,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Fitted:
+    """The answer with what the data leave open: averaged where they are few, beta judged always.
+
+    Parameters
+    ----------
+    fitted : The ordinary answer.
+    fit : The likelihood fit behind it.
+    seed : Seed of the draws that test whether anything moved.
+    progress : Called as `progress(what, done, total)`.
+    """
+    still, fresh = False, fit.settings.observation == "independent"
+    if fresh:
+        p = movement_p_value(fit.counts, rng=np.random.default_rng(seed))
+        still = p > _STILL
+    verdict, status = ordinary_verdict(fit), fit.status
+    if applies(fit) and (still or is_few(fit)):
+        few = fit_few(fit, progress=progress)
+        fitted, verdict, status = _averaged(fitted, few), few.verdict, few.status
+    free = fit.model.learns_beta and fit.model.features is None
+    if free and still:
+        verdict = BetaVerdict(
+            "undetermined",
+            reason="No movement was seen: the snapshots could all be samples of one distribution, "
+            "and a population at rest shows neither beta nor the height of its landscape.",
+        )
+    elif free and fit.times.size == 2:
+        verdict = BetaVerdict(
+            "undetermined",
+            reason="Two snapshots can be joined at any beta; a third time would tell.",
+        )
+    if verdict.vacuous and fresh and (still or status is Status.CONVERGED):
+        status = Status.UNDETERMINED
+    error = fitted.beta_stderr
+    if verdict.kind == "undetermined":
+        error = np.inf
+    return replace(fitted, beta_verdict=verdict, status=status, beta_stderr=error, still=still)
+
+
+def ordinary_verdict(fit: LikelihoodFit) -> BetaVerdict:
+    """From the standard error of `log beta` alone."""
+    if not fit.model.learns_beta:
+        return BetaVerdict("given", fit.beta, fit.beta)
+    i, error = fit.model.beta_index, fit.log_beta_stderr
+    if not np.isfinite(error) or error > 1.0 or fit.information[i, i] < 1.0:
+        return BetaVerdict("undetermined")
+    upper = fit.beta * float(np.exp(_NORMAL * error))
+    if error > _WIDE:
+        return BetaVerdict("undetermined", 0.0, upper)
+    return BetaVerdict("determined", fit.beta * float(np.exp(-_NORMAL * error)), upper)
+
+
+def _averaged(fitted: Fitted, few: FewFit) -> Fitted:
+    n = few.potential.size
+    return replace(
+        fitted,
+        energy=few.energy,
+        initial=few.initial,
+        potential_stderr=few.potential_stderr,
+        beta_stderr=float(np.sqrt(max(few.joint_covariance[n, n], 0.0))),
+        potentials=few.potential[None],
+        joint_covariance=few.joint_covariance,
+        members=few.mixture,
+        summary={
+            "log_likelihood": few.best.log_likelihood,
+            "deviance": few.best.deviance,
+            "n_iterations": few.best.n_iterations,
+            "n_landscapes_averaged": few.n_cells,
+        },
+        source=few.best,
+    )

@@ -1,0 +1,200 @@
+"""`fit_few`: a landscape from few individuals, averaged over betas and priors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg._threads import single_threaded
+from thalweg.energy import FreeEnergy
+from thalweg.learn.few.inner import Cell, Inner
+from thalweg.learn.few.interval import beta_hull
+from thalweg.learn.few.lattice import Lattice, explore
+from thalweg.learn.few.mixture import Mixture
+from thalweg.learn.likelihood import start
+from thalweg.learn.likelihood.fit import first_mesh
+from thalweg.learn.likelihood.model import Mesh
+from thalweg.learn.likelihood.objective import IndependentObjective, saturated
+from thalweg.learn.likelihood.priors import Prior
+from thalweg.learn.likelihood.result import LikelihoodFit
+from thalweg.learn.verdict import BetaVerdict
+from thalweg.status import Status
+
+__all__ = ["FewFit", "fit_few"]
+
+Array = NDArray[np.float64]
+
+_MEMBERS = 12
+"""Landscapes kept for forecasts: together they hold most of the weight."""
+_MOST_CELLS = (120, 400)
+"""Bounds on the number of cells; 12000 / N between them."""
+_BETA_PRECISION = 1.0 / 9.0
+
+
+@dataclass(frozen=True, eq=False)
+class FewFit:
+    """An average over landscapes, the best of them, and what the data say about beta."""
+
+    best: LikelihoodFit
+    """The landscape of greatest evidence, as an ordinary fit."""
+    mixture: Mixture
+    potential: Array
+    """Centred, averaged."""
+    potential_stderr: Array
+    """Within and between the landscapes."""
+    beta: float
+    initial: Array
+    joint_covariance: Array
+    """Of (centred potential, beta, log initial distribution), within and between."""
+    verdict: BetaVerdict
+    n_cells: int
+    status: Status
+
+    @property
+    def energy(self) -> FreeEnergy:
+        old = self.best.energy
+        return FreeEnergy(self.potential, self.beta, old.interaction, old.internal)
+
+
+@single_threaded
+def fit_few(
+    fit: LikelihoodFit, *, progress: Callable[[str, int, int], None] | None = None
+) -> FewFit:
+    """Average over betas and priors, starting from nothing and from an ordinary fit of the data.
+
+    Parameters
+    ----------
+    fit : The ordinary fit: its data and model are used, its optimum is one of the starts.
+    progress : Called as `progress(what, done, total)`.
+
+    >>> from thalweg.kernel import MarkovKernel
+    >>> from thalweg.learn.likelihood.fit import fit_likelihood
+    >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    >>> counts = [[80, 15, 5], [60, 29, 11], [47, 37, 16], [40, 41, 19]]
+    >>> few = fit_few(fit_likelihood(kernel, [0.0, 0.5, 1.0, 1.5], counts))
+    >>> few.status.name, few.mixture.weights.sum().round(6)
+    ('CONVERGED', np.float64(1.0))
+    """
+    model, counts, n = fit.model, fit.counts, fit.model.n_states
+    mesh = first_mesh(model, 0.5 / float(model.times[-1] - model.times[0]) + fit.beta)
+    mesh = Mesh(np.minimum(mesh.substeps, 8), 2)
+    inner = Inner(model, counts, mesh)
+    log_initial = np.log(start.smoothed(counts[:1])[0] / model.kernel.stationary)
+    begin = np.concatenate([np.zeros(n), log_initial - log_initial.mean()])
+    seed = np.concatenate([fit.theta[:n], fit.theta[model.initial_slice]])
+    low, high = _MOST_CELLS
+    lattice = explore(
+        inner,
+        begin,
+        most=int(np.clip(12_000 // n, low, high)),
+        seeds=((float(np.log(max(fit.beta, 1e-300))), seed),),
+        log_beta=None if model.fixed_beta is None else float(np.log(model.fixed_beta)),
+        progress=progress,
+    )
+    return _summary(fit, lattice, inner)
+
+
+def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
+    model, n = fit.model, fit.model.n_states
+    weighted = lattice.weighted()
+    w = np.array([weight for _, weight in weighted])
+    cells = [cell for cell, _ in weighted]
+    pi = model.kernel.stationary
+    points = np.array([_point(cell, pi) for cell in cells])
+    mean = w @ points
+    if model.learns_beta:
+        mode, lower, upper = beta_hull(lattice)
+        log_betas = np.array([cell.place.log_beta for cell in cells])
+        beta = float(np.exp(w @ log_betas))
+        if lower > 0 and np.isfinite(upper):
+            verdict, beta = BetaVerdict("determined", lower, upper), mode
+        else:
+            verdict = BetaVerdict("undetermined", lower, upper)
+    else:
+        beta = float(fit.beta)
+        verdict = BetaVerdict("given", beta, beta)
+    apart = points - mean
+    covariance = (w[:, None] * apart).T @ apart
+    for cell, weight in weighted:
+        linear = _centring(cell, pi)
+        covariance += weight * linear @ cell.covariance @ linear.T
+    initial = np.exp(mean[n + 1 :])
+    some = slice(0, _MEMBERS)
+    mixture = Mixture(
+        w[some] / w[some].sum(),
+        points[some, :n],
+        points[some, n],
+        np.exp(points[some, n + 1 :]),
+    )
+    status = Status.CONVERGED if lattice.finished else Status.MAX_ITERATIONS
+    return FewFit(
+        best=_as_fit(fit, lattice.best, inner),
+        mixture=mixture,
+        potential=mean[:n],
+        potential_stderr=np.sqrt(np.maximum(np.diag(covariance)[:n], 0.0)),
+        beta=beta,
+        initial=initial / initial.sum(),
+        joint_covariance=covariance,
+        verdict=verdict,
+        n_cells=inner.n_cells,
+        status=status,
+    )
+
+
+def _point(cell: Cell, pi: Array) -> Array:
+    """(centred potential, beta, log initial distribution) of a cell."""
+    n = pi.size
+    v, a = cell.theta[:n], cell.theta[n:]
+    log_p = a - a.max() + np.log(pi)
+    log_p = log_p - np.log(np.exp(log_p).sum())
+    return np.concatenate([v - pi @ v, [np.exp(cell.place.log_beta)], log_p])
+
+
+def _centring(cell: Cell, pi: Array) -> Array:
+    """From the errors of a cell's parameters to those of `_point`."""
+    n = pi.size
+    p = np.exp(_point(cell, pi)[n + 1 :])
+    linear = np.zeros((2 * n + 1, 2 * n))
+    linear[:n, :n] = np.eye(n) - pi
+    linear[n + 1 :, n:] = np.eye(n) - p
+    return linear
+
+
+def _as_fit(fit: LikelihoodFit, cell: Cell, inner: Inner) -> LikelihoodFit:
+    """The best cell in the form of an ordinary fit, its beta learned."""
+    model, n = fit.model, fit.model.n_states
+    parts = [cell.theta[:n], cell.theta[n:]]
+    if model.learns_beta:
+        parts.insert(1, np.array([cell.place.log_beta]))
+    theta = np.concatenate(parts)
+    base, mean = np.zeros((theta.size, theta.size)), np.zeros(theta.size)
+    i = model.initial_slice
+    base[i, i] = np.exp(cell.place.log_initial) * cell.place.initial.matrix
+    if model.learns_beta:
+        base[model.beta_index, model.beta_index] = _BETA_PRECISION
+        mean[model.beta_index] = -np.log(inner.span)
+    strength = float(np.exp(cell.place.log_strength))
+    prior = Prior(strength, cell.place.potential.matrix, base, mean, 1.0)
+    evaluation = IndependentObjective(model, fit.counts).evaluate(theta, cell.mesh)
+    p = model.probabilities(theta, cell.mesh)
+    if evaluation is None or p is None:  # it was computed at this very place before
+        return fit
+    covariance = np.linalg.pinv(evaluation.information + prior.precision, hermitian=True)
+    return replace(
+        fit,
+        energy=model.energy(theta),
+        initial=p[0],
+        probabilities=p,
+        log_likelihood=saturated(fit.counts) - evaluation.value,
+        deviance=2.0 * evaluation.value,
+        status=cell.status,
+        n_iterations=fit.n_iterations + inner.n_iterations,
+        theta=theta,
+        covariance=np.asarray(covariance, dtype=np.float64),
+        information=evaluation.information,
+        mesh=cell.mesh,
+        prior=prior,
+    )

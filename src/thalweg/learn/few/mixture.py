@@ -1,0 +1,38 @@
+"""Several landscapes with weights: the answer where the data do not single one out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Mixture"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Weighted landscapes, each with its own start; forecasts average over them.
+
+    Parameters
+    ----------
+    weights : Weights that sum to one, heaviest first, shape (members,).
+    potentials : Centred potentials, shape (members, N).
+    betas : Noise levels, shape (members,).
+    initials : Distributions at the first time, shape (members, N).
+
+    >>> two = Mixture(np.array([0.5, 0.5]), np.zeros((2, 3)), np.ones(2), np.full((2, 3), 1 / 3))
+    >>> two.size
+    2
+    """
+
+    weights: Array
+    potentials: Array
+    betas: Array
+    initials: Array
+
+    @property
+    def size(self) -> int:
+        return int(self.weights.size)

@@ -1,0 +1,113 @@
+"""What the data say about beta: a value with an interval, a bound, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+__all__ = ["BetaVerdict", "Kind", "movement_p_value", "unassessed"]
+
+Array = NDArray[np.float64]
+
+Kind = Literal["given", "determined", "undetermined", "not assessed"]
+
+
+@dataclass(frozen=True)
+class BetaVerdict:
+    """Whether the data determine beta, and between which bounds.
+
+    Parameters
+    ----------
+    kind : `"determined"` where both bounds are the data's; `"undetermined"` where one is missing;
+        `"given"` where beta was; `"not assessed"` by methods without error bars.
+    lower, upper : Bounds at the 95 % level; 0 and infinity where the data give none.
+    reason : Why nothing is determined, where that is known.
+
+    >>> print(BetaVerdict("undetermined", 0.0, 0.25))
+    The data bound beta from above only: beta < 0.25, and 0 is not excluded.
+    """
+
+    kind: Kind
+    lower: float = 0.0
+    upper: float = np.inf
+    reason: str = ""
+
+    @property
+    def determined(self) -> bool:
+        """True where beta is known, from the data or beforehand."""
+        return self.kind in ("given", "determined")
+
+    @property
+    def vacuous(self) -> bool:
+        """True where the data say nothing at all about beta."""
+        return self.kind == "undetermined" and self.lower == 0.0 and self.upper == np.inf
+
+    def __str__(self) -> str:
+        if self.kind == "given":
+            return f"beta was given: {self.lower:.4g}."
+        if self.kind == "not assessed":
+            return "Whether the data determine beta was not assessed by this method."
+        if self.kind == "determined":
+            return f"The data determine beta: between {self.lower:.3g} and {self.upper:.3g} (95 %)."
+        if self.lower > 0:
+            return f"The data bound beta from below only: beta > {self.lower:.3g}." + self._because
+        if np.isfinite(self.upper):
+            return (
+                f"The data bound beta from above only: beta < {self.upper:.3g}, and 0 is not "
+                "excluded." + self._because
+            )
+        return (
+            "The data do not determine beta: any value fits with a potential of its own."
+            + self._because
+        )
+
+    @property
+    def _because(self) -> str:
+        return f" {self.reason}" if self.reason else ""
+
+
+def unassessed() -> BetaVerdict:
+    """The verdict of methods that give no error bars."""
+    return BetaVerdict("not assessed")
+
+
+def movement_p_value(counts: Array, *, rng: np.random.Generator, n_draws: int = 399) -> float:
+    """The p-value of 'all snapshots are samples of one distribution': large if nothing moved.
+
+    Twice the log likelihood ratio against a free distribution at every time, compared with tables
+    of the same margins; where it is far outside, with its chi-square approximation.
+
+    >>> still = np.array([[30.0, 20.0], [31.0, 19.0], [30.0, 20.0]])
+    >>> movement_p_value(still, rng=np.random.default_rng(0)) > 0.5
+    True
+    """
+    table = np.rint(counts[:, counts.sum(axis=0) > 0]).astype(np.int64)
+    table = table[table.sum(axis=1) > 0]
+    freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
+    if freedom <= 0:
+        return 1.0
+    seen = _ratio(table)
+    if seen > freedom + 8.0 * np.sqrt(2.0 * freedom) + 10.0:
+        return float(chi2.sf(seen, freedom))
+    sizes, pooled = table.sum(axis=1), table.sum(axis=0)
+    above = 0
+    for _ in range(n_draws):
+        left, draw = pooled.copy(), np.zeros_like(table)
+        for k, size in enumerate(sizes[:-1]):
+            draw[k] = rng.multivariate_hypergeometric(left, int(size), method="marginals")
+            left = left - draw[k]
+        draw[-1] = left
+        above += _ratio(draw) >= seen - 1e-9
+    return (above + 1.0) / (n_draws + 1.0)
+
+
+def _ratio(table: NDArray[np.int64]) -> float:
+    """Twice the log likelihood ratio of independence of rows and columns."""
+    total = float(table.sum())
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / total
+    seen = table > 0
+    return 2.0 * float(np.sum(table[seen] * np.log(table[seen] / expected[seen])))

@@ -1,0 +1,209 @@
+"""Curves of the report: observed against fitted, forecasts with bands, potentials ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.report.svg import (
+    INK,
+    LINE,
+    PALETTE,
+    SOFT,
+    Axes,
+    Picture,
+    Scale,
+    legend,
+    number,
+    table_text,
+    wrap,
+)
+
+__all__ = ["busiest", "fitted_curves", "forecast_curves", "line", "ranked"]
+
+Array = NDArray[np.float64]
+
+_WIDTH = 760.0
+_LEFT, _RIGHT = 66.0, 18.0
+
+
+def busiest(p: Array, most: int = 8) -> list[int]:
+    """The states whose share changes most over time."""
+    change = np.ptp(p, axis=0) + 1e-3 * p.mean(axis=0)
+    return [int(x) for x in np.argsort(-change)[:most]]
+
+
+def fitted_curves(
+    names: Sequence[str],
+    times: Array,
+    observed: Array,
+    sizes: Array,
+    fine: Array,
+    fitted: Array,
+    time_label: str,
+) -> Picture:
+    """Observed points on fitted lines, with the residuals in standard errors below."""
+    chosen = busiest(observed)
+    expected = np.column_stack([np.interp(times, fine, fitted[:, x]) for x in chosen])
+    noise = np.sqrt(np.maximum(expected * (1 - expected), 1e-300) / sizes[:, None])
+    residual = (observed[:, chosen] - expected) / np.maximum(noise, 1e-12)
+    top = 1.05 * max(float(observed[:, chosen].max()), float(fitted[:, chosen].max()), 1e-9)
+    width = Scale(float(fine[0]), float(fine[-1]), _LEFT, _WIDTH - _RIGHT)
+    above = Axes(width, Scale(0.0, top, 300.0, 16.0), "", "share of the population")
+    reach = max(3.0, float(np.ceil(np.abs(residual).max())))
+    reach = min(reach, 20.0)
+    below = Axes(width, Scale(-reach, reach, 440.0, 344.0), time_label, "residual / s.e.")
+    parts = above.draw() + below.draw()
+    parts.append(_band(below, fine[[0, -1]], np.full(2, -2.0), np.full(2, 2.0), "#8a8a8a"))
+    for k, x in enumerate(chosen):
+        colour = PALETTE[k]
+        parts.append(_polyline(above, fine, fitted[:, x], colour))
+        for t, y, e in zip(times, observed[:, x], noise[:, k], strict=True):
+            at = above.x(float(t))
+            low, high = above.y(max(y - 2 * e, 0.0)), above.y(min(y + 2 * e, top))
+            parts.append(
+                f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{low:.1f}" y2="{high:.1f}" '
+                f'stroke="{colour}"/><circle cx="{at:.1f}" cy="{above.y(y):.1f}" r="3.6" '
+                f'fill="{colour}"/>'
+            )
+        for t, r in zip(times, np.clip(residual[:, k], -reach, reach), strict=True):
+            parts.append(
+                f'<circle cx="{below.x(float(t)):.1f}" cy="{below.y(float(r)):.1f}" r="3" '
+                f'fill="{colour}"/>'
+            )
+    keys, height = legend(
+        [names[x] for x in chosen], PALETTE[: len(chosen)], _LEFT, 506.0, _WIDTH - _LEFT - _RIGHT
+    )
+    alt = (
+        "Share of the population in the states that changed most: observed points, fitted lines, "
+        "and residuals in standard errors of counting."
+    )
+    rows = [
+        [float(t), names[x], float(observed[i, x]), float(expected[i, k]), float(noise[i, k])]
+        for i, t in enumerate(times)
+        for k, x in enumerate(chosen)
+    ]
+    data = table_text(["time", "state", "observed", "fitted", "standard_error"], rows)
+    drawing = wrap(_WIDTH, 490.0 + height, [*parts, *keys], alt)
+    return Picture("observed-and-fitted", drawing, alt, data)
+
+
+def forecast_curves(
+    names: Sequence[str],
+    times: Array,
+    p: Array,
+    lower: Array | None,
+    upper: Array | None,
+    start: float,
+    time_label: str,
+) -> Picture:
+    """The forecast in the states that change most, with bands and the last snapshot marked."""
+    chosen = busiest(p)
+    highest = [p[:, chosen].max()] + ([] if upper is None else [np.nanmax(upper[:, chosen])])
+    axes = Axes(
+        Scale(float(times[0]), float(times[-1]), _LEFT, _WIDTH - _RIGHT),
+        Scale(0.0, 1.05 * float(max(highest)), 330.0, 16.0),
+        time_label,
+        "share of the population",
+    )
+    parts = axes.draw()
+    for k, x in enumerate(chosen):
+        if lower is not None and upper is not None:
+            parts.append(_band(axes, times, lower[:, x], upper[:, x], PALETTE[k]))
+        parts.append(_polyline(axes, times, p[:, x], PALETTE[k]))
+    if axes.x.low < start < axes.x.high:
+        at = axes.x(start)
+        parts.append(
+            f'<line x1="{at:.1f}" x2="{at:.1f}" y1="16" y2="330" stroke="{SOFT}" '
+            f'stroke-dasharray="2 4"/><text x="{at + 6:.1f}" y="28" fill="{SOFT}">'
+            "last snapshot</text>"
+        )
+    keys, height = legend(
+        [names[x] for x in chosen], PALETTE[: len(chosen)], _LEFT, 396.0, _WIDTH - _LEFT - _RIGHT
+    )
+    alt = "Forecast of the share of the population in the states that change most, with bands."
+    bounds = np.full_like(p, np.nan)
+    low, high = (bounds if b is None else b for b in (lower, upper))
+    rows = [
+        [float(t), names[x], float(p[i, x]), float(low[i, x]), float(high[i, x])]
+        for i, t in enumerate(times)
+        for x in chosen
+    ]
+    data = table_text(["time", "state", "share", "lower", "upper"], rows)
+    return Picture("forecast", wrap(_WIDTH, 380.0 + height, [*parts, *keys], alt), alt, data)
+
+
+def ranked(names: Sequence[str], values: Array, stderr: Array | None, most: int = 40) -> Picture:
+    """The potential, ranked, with bars of two standard errors; the extremes if states are many."""
+    order = np.argsort(values)
+    if order.size > most:
+        order = np.concatenate([order[: most // 2], order[-(most // 2) :]])
+    errors = np.zeros(values.size) if stderr is None else np.where(np.isfinite(stderr), stderr, 0.0)
+    low = float((values[order] - 2 * errors[order]).min())
+    high = float((values[order] + 2 * errors[order]).max())
+    pad = 0.03 * (high - low if high > low else 1.0)
+    left = min(24.0 + 7.2 * max(len(names[x]) for x in order), 260.0)
+    bottom = 20.0 + 20.0 * order.size
+    axes = Axes(
+        Scale(low - pad, high + pad, left, _WIDTH - _RIGHT),
+        Scale(0.0, float(order.size), bottom, 20.0),
+        "potential V (mean zero)",
+        "",
+    )
+    # Ticks of the vertical axis would number the ranks: names stand there instead.
+    parts = [part for part in axes.draw() if 'text-anchor="end"' not in part]
+    for k, x in enumerate(order):
+        y = axes.y(k + 0.5)
+        a, b = axes.x(values[x] - 2 * errors[x]), axes.x(values[x] + 2 * errors[x])
+        parts.append(
+            f'<line x1="{left:.0f}" x2="{_WIDTH - _RIGHT:.0f}" y1="{y:.1f}" y2="{y:.1f}" '
+            f'stroke="{LINE}"/><text x="{left - 8:.0f}" y="{y + 4:.1f}" text-anchor="end" '
+            f'fill="{INK}">{_cut(names[x])}</text><line x1="{a:.1f}" x2="{b:.1f}" y1="{y:.1f}" '
+            f'y2="{y:.1f}" stroke="{PALETTE[0]}" stroke-width="2"/><circle '
+            f'cx="{axes.x(float(values[x])):.1f}" cy="{y:.1f}" r="4" fill="{PALETTE[0]}"/>'
+        )
+    alt = "The potential of each state, ranked, with bars of two standard errors."
+    if order.size < values.size:
+        alt = f"The {most // 2} lowest and {most // 2} highest states, with two standard errors."
+    shown = np.full(values.size, np.nan) if stderr is None else stderr
+    data = table_text(
+        ["state", "potential", "stderr"],
+        [[names[x], float(values[x]), float(shown[x])] for x in np.argsort(values)],
+    )
+    return Picture("potential-ranked", wrap(_WIDTH, bottom + 54, parts, alt), alt, data)
+
+
+def line(x: Array, y: Array, x_label: str, y_label: str, name: str) -> Picture:
+    """One curve."""
+    low, high = float(y.min()), float(y.max())
+    pad = 0.05 * (high - low if high > low else 1.0)
+    axes = Axes(
+        Scale(float(x[0]), float(x[-1]), _LEFT, _WIDTH - _RIGHT),
+        Scale(low - pad, high + pad, 250.0, 16.0),
+        x_label,
+        y_label,
+    )
+    parts = [*axes.draw(), _polyline(axes, x, y, PALETTE[0])]
+    alt = f"{y_label} against {x_label}, from {number(float(y[0]))} to {number(float(y[-1]))}."
+    data = table_text([x_label, y_label], [[float(a), float(b)] for a, b in zip(x, y, strict=True)])
+    return Picture(name, wrap(_WIDTH, 300.0, parts, alt), alt, data)
+
+
+def _polyline(axes: Axes, x: Array, y: Array, colour: str) -> str:
+    return (
+        f'<polyline points="{axes.points(x, y)}" fill="none" stroke="{colour}" stroke-width="2" '
+        'stroke-linejoin="round"/>'
+    )
+
+
+def _band(axes: Axes, x: Array, low: Array, high: Array, colour: str) -> str:
+    edge = axes.points(np.concatenate([x, x[::-1]]), np.concatenate([high, low[::-1]]))
+    return f'<polygon points="{edge}" fill="{colour}" fill-opacity="0.18"/>'
+
+
+def _cut(name: str, most: int = 32) -> str:
+    from html import escape
+
+    return escape(name if len(name) <= most else name[: most - 1] + "…")

@@ -1,0 +1,260 @@
+"""The graph in the report: landscape with names and arrows, and the population in time."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.kernel import MarkovKernel
+from thalweg.plots.aggregate import View, view
+from thalweg.report.svg import (
+    INK,
+    LINE,
+    PAPER,
+    SOFT,
+    Picture,
+    Scale,
+    colours,
+    levels,
+    number,
+    palette,
+    table_text,
+    ticks,
+    wrap,
+)
+
+__all__ = ["drawn", "landscape_picture", "moving_picture"]
+
+Array = NDArray[np.float64]
+Box = tuple[float, float, float, float]
+
+_SIDE = 620.0
+_PAD = 46.0
+_BAR = 96.0
+_MOST_EDGES = 6000
+"""More lines than this are a grey blur, and megabytes."""
+_MOST_MARKERS = 2500
+_MOST_ARROWS = 60
+_NAMED = 60
+"""Up to this many states every name that has room is written; beyond, the extremes."""
+
+
+def drawn(kernel: MarkovKernel) -> View:
+    """The kernel as the report draws it: merged into patches where states are many."""
+    return view(kernel, _MOST_MARKERS)
+
+
+def landscape_picture(
+    shown: View,
+    names: Sequence[str],
+    values: Array,
+    *,
+    stderr: Array | None = None,
+    fluxes: Array | None = None,
+    name: str = "landscape",
+    label: str = "V",
+) -> Picture:
+    """The graph coloured by the potential, with names, and arrows along the strongest fluxes.
+
+    Parameters
+    ----------
+    shown : View
+        What `drawn` made of the kernel.
+    names : sequence of str
+        Names of the states of the whole kernel.
+    values, stderr : array
+        Potential and standard error of each state of the whole kernel.
+    fluxes : array, optional
+        Net flux from source to target of each edge; only for a kernel that is drawn whole.
+    name, label : str
+        Name of the picture; label of the colours.
+    """
+    v = shown.mean(values)
+    low, high = float(v.min()), float(v.max())
+    points, radius, height = _layout(shown)
+    whole = shown.label is None
+    texts = list(names) if whole else [str(x) for x in shown.kernel.names or ()]
+    hover = [f"{t}: {label} = {number(float(x))}" for t, x in zip(texts, v, strict=True)]
+    if stderr is not None:
+        hover = [f"{t} ± {e:.2g}" for t, e in zip(hover, shown.mean(stderr), strict=True)]
+    fills = colours(v, low, high, "landscape")
+    parts = [_edges(shown.kernel, points), *_nodes(points, radius, fills, hover)]
+    if fluxes is not None and whole:
+        parts += _arrows(shown.kernel, points, radius, fluxes)
+    parts += _labels(points, radius, texts, v)
+    parts += _colour_bar("landscape", low, high, height, label)
+    alt = f"The graph of {values.size} states, coloured by {label}."
+    if fluxes is not None and whole:
+        alt += " Arrows show the strongest net movement."
+    errors = np.full(values.size, np.nan) if stderr is None else stderr
+    rows = [[names[x], float(values[x]), float(errors[x])] for x in range(values.size)]
+    data = table_text(["state", label, "stderr"], rows)
+    return Picture(name, wrap(_SIDE + _BAR, height, parts, alt), alt, data)
+
+
+def moving_picture(
+    shown: View, names: Sequence[str], times: Array, p: Array, labels: Sequence[str]
+) -> Picture:
+    """The population in time: one colour table per frame, moved by a slider of the page."""
+    share = shown.total(p)
+    with np.errstate(divide="ignore"):
+        density = np.log10(np.maximum(share / shown.kernel.stationary, 1e-12))
+    high = float(np.quantile(density.max(axis=1), 0.9))
+    low = high - 3.0
+    points, radius, height = _layout(shown)
+    whole = shown.label is None
+    texts = list(names) if whole else [str(x) for x in shown.kernel.names or ()]
+    fills = colours(density[0], low, high, "population")
+    parts = [_edges(shown.kernel, points), *_nodes(points, radius, fills, texts)]
+    parts += _labels(points, radius, texts, -share[-1])
+    caption = "share, relative to pure diffusion at rest"
+    parts += _colour_bar("population", low, high, height, caption, powers=True)
+    alt = f"The population on {p.shape[1]} states at {len(times)} times; the slider moves it."
+    frames = {
+        "labels": list(labels),
+        "colours": palette("population"),
+        "levels": base64.b64encode(levels(density, low, high).tobytes()).decode("ascii"),
+    }
+    order = np.argsort(-np.ptp(p, axis=0))[:50]
+    rows = [[float(t), names[x], float(p[k, x])] for k, t in enumerate(times) for x in order]
+    return Picture(
+        "population-in-time",
+        wrap(_SIDE + _BAR, height, parts, alt),
+        alt,
+        table_text(["time", "state", "share"], rows),
+        json.dumps(frames),
+    )
+
+
+def _layout(shown: View) -> tuple[Array, float, float]:
+    """Pixels of the states, their radius, and the height of the drawing."""
+    xy, n = shown.xy, shown.kernel.n_states
+    span = np.ptp(xy, axis=0)
+    size = _SIDE - 2 * _PAD
+    tall = float(np.clip(span[1] / max(span[0], 1e-12), 0.3, 1.0)) if span[0] >= span[1] else 1.0
+    height = size * tall + 2 * _PAD
+    scale = size / max(float(span.max()), 1e-12)
+    centre = 0.5 * (xy.min(axis=0) + xy.max(axis=0))
+    points = (xy - centre) * scale * np.array([1.0, -1.0]) + np.array([_SIDE / 2, height / 2])
+    radius = float(np.clip(190 / np.sqrt(n), 2.2, 15.0))
+    return points, radius, height
+
+
+def _edges(kernel: MarkovKernel, points: Array) -> str:
+    source, target, c = kernel.edges
+    if source.size > _MOST_EDGES:
+        keep = np.argpartition(-c, _MOST_EDGES)[:_MOST_EDGES]
+        source, target = source[keep], target[keep]
+    a, b = points[source], points[target]
+    path = "".join(
+        f"M{p[0]:.0f} {p[1]:.0f}L{q[0]:.0f} {q[1]:.0f}" for p, q in zip(a, b, strict=True)
+    )
+    return f'<path d="{path}" stroke="{LINE}" fill="none"/>'
+
+
+def _nodes(points: Array, radius: float, fills: Sequence[str], hover: Sequence[str]) -> list[str]:
+    # The outline keeps dark valleys visible on a dark page and pale hills on a white one.
+    outline = f' stroke="{SOFT}" stroke-width="{1.0 if radius > 4 else 0.4}"'
+    parts = [f'<g class="nodes"{outline}>']
+    for (x, y), fill, text in zip(points, fills, hover, strict=True):
+        parts.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{fill}">'
+            f"<title>{escape(text)}</title></circle>"
+        )
+    return [*parts, "</g>"]
+
+
+def _arrows(kernel: MarkovKernel, points: Array, radius: float, fluxes: Array) -> list[str]:
+    size = np.abs(fluxes)
+    if size.size == 0 or size.max() <= 0:
+        return []
+    most = min(_MOST_ARROWS, size.size)
+    chosen = np.argsort(-size)[:most]
+    chosen = chosen[size[chosen] > 0.02 * size.max()]
+    parts = ['<g class="arrows">']
+    for e in chosen:
+        x, y = int(kernel.edges.source[e]), int(kernel.edges.target[e])
+        a, b = (points[x], points[y]) if fluxes[e] > 0 else (points[y], points[x])
+        gap = b - a
+        length = float(np.hypot(*gap))
+        if length < 2 * radius + 6:
+            continue
+        unit = gap / length
+        side = np.array([-unit[1], unit[0]])
+        width = 1.0 + 3.5 * np.sqrt(size[e] / size.max())
+        tip = b - unit * (radius + 2)
+        foot = tip - unit * (3.2 * width)
+        start = a + unit * (radius + 2)
+        corners = (tip, foot + side * 1.7 * width, foot - side * 1.7 * width)
+        head = " ".join(f"{p[0]:.1f},{p[1]:.1f}" for p in corners)
+        parts.append(
+            f'<line x1="{start[0]:.1f}" y1="{start[1]:.1f}" x2="{foot[0]:.1f}" y2="{foot[1]:.1f}" '
+            f'stroke="#D55E00" stroke-width="{width:.1f}" stroke-opacity="0.85"/>'
+            f'<polygon points="{head}" fill="#D55E00"/>'
+        )
+    return [*parts, "</g>"]
+
+
+def _labels(points: Array, radius: float, names: Sequence[str], values: Array) -> list[str]:
+    """Names beside their states where there is room; the lowest first."""
+    n = len(names)
+    order = np.argsort(values)
+    wanted = order if n <= _NAMED else np.concatenate([order[:8], order[-4:]])
+    taken: list[Box] = []
+    if n <= 400:
+        taken = [(x - radius, y - radius, x + radius, y + radius) for x, y in points]
+    parts = []
+    for k in wanted:
+        text = names[k] if len(names[k]) <= 22 else names[k][:21] + "…"
+        (x, y), width = points[k], 7.0 * len(text)
+        places = (
+            (x + radius + 4, y + 4),
+            (x - radius - 4 - width, y + 4),
+            (x - width / 2, y - radius - 5),
+            (x - width / 2, y + radius + 15),
+        )
+        for left, base in places:
+            box = (left, base - 11, left + width, base + 3)
+            inside = box[0] > 2 and box[2] < _SIDE + 30
+            if inside and not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                parts.append(
+                    f'<text x="{left:.1f}" y="{base:.1f}" fill="{INK}" stroke="{PAPER}" '
+                    f'stroke-width="3" paint-order="stroke">{escape(text)}</text>'
+                )
+                break
+    return parts
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def _colour_bar(
+    scale: str, low: float, high: float, height: float, label: str, *, powers: bool = False
+) -> list[str]:
+    table = palette(scale)
+    top, bottom, left = 40.0, height - 30.0, _SIDE + 26.0
+    ramp = Scale(low, high if high > low else low + 1.0, bottom, top)
+    step = (bottom - top) / 64
+    parts = [
+        f'<rect x="{left:.0f}" y="{bottom - (k + 1) * step:.1f}" width="14" '
+        f'height="{step + 0.5:.1f}" fill="{table[4 * k]}"/>'
+        for k in range(64)
+    ]
+    marks = [float(t) for t in range(int(np.ceil(low)), int(np.floor(high)) + 1)]
+    for tick in marks if powers else ticks(low, high, 5):
+        text = number(10.0**tick) if powers else number(tick)
+        parts.append(
+            f'<text x="{left + 20:.0f}" y="{ramp(tick) + 4:.1f}" fill="{SOFT}">{text}</text>'
+        )
+    parts.append(
+        f'<text x="{_SIDE + _BAR - 6:.0f}" y="24" text-anchor="end" fill="{SOFT}">'
+        f"{escape(label)}</text>"
+    )
+    return parts

@@ -1,0 +1,224 @@
+"""Drawing in SVG: scales, ticks, colours and axes, with the colours of the page's scheme.
+
+Everything is plain text that follows the reader's light or dark scheme through CSS variables, and
+falls back to the light one in a picture that was saved on its own.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "PALETTE",
+    "Axes",
+    "Picture",
+    "Scale",
+    "colours",
+    "legend",
+    "number",
+    "table_text",
+    "ticks",
+    "wrap",
+]
+
+Array = NDArray[np.float64]
+
+# Okabe and Ito's palette: distinguishable with every kind of colour vision.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8a8a8a", "#b5a900")
+
+# Anchors of two scales that are readable without colour vision and in print.
+_CIVIDIS = ("#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369",
+            "#e1cc55", "#fee838")  # fmt: skip
+_VIRIDIS = ("#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58",
+            "#b5de2b", "#fde725")  # fmt: skip
+_SCALES = {"landscape": _CIVIDIS, "population": _VIRIDIS}
+
+INK, SOFT, LINE, PAPER = (
+    "var(--ink, #1c2128)",
+    "var(--soft, #57606a)",
+    "var(--line, #d8dee4)",
+    "var(--paper, #ffffff)",
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One figure of a page: the drawing, what it shows in words, and its data."""
+
+    name: str
+    """Becomes the name of the files that the reader saves."""
+    svg: str
+    alt: str
+    data: str = ""
+    """The numbers behind the drawing, as CSV."""
+    frames: str = ""
+    """JSON for a drawing that moves; see `thalweg.report.script`."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A linear map from data to pixels."""
+
+    low: float
+    high: float
+    start: float
+    stop: float
+
+    def __call__(self, value: float) -> float:
+        span = self.high - self.low
+        share = 0.5 if span == 0 else (value - self.low) / span
+        return self.start + share * (self.stop - self.start)
+
+
+def number(value: float) -> str:
+    """A number as people write it.
+
+    >>> number(0.30000000000000004), number(12500.0), number(1e-9)
+    ('0.3', '12500', '1e-09')
+    """
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.6g}"
+
+
+def ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Round numbers between `low` and `high`, at most `most` of them.
+
+    >>> ticks(0.0, 3.333), ticks(-0.7, 12.4)
+    ([0.0, 1.0, 2.0, 3.0], [0.0, 5.0, 10.0])
+    """
+    span = high - low
+    if not np.isfinite(span) or span <= 0:
+        return [low]
+    rough = span / most
+    power = 10.0 ** np.floor(np.log10(rough))
+    step = next(power * k for k in (1, 2, 5, 10) if power * k >= rough)
+    first = np.ceil(low / step - 1e-9)
+    found = [float(k * step) for k in np.arange(first, high / step + 1e-9)]
+    return [0.0 if abs(tick) < 1e-9 * span else round(tick, 12) for tick in found]
+
+
+def colours(values: Array, low: float, high: float, scale: str) -> list[str]:
+    """A colour for each value; `scale` is "landscape" or "population"."""
+    table = palette(scale)
+    return [table[k] for k in levels(values, low, high)]
+
+
+def levels(values: Array, low: float, high: float) -> NDArray[np.uint8]:
+    """Values as indices 0 to 255 of a colour table."""
+    span = high - low if high > low else 1.0
+    return np.round(255 * np.clip((values - low) / span, 0, 1)).astype(np.uint8)
+
+
+def palette(scale: str) -> list[str]:
+    """The 256 colours of a scale."""
+    anchors = np.array([[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in _SCALES[scale]])
+    where = np.linspace(0, len(anchors) - 1, 256)
+    rgb = np.column_stack([np.interp(where, range(len(anchors)), anchors[:, k]) for k in range(3)])
+    return [f"#{r:02x}{g:02x}{b:02x}" for r, g, b in np.round(rgb).astype(int)]
+
+
+def wrap(width: float, height: float, parts: Iterable[str], alt: str) -> str:
+    """The drawing as an element that scales with the page."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
+        f'aria-label="{escape(alt)}" font-family="system-ui, sans-serif" font-size="13">'
+        + "".join(parts)
+        + "</svg>"
+    )
+
+
+@dataclass(frozen=True)
+class Axes:
+    """A frame with ticks, labels and a clipped area to draw in."""
+
+    x: Scale
+    y: Scale
+    x_label: str
+    y_label: str
+
+    def draw(self) -> list[str]:
+        """Grid lines, tick labels and axis labels."""
+        x, y = self.x, self.y
+        parts = []
+        for tick in ticks(y.low, y.high):
+            at = y(tick)
+            parts.append(
+                f'<line x1="{x.start:.1f}" x2="{x.stop:.1f}" y1="{at:.1f}" y2="{at:.1f}" '
+                f'stroke="{LINE}"/><text x="{x.start - 8:.1f}" y="{at + 4:.1f}" text-anchor="end" '
+                f'fill="{SOFT}">{number(tick)}</text>'
+            )
+        for tick in ticks(x.low, x.high, 8):
+            at = x(tick)
+            parts.append(
+                f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{y.start:.1f}" y2="{y.start + 5:.1f}" '
+                f'stroke="{SOFT}"/><text x="{at:.1f}" y="{y.start + 19:.1f}" text-anchor="middle" '
+                f'fill="{SOFT}">{number(tick)}</text>'
+            )
+        parts.append(
+            f'<line x1="{x.start:.1f}" x2="{x.stop:.1f}" y1="{y.start:.1f}" y2="{y.start:.1f}" '
+            f'stroke="{SOFT}"/>'
+        )
+        middle = 0.5 * (x.start + x.stop)
+        parts.append(
+            f'<text x="{middle:.1f}" y="{y.start + 38:.1f}" text-anchor="middle" fill="{SOFT}">'
+            f"{escape(self.x_label)}</text>"
+        )
+        if self.y_label:
+            at = 0.5 * (y.start + y.stop)
+            parts.append(
+                f'<text transform="translate({x.start - 48:.1f},{at:.1f}) rotate(-90)" '
+                f'text-anchor="middle" fill="{SOFT}">{escape(self.y_label)}</text>'
+            )
+        return parts
+
+    def points(self, x: Array, y: Array) -> str:
+        """The `points` of a polyline or polygon."""
+        return " ".join(
+            f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in zip(x, y, strict=True) if np.isfinite(b)
+        )
+
+
+def legend(
+    names: Sequence[str], strokes: Sequence[str], left: float, top: float, width: float
+) -> tuple[list[str], float]:
+    """Coloured keys in rows; also returns the height that they took."""
+    parts, x, y = [], left, top
+    for name, stroke in zip(names, strokes, strict=True):
+        need = 34 + 7.2 * len(name)
+        if x > left and x + need > left + width:
+            x, y = left, y + 20
+        parts.append(
+            f'<line x1="{x:.1f}" x2="{x + 18:.1f}" y1="{y - 4:.1f}" y2="{y - 4:.1f}" '
+            f'stroke="{stroke}" stroke-width="3"/>'
+            f'<text x="{x + 24:.1f}" y="{y:.1f}" fill="{INK}">{escape(name)}</text>'
+        )
+        x += need
+    return parts, y - top + 20
+
+
+def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Rows as CSV that a spreadsheet opens; text that would run as a formula is quoted.
+
+    >>> table_text(["state", "V"], [["=1+1", 0.5]])
+    "state,V\\r\\n'=1+1,0.5\\r\\n"
+    """
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow([_safe(cell) for cell in row])
+    return out.getvalue()
+
+
+def _safe(cell: object) -> object:
+    if isinstance(cell, float | np.floating):
+        return f"{float(cell):.10g}"
+    if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r"):
+        return "'" + cell
+    return cell

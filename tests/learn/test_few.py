@@ -1,0 +1,249 @@
+"""Few individuals: averages over priors, and what the data do not determine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from thalweg import FreeEnergy, FreeEnergyRegressor, MarkovKernel, Snapshots, gradient_flow, load
+from thalweg.learn.few.choose import applies, is_few
+from thalweg.learn.few.fit import fit_few
+from thalweg.learn.few.inner import Cell, Inner, Place
+from thalweg.learn.few.interval import beta_hull
+from thalweg.learn.few.lattice import Column, Lattice
+from thalweg.learn.few.shapes import make_shapes
+from thalweg.learn.likelihood.fit import fit_likelihood
+from thalweg.learn.likelihood.model import FlowModel, Mesh
+from thalweg.learn.verdict import BetaVerdict, movement_p_value
+from thalweg.report import findings
+from thalweg.status import Status
+
+
+def path(n: int) -> MarkovKernel:
+    return MarkovKernel.from_weights(np.diag(np.ones(n - 1), 1) + np.diag(np.ones(n - 1), -1))
+
+
+def drawn(
+    kernel: MarkovKernel, potential: np.ndarray, beta: float, size: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Times and counts of a population that starts at one end."""
+    rng = np.random.default_rng(seed)
+    times = np.linspace(0.0, 4.0, 5)
+    start = np.exp(-0.7 * np.arange(kernel.n_states))
+    flow = gradient_flow(kernel, FreeEnergy(potential, beta), start / start.sum(), times)
+    counts = [rng.multinomial(size, p / p.sum()) for p in flow.probabilities]
+    return times, np.array(counts, dtype=np.float64)
+
+
+# ---------------------------------------------------------------------- priors and evidence
+
+
+def test_shapes_have_equal_mean_square_differences_along_edges() -> None:
+    kernel = path(7)
+    weights = kernel.flow_matrix.toarray()
+    laplacian = np.diag(weights.sum(axis=1)) - weights
+    centred = np.eye(7) - 1 / 7
+    sizes = [
+        np.trace(laplacian @ centred @ np.linalg.inv(shape.matrix) @ centred)
+        for shape in make_shapes(kernel, (0, 1, 2, 3))
+    ]
+    np.testing.assert_allclose(sizes, sizes[0], rtol=1e-9)
+    for shape in make_shapes(kernel, (0, 3)):
+        assert np.linalg.slogdet(shape.matrix)[1] == pytest.approx(shape.log_determinant)
+
+
+def test_evidence_is_the_integral_over_potential_and_start() -> None:
+    """Two states: the integral over both contrasts, by quadrature."""
+    kernel = path(2)
+    times = np.array([0.0, 0.5, 1.5])
+    counts = np.array([[300.0, 100.0], [260.0, 140.0], [220.0, 180.0]])
+    model = FlowModel(kernel, times)
+    inner = Inner(model, counts, Mesh(np.array([4, 8]), 3), tolerance=1e-8)
+    shape, initial = make_shapes(kernel, (1, 1))
+    place = Place(np.log(0.3), np.log(2.0), np.log(0.5), shape, initial)
+    cell = inner.solve(place, np.zeros(4))
+    assert cell is not None
+    assert cell.status is Status.CONVERGED
+
+    fixed = replace(model, fixed_beta=0.3)
+    half = np.array([1.0, -1.0]) / np.sqrt(2.0)
+    rigid, rigid0 = 2.0 * half @ shape.matrix @ half, 0.5 * half @ initial.matrix @ half
+    centre = cell.theta[:2] @ half, cell.theta[2:] @ half
+    error = np.array([half @ cell.covariance[s, s] @ half for s in (slice(0, 2), slice(2, 4))])
+    wide = 6 * np.sqrt(error)
+    share = counts / counts.sum(axis=1, keepdims=True)
+    top = float(np.sum(counts * np.log(share)))
+    v = centre[0] + wide[0] * np.linspace(-1, 1, 61)
+    a = centre[1] + wide[1] * np.linspace(-1, 1, 61)
+    logs = np.empty((v.size, a.size))
+    for i, x in enumerate(v):
+        for j, y in enumerate(a):
+            p = fixed.probabilities(np.concatenate([x * half, y * half]), cell.mesh)
+            if p is None:  # far outside, where the flow is too stiff for this mesh
+                logs[i, j] = -np.inf
+                continue
+            logs[i, j] = np.sum(counts * np.log(p)) - top - 0.5 * (rigid * x**2 + rigid0 * y**2)
+    area = (v[1] - v[0]) * (a[1] - a[0])
+    log_z = np.log(np.exp(logs - logs.max()).sum() * area) + logs.max()
+    log_z += 0.5 * np.log(rigid * rigid0) - np.log(2 * np.pi)
+    found = cell.log_evidence - inner.size_prior(place.log_strength)
+    assert found == pytest.approx(log_z, abs=0.02)
+
+
+# ---------------------------------------------------------------------- the interval of beta
+
+
+def lattice_of(
+    value: list[float], half_deviance: list[float], bad: tuple[int, ...] = ()
+) -> Lattice:
+    columns = []
+    shape = make_shapes(path(2), (1,))[0]
+    for i, (z, d) in enumerate(zip(value, half_deviance, strict=True)):
+        status = Status.MAX_ITERATIONS if i in bad else Status.CONVERGED
+        place = Place(float(i), 0.0, 0.0, shape, shape)
+        eye = np.eye(4)
+        cell = Cell(place, np.zeros(4), eye, eye, d, z, status, Mesh(np.array([1])))
+        columns.append(Column(float(i), {(0, 0): cell}, {0: 1.0}))
+    return Lattice(tuple(columns), np.zeros(len(columns)), True)
+
+
+def test_only_evidence_and_fit_together_exclude_a_beta() -> None:
+    falls = [-9.0, -4.0, -1.0, 0.0, -1.0, -4.0, -9.0]
+    flat = [5.0] * 7
+    _, lower, upper = beta_hull(lattice_of(falls, [5.0 - f for f in falls]))
+    assert 1.0 < np.log(lower) < 2.0
+    assert 4.0 < np.log(upper) < 5.0
+    assert beta_hull(lattice_of(falls, flat))[1:] == (0.0, np.inf)  # the prior alone
+    assert beta_hull(lattice_of([0.0] * 7, [5.0 - f for f in falls]))[1:] == (0.0, np.inf)
+    # What did not converge closes nothing.
+    open_ = beta_hull(lattice_of(falls, [5.0 - f for f in falls], bad=(0, 1)))
+    assert open_[1] == 0.0
+    assert np.isfinite(open_[2])
+
+
+# ---------------------------------------------------------------------- fits
+
+
+def test_no_flattening_where_an_ordinary_fit_flattens() -> None:
+    kernel = path(8)
+    potential = 0.8 * np.cos(np.arange(8) / 7 * np.pi)
+    potential -= kernel.stationary @ potential
+    times, counts = drawn(kernel, potential, 1.0, 150, seed=3)
+    fit = fit_likelihood(kernel, times, counts)
+    assert np.std(fit.potential) < 0.3 * np.std(potential)
+    assert applies(fit)
+    assert is_few(fit)
+    few = fit_few(fit)
+    assert few.status is Status.CONVERGED
+    assert 0.2 < few.beta < 5.0
+    assert few.verdict.lower < 1.0 < few.verdict.upper
+    assert np.mean(np.abs(few.potential - potential) < 1.96 * few.potential_stderr) > 0.7
+    assert few.mixture.weights.sum() == pytest.approx(1.0)
+    assert np.linalg.eigvalsh(few.joint_covariance).min() > -1e-9
+
+
+def test_plentiful_data_are_fitted_as_before() -> None:
+    kernel = path(5)
+    potential = np.array([0.5, -0.5, 0.3, -0.4, 0.2])
+    times, counts = drawn(kernel, potential, 0.5, 20_000, seed=4)
+    fit = fit_likelihood(kernel, times, counts)
+    assert not is_few(fit)
+    model = FreeEnergyRegressor().fit(kernel, Snapshots.from_counts(times, counts))
+    assert model.fitted_.members is None
+    np.testing.assert_array_equal(model.potential_, fit.potential)
+    assert model.beta_ == fit.beta
+    assert model.beta_stderr_ == fit.beta_stderr
+    verdict = model.beta_verdict_
+    assert verdict.kind == "determined"
+    assert verdict.lower < 0.5 < verdict.upper
+
+
+def test_an_averaged_model_forecasts_and_survives_its_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    kernel = path(6)
+    potential = np.linspace(-0.5, 0.5, 6)
+    times, counts = drawn(kernel, potential, 0.3, 100, seed=5)
+    model = FreeEnergyRegressor().fit(kernel, Snapshots.from_counts(times, counts))
+    assert model.fitted_.members is not None
+    ahead = model.predict(None, [2.0, 5.0])
+    assert ahead.times.tolist() == [2.0, 5.0]
+    np.testing.assert_allclose(ahead.probabilities.sum(axis=1), 1.0, atol=1e-8)
+    band = model.forecast(times)
+    assert np.all(band.lower <= band.probabilities)
+    assert np.all(band.probabilities <= band.upper)
+    model.save(tmp_path / "model.thalweg")
+    again = load(tmp_path / "model.thalweg")
+    assert again.beta_verdict_ == model.beta_verdict_
+    assert again.beta_stderr_ == model.beta_stderr_
+    np.testing.assert_allclose(
+        again.predict(None, [2.0, 5.0]).probabilities, ahead.probabilities, atol=1e-12
+    )
+
+
+# ---------------------------------------------------------------------- what is not determined
+
+
+def still(kind: str) -> np.ndarray:
+    if kind == "identical":
+        return np.tile([50.0, 30.0, 10.0, 5.0, 5.0], (4, 1))
+    if kind == "one state":
+        return np.tile([100.0, 0.0, 0.0, 0.0, 0.0], (4, 1))
+    rng = np.random.default_rng(8)
+    p = FreeEnergy(np.array([1.0, 0.0, -1.0, 0.0, 1.0]), 0.5).equilibrium(path(5))
+    return rng.multinomial(500, p, size=4).astype(np.float64)
+
+
+@pytest.mark.parametrize("kind", ["identical", "equilibrium", "one state"])
+def test_a_population_at_rest_determines_nothing(kind: str) -> None:
+    seen = Snapshots.from_counts([0.0, 1.0, 2.0, 3.0], still(kind))
+    model = FreeEnergyRegressor().fit(path(5), seen)
+    assert model.status_ is Status.UNDETERMINED
+    assert model.beta_verdict_.vacuous
+    assert np.isinf(model.beta_stderr_)
+    assert not model.determined_["beta"]
+    assert "p_value" not in model.diagnostics_
+    said = " ".join(findings(model, seen))
+    assert "No movement was seen" in said
+    assert "noise dominates" not in said
+
+
+def test_two_snapshots_leave_beta_open() -> None:
+    counts = [[500, 300, 100, 50, 50], [300, 300, 200, 100, 100]]
+    model = FreeEnergyRegressor().fit(path(5), Snapshots.from_counts([0.0, 1.0], counts))
+    assert model.status_ is Status.UNDETERMINED
+    assert model.beta_verdict_.vacuous
+    assert "Two snapshots can be joined at any beta" in " ".join(findings(model))
+
+
+def test_a_beta_near_zero_gets_a_bound() -> None:
+    kernel = path(6)
+    times, counts = drawn(kernel, np.linspace(0.8, -0.8, 6), 0.002, 150, seed=6)
+    model = FreeEnergyRegressor().fit(kernel, Snapshots.from_counts(times, counts))
+    verdict = model.beta_verdict_
+    assert verdict.kind == "undetermined"
+    assert verdict.lower == 0.0
+    assert 0.002 < verdict.upper < 10
+    assert "0 is not excluded" in " ".join(findings(model))
+    assert np.isinf(model.beta_stderr_)
+
+
+def test_a_given_beta_is_kept() -> None:
+    kernel = path(6)
+    times, counts = drawn(kernel, np.linspace(0.8, -0.8, 6), 0.3, 100, seed=7)
+    model = FreeEnergyRegressor(beta=0.3).fit(kernel, Snapshots.from_counts(times, counts))
+    assert model.beta_ == 0.3
+    assert model.beta_verdict_ == BetaVerdict("given", 0.3, 0.3)
+
+
+def test_movement_p_values_are_uniform_at_rest() -> None:
+    rng = np.random.default_rng(9)
+    p = np.array([0.4, 0.3, 0.2, 0.08, 0.02])
+    values = [
+        movement_p_value(rng.multinomial(40, p, size=4).astype(np.float64), rng=rng, n_draws=99)
+        for _ in range(150)
+    ]
+    assert kstest(values, "uniform").pvalue > 1e-3
+    moved = np.array([[90.0, 10.0, 0.0], [50.0, 40.0, 10.0], [20.0, 40.0, 40.0]])
+    assert movement_p_value(moved, rng=rng) < 1e-6
