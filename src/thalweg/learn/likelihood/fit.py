@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,15 +14,15 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood import start
 from thalweg.learn.likelihood.chain.kinks import certify
 from thalweg.learn.likelihood.chain.search import grow
-from thalweg.learn.likelihood.deviance import expected_deviance
 from thalweg.learn.likelihood.frozen import FrozenObjective, frozen_chain
 from thalweg.learn.likelihood.model import FlowModel, Mesh
-from thalweg.learn.likelihood.objective import IndependentObjective, Objective, saturated
+from thalweg.learn.likelihood.objective import IndependentObjective, Objective
 from thalweg.learn.likelihood.optimize import Minimum, minimise
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.priors import WEAK, Prior, make_prior
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.likelihood.tracked import PSEUDO_COUNT, TrackedObjective
+from thalweg.learn.observation import CountModel, Residuals
 from thalweg.status import Status
 
 __all__ = ["check_counts", "fit_likelihood"]
@@ -34,6 +34,7 @@ _EVIDENCE_ROUNDS = 4
 _REWEIGHTINGS = 6
 _SUSPICIOUS = 4.0  # standard deviations of the deviance beyond which other starts are tried
 _DATA_DECIDE = 0.9  # share of the directions of V that the data determine by themselves
+_DISPERSION_ROUNDS = 6  # between the scatter of the counts and the fit under it
 _FINEST = 400_000  # steps of the finest chain
 _NO_START = (
     "no flow could be computed from any start; check that times and weights have ordinary sizes."
@@ -113,13 +114,20 @@ class _Search:
     options: LikelihoodOptions
     n_iterations: int = 0
     interrupted: bool = False
+    noise: CountModel = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.noise = self.options.noise.started(self.counts)
 
     def independent(self) -> LikelihoodFit:
-        objective: Objective = IndependentObjective(self.model, self.counts)
+        objective = IndependentObjective(self.model, self.counts, self.noise)
         best, prior, mesh = self._from_starts(objective)
+        best, prior, mesh = self._scatter(best, prior, mesh)
+        objective = replace(objective, noise=self.noise)
         decided = best.status is Status.CONVERGED and not self.interrupted
         if self.options.prior_strength == "evidence" and decided:
             best, prior, mesh = self._evidence(objective, prior, best, mesh)
+            best, prior, mesh = self._scatter(best, prior, mesh)
         if self.options.discretization == "continuous":
             return self._finish(best, prior, mesh, self.model.probabilities(best.theta, mesh))
         return self._freeze(best, prior, mesh)
@@ -181,6 +189,36 @@ class _Search:
         return np.concatenate([energy, theta[model.n_parameters :]])
 
     # ------------------------------------------------------------------ stages
+
+    def _scatter(self, best: Minimum, prior: Prior, mesh: Mesh) -> tuple[Minimum, Prior, Mesh]:
+        """Alternate between what is estimated of the counts' scatter and the fit under it."""
+        for _ in range(_DISPERSION_ROUNDS):
+            refined = self.noise.refined(self._residuals(best, prior, mesh))
+            again = refined.differs(self.noise)
+            self.noise = refined
+            if not again or self.interrupted:
+                break
+            objective = IndependentObjective(self.model, self.counts, refined)
+            result, mesh = self._climb(objective, prior, best.theta, mesh)
+            if result is None:
+                break
+            best = result
+        return best, prior, mesh
+
+    def _residuals(self, best: Minimum, prior: Prior, mesh: Mesh) -> Residuals:
+        p = self.model.probabilities(best.theta, mesh)
+        if p is None:
+            raise ConvergenceError(Status.NOT_FINITE.value)
+        information = best.evaluation.information
+        covariance = np.linalg.pinv(information + prior.precision, hermitian=True)
+
+        def sensitivities() -> Array:
+            found = self.model.sensitivities(best.theta, mesh)
+            assert found is not None  # the probabilities were computed at the same place
+            return found[1]
+
+        used = float(np.sum(covariance * information))
+        return Residuals(self.counts, p, used, np.asarray(covariance), sensitivities)
 
     def _reweight(
         self, objective: TrackedObjective, best: Minimum, prior: Prior, mesh: Mesh
@@ -292,7 +330,10 @@ class _Search:
         p = self.model.probabilities(minimum.theta, mesh)
         if p is None:
             return True
-        mean, variance = expected_deviance(self.counts.sum(axis=1), p)
+        moments = self.noise.expected_deviance(self.counts, p)
+        if moments is None:
+            return False
+        mean, variance = moments
         excess = 2.0 * minimum.evaluation.value - mean + self.model.n_parameters - 2
         return excess > _SUSPICIOUS * np.sqrt(variance)
 
@@ -333,8 +374,10 @@ class _Search:
         covariance = np.asarray(
             np.linalg.pinv(information + prior.precision, hermitian=True), dtype=np.float64
         )
-        mean, variance = expected_deviance(self.counts.sum(axis=1), p) if null is None else null
+        moments = self.noise.expected_deviance(self.counts, p) if null is None else null
+        mean, variance = (np.nan, np.nan) if moments is None else moments
         used = float(np.sum(covariance * information))
+        covariance *= self.noise.inflation
         status = best.status
         if status is Status.CONVERGED and p[-1].max() > 1 - 1e-9 and p[0].max() < 0.99:
             seen = self.counts[-1] / self.counts[-1].sum()
@@ -344,10 +387,10 @@ class _Search:
             energy=model.energy(best.theta),
             initial=p[0],
             probabilities=p,
-            log_likelihood=saturated(self.counts) - best.evaluation.value,
+            log_likelihood=self.noise.saturated(self.counts) - best.evaluation.value,
             deviance=2.0 * best.evaluation.value,
-            expected_deviance=max(mean - used, 1.0),
-            deviance_stderr=float(np.sqrt(max(variance - 2.0 * used, 0.25 * variance))),
+            expected_deviance=float(np.maximum(mean - used, 1.0)),
+            deviance_stderr=float(np.sqrt(np.maximum(variance - 2.0 * used, 0.25 * variance))),
             status=status,
             n_iterations=self.n_iterations,
             settings=replace(self.options),
@@ -358,6 +401,7 @@ class _Search:
             model=model,
             mesh=mesh,
             prior=prior,
+            noise=self.noise,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +13,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.priors import Prior
+from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.status import Status
 
 __all__ = ["LikelihoodFit"]
@@ -41,7 +42,7 @@ class LikelihoodFit:
     """Twice the log likelihood ratio against a free distribution at every time."""
     expected_deviance: float
     """What a true model would leave on average: the degrees of freedom, fewer where states are
-    nearly empty."""
+    nearly empty; NaN where the scatter of the counts is itself estimated."""
     deviance_stderr: float
     """Standard deviation of the deviance of a true model."""
     status: Status
@@ -55,6 +56,8 @@ class LikelihoodFit:
     model: FlowModel
     mesh: Mesh
     prior: Prior
+    noise: CountModel = field(default_factory=Multinomial)
+    """How the counts scatter around the flow, with what was estimated of it."""
     n_intervals: int | None = None
     """Intervals from the first on that were fitted, where the chain could not be followed to its
     end; `None` where all were."""
