@@ -64,6 +64,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         (`"mean-field"`), or by its own (`"empirical"`).
     mobility, internal : the mean and the internal energy; logarithmic mean and entropy by default.
     beta, potential : what is known of them.
+    initial : the distribution at the first time, where it is known.
     features : `(N, d)`; the potential is linear in them (a network of them for `"neural"`).
     interactions : symmetric matrices whose strengths are learned.
     time_basis : a `TimeBasis`, for a potential that varies in time.
@@ -106,6 +107,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         internal: InternalEnergy | None = None,
         beta: float | None = None,
         potential: ArrayLike | None = None,
+        initial: ArrayLike | None = None,
         features: ArrayLike | None = None,
         interactions: Sequence[ArrayLike] = (),
         time_basis: TimeBasis | None = None,
@@ -128,6 +130,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         self.internal = internal
         self.beta = beta
         self.potential = potential
+        self.initial = initial
         self.features = features
         self.interactions = interactions
         self.time_basis = time_basis
