@@ -10,6 +10,7 @@ from thalweg.snapshots.density import (
 )
 from thalweg.snapshots.metrics import hellinger, total_variation
 from thalweg.snapshots.snapshots import Snapshots
+from thalweg.snapshots.times import TimeScale, read_times
 
 __all__ = [
     "DensityEstimate",
@@ -18,8 +19,10 @@ __all__ = [
     "PointSnapshots",
     "Smoother",
     "Snapshots",
+    "TimeScale",
     "WeightedPoints",
     "estimate_probabilities",
     "hellinger",
+    "read_times",
     "total_variation",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ from thalweg._optional import optional
 from thalweg._sparse import as_sparse
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.snapshots.times import TimeScale, read_times
 
 if TYPE_CHECKING:
     from thalweg.snapshots.clouds import PointSnapshots
@@ -48,6 +49,8 @@ class Snapshots:
     times: Array
     counts: Array | sparse.csr_array
     names: tuple[Hashable, ...] | None = field(default=None, kw_only=True)
+    scale: TimeScale = field(default=TimeScale(), kw_only=True)
+    """What the times mean: their unit, and the date of time 0 where they were dates."""
 
     # ---------------------------------------------------------------- constructors
 
@@ -59,11 +62,16 @@ class Snapshots:
         *,
         names: Sequence[Hashable] | None = None,
     ) -> Snapshots:
-        """Snapshots from a table of counts, one row a time, one column a state.
+        """Snapshots from a table of counts, one row per time, one column per state.
 
-        Counts may be fractions (individuals shared out between states), but not negative.
+        Counts may be fractions (individuals shared out between states), but not negative. Times
+        are numbers, dates, durations or labels such as `"day 2"`; see `TimeScale`.
+
+        >>> seen = Snapshots.from_counts(["2024-02-28", "2024-03-01"], [[8, 2], [5, 5]])
+        >>> seen.times, str(seen.scale)
+        (array([0., 2.]), 'days since 2024-02-28')
         """
-        t = _checks.as_times(times)
+        t, scale = _read_times(times)
         table: Any
         if sparse.issparse(counts):
             table = as_sparse(counts, "counts")
@@ -74,7 +82,8 @@ class Snapshots:
                 f"counts have shape {table.shape} for {t.size} times; give one row per time and "
                 f"one column per state, shape ({t.size}, number of states)."
             )
-        return cls._checked(t, table, names)
+        _ask_about_shares(table)
+        return cls._checked(t, table, names, scale)
 
     @classmethod
     def from_samples(
@@ -91,7 +100,7 @@ class Snapshots:
         array([[2., 0., 1.],
                [0., 1., 1.]])
         """
-        t = _checks.as_times(times)
+        t, scale = _read_times(times)
         clouds = [np.asarray(sample) for sample in samples]
         if len(clouds) != t.size:
             raise InputError(f"{len(clouds)} samples for {t.size} times; give one array per time.")
@@ -99,8 +108,9 @@ class Snapshots:
         for k, states in enumerate(clouds):
             rows.append(_tally(states, n_states, k, t[k]))
         if t.size * n_states <= DENSE_LIMIT:
-            return cls._checked(t, np.vstack([row.toarray() for row in rows]), names)
-        return cls._checked(t, sparse.csr_array(sparse.vstack(rows, format="csr")), names)
+            return cls._checked(t, np.vstack([row.toarray() for row in rows]), names, scale)
+        table = sparse.csr_array(sparse.vstack(rows, format="csr"))
+        return cls._checked(t, table, names, scale)
 
     @classmethod
     def from_frame(
@@ -128,8 +138,9 @@ class Snapshots:
         optional("pandas", extra="cli", what="reading a data frame")
         from thalweg.snapshots.frames import read_frame
 
-        t, table, names = read_frame(frame, time, state, count, states)
-        return cls._checked(t, table, names)
+        t, table, names, scale = read_frame(frame, time, state, count, states)
+        _ask_about_shares(table)
+        return cls._checked(t, table, names, scale)
 
     @classmethod
     def from_points(
@@ -161,7 +172,11 @@ class Snapshots:
 
     @classmethod
     def _checked(
-        cls, times: Array, table: Array | sparse.csr_array, names: Sequence[Hashable] | None
+        cls,
+        times: Array,
+        table: Array | sparse.csr_array,
+        names: Sequence[Hashable] | None,
+        scale: TimeScale,
     ) -> Snapshots:
         """The last checks, common to all constructors: signs, empty snapshots, names."""
         values = table.data if isinstance(table, sparse.csr_array) else table
@@ -191,7 +206,7 @@ class Snapshots:
         if not isinstance(table, sparse.csr_array):
             table = np.ascontiguousarray(table)
             table.flags.writeable = False
-        return cls(times, table, names=None if names is None else tuple(names))
+        return cls(times, table, names=None if names is None else tuple(names), scale=scale)
 
     # ---------------------------------------------------------------- what it knows
 
@@ -238,7 +253,7 @@ class Snapshots:
         rows = np.unique(np.atleast_1d(rows))
         if rows.size == 0:
             raise InputError("no snapshot is selected; keep at least one.")
-        return Snapshots._checked(self.times[rows], self.counts[rows], self.names)
+        return Snapshots._checked(self.times[rows], self.counts[rows], self.names, self.scale)
 
     def drop(self, indices: int | ArrayLike) -> Snapshots:
         """All snapshots but those at these positions, for leave-one-time-out."""
@@ -251,6 +266,16 @@ class Snapshots:
                 f"{self.n_times - 1}."
             ) from None
         return self.select(keep)
+
+    def on(self, scale: TimeScale) -> Snapshots:
+        """The same snapshots with their times in another scale, such as that of a fitted model.
+
+        >>> later = Snapshots.from_counts(["2024-03-05", "2024-03-06"], [[4, 1], [3, 2]])
+        >>> later.on(TimeScale("days", "2024-02-28")).times
+        array([6., 7.])
+        """
+        times = np.asarray(self.scale.converted(self.times, scale))
+        return replace(self, times=times, scale=scale)
 
     def resample(self, *, rng: np.random.Generator) -> Snapshots:
         """A bootstrap replicate: as many individuals at each time, drawn with replacement.
@@ -272,9 +297,27 @@ class Snapshots:
             for k in range(self.n_times):
                 row = slice(new.indptr[k], new.indptr[k + 1])
                 new.data[row] = draw(k, new.data[row])
-            return Snapshots._checked(self.times, new, self.names)
+            return Snapshots._checked(self.times, new, self.names, self.scale)
         rows = [draw(k, row) for k, row in enumerate(self.counts)]
-        return Snapshots._checked(self.times, np.array(rows, dtype=np.float64), self.names)
+        table = np.array(rows, dtype=np.float64)
+        return Snapshots._checked(self.times, table, self.names, self.scale)
+
+
+def _read_times(values: Any) -> tuple[Array, TimeScale]:
+    numbers, scale = read_times(values)
+    return _checks.as_times(numbers), scale
+
+
+def _ask_about_shares(table: Array | sparse.csr_array) -> None:
+    """Refuse fractions that sum to one at every time: how many individuals they are is unknown."""
+    values = table.data if isinstance(table, sparse.csr_array) else table
+    totals = np.asarray(table.sum(axis=1)).ravel()
+    if values.size and (values % 1 != 0).any() and (abs(totals - 1.0) < 0.02).all():
+        raise InputError(
+            "the counts are fractions that sum to 1 at every time: shares do not say how many "
+            "individuals were seen; multiply them by that number (the effective sample size; on "
+            "the command line, --individuals)."
+        )
 
 
 def _tally(states: NDArray[Any], n_states: int, k: int, time: float) -> sparse.csr_array:

@@ -191,6 +191,8 @@ class _Search:
             if result is not None:
                 if pieces == 1 or result.status is Status.CONVERGED:
                     best = result
+            if self.interrupted:
+                break
         path = FrozenObjective(self.model, self.counts).trajectory(best.theta, mesh)
         return self._finish(best, prior, mesh, None if path is None else path[0])
 
@@ -277,7 +279,7 @@ class _Search:
         covariance = np.asarray(
             np.linalg.pinv(information + prior.precision, hermitian=True), dtype=np.float64
         )
-        status = best.status
+        status = Status.INTERRUPTED if self.interrupted else best.status
         if status is Status.CONVERGED and p[-1].max() > 1 - 1e-9 and p[0].max() < 0.99:
             seen = self.counts[-1] / self.counts[-1].sum()
             if seen.max() < 1 - 1e-9:
