@@ -118,9 +118,12 @@ def _head(path: Path) -> bytes:
 
         try:
             with gzip.open(path) as packed:
-                return packed.read(65536)
+                head = packed.read(65536)
         except (OSError, EOFError, zlib.error):
             raise InputError(f"{path.name} is not a readable gzip file.") from None
+        if not head:
+            raise InputError(f"{path.name} is empty.")
+        return head
     with path.open("rb") as file:
         return file.read(65536)
 

@@ -42,9 +42,9 @@ def read_frame(
     moments, scale = read_times(labels, where, lambda k: f"in row {int(np.argmax(codes == k))}")
     when = moments[codes]
     weight = np.ones(len(df)) if count is None else _numbers(df[count], count, "count")
-    column, n_states, names = _positions(df[state], state, states)
+    place, n_states, names = _positions(df[state], state, states)
     times, row = np.unique(when, return_inverse=True)
-    table = sparse.coo_array((weight, (row, column)), shape=(times.size, n_states)).tocsr()
+    table = sparse.coo_array((weight, (row, place)), shape=(times.size, n_states)).tocsr()
     return times, table, names, scale
 
 

@@ -90,7 +90,9 @@ class TimeScale:
         parsed = _parsed(values, where)
         kind = parsed[0].kind if parsed else "number"
         if kind == "number":
-            return np.array([part.value for part in parsed], dtype=np.float64)
+            plain = np.array([part.value for part in parsed], dtype=np.float64)
+            _ask_about_dates(plain, where)
+            return plain
         if kind == "date":
             if not self.origin:
                 raise InputError(
@@ -355,7 +357,8 @@ def _labelled(parsed: Sequence[_Part], where: str) -> tuple[str, Array]:
 
 def _ask_about_dates(numbers: Array, where: str) -> None:
     """Refuse whole numbers that are all calendar dates: nobody can know which they are."""
-    if not ((numbers >= 19000101) & (numbers <= 21001231) & (numbers % 1 == 0)).all():
+    likely = (numbers >= 19000101) & (numbers <= 21001231) & (numbers % 1 == 0)
+    if not numbers.size or not likely.all():
         return
     texts = [f"{int(number)}" for number in np.unique(numbers)]
     dates = [f"{text[:4]}-{text[4:6]}-{text[6:]}" for text in texts]
