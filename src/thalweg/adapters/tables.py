@@ -24,6 +24,7 @@ _MOST_STATES = 5_000_000
 _MOST_TIMES = 100_000
 _OUTSIDE = -1
 """The number of every state whose individuals are left out."""
+_KEYS = ["time", "state", "replicate"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,7 @@ def read_snapshots(
     states: Sequence[Hashable] | None = None,
     outside: Collection[str] = (),
     individuals: float | None = None,
+    replicate: str | None = None,
 ) -> SnapshotTable:
     """The snapshots in a file.
 
@@ -63,13 +65,18 @@ def read_snapshots(
         States whose individuals are left out, and reported.
     individuals : float, optional
         For shares: how many individuals each snapshot stands for.
+    replicate : str, optional
+        The column of replicates; it is never guessed.
     """
     source = Path(path)
     pieces = read_pieces(source)
     first = next(pieces, None)
     if first is None or first.empty:
         raise InputError(f"{source.name} has no rows; it needs at least two times.")
-    columns = list(first.columns)
+    own = None
+    if replicate is not None:
+        own = choose(list(first.columns), replicate, (), "replicate", source.name)
+    columns = [column for column in first.columns if column != own]
     time_column = choose(columns, time, TIME_NAMES, "time", source.name)
     if time_column is None:
         raise InputError(
@@ -82,12 +89,13 @@ def read_snapshots(
         known |= dict.fromkeys(map(state_key, outside), _OUTSIDE)
     if _is_wide(columns, time_column, state, known, first):
         messages.append("one row per time, one column per state")
-        collected: _Collected = _Wide(source.name, time_column, known)
+        collected: _Collected = _Wide(source.name, time_column, known, own)
     else:
         state_column, count_column = _long_columns(
-            source.name, first, time_column, state, count, messages
+            source.name, first[columns], time_column, state, count, messages
         )
-        collected = _Long(source.name, time_column, state_column, count_column, known)
+        collected = _Long(source.name, time_column, known, own)
+        collected.state_column, collected.count_column = state_column, count_column
     collected.add(first)
     for piece in pieces:
         collected.add(piece)
@@ -176,10 +184,17 @@ def _long_columns(
 
 
 class _Collected:
-    """Counts by (time, state), added piece by piece."""
+    """Counts by (time, state, replicate), added piece by piece."""
 
-    def __init__(self, where: str, time_column: Hashable, known: dict[str, int] | None) -> None:
-        self.where, self.known = where, known
+    def __init__(
+        self,
+        where: str,
+        time_column: Hashable,
+        known: dict[str, int] | None,
+        replicate: Hashable | None = None,
+    ) -> None:
+        self.where, self.known, self.replicate = where, known, replicate
+        self.labels: dict[str, int] = {}
         self.time_column = time_column
         self.times: dict[Any, int] = {}
         """The times as they stand in the file, in order of appearance, each with its number."""
@@ -212,7 +227,20 @@ class _Collected:
             )
         return number[codes]
 
-    def store(self, time: Any, state: Any, count: Any) -> None:
+    def replicates(self, piece: pd.DataFrame) -> Any:
+        """The number of each row's replicate; all zero where there is no such column."""
+        if self.replicate is None:
+            return np.zeros(len(piece), dtype=np.int64)
+        codes, uniques = pd.factorize(piece[self.replicate])
+        if (codes < 0).any():
+            row = int(piece.index[int(np.argmax(codes < 0))]) + 2
+            raise InputError(
+                f"{self.where}: the replicate is missing in row {row}; fill or drop it."
+            )
+        number = [self.labels.setdefault(state_key(u), len(self.labels)) for u in uniques]
+        return np.array(number, dtype=np.int64)[codes]
+
+    def store(self, time: Any, state: Any, count: Any, replicate: Any) -> None:
         bad = ~np.isfinite(count) | (count < 0)
         if bad.any():
             row = int(np.argmax(bad))
@@ -225,8 +253,8 @@ class _Collected:
             # A row of zeros is kept, so that a snapshot that is wholly outside is named later.
             self.left_out += float(count[gone].sum())
             state, count = np.where(gone, 0, state), np.where(gone, 0.0, count)
-        part = pd.DataFrame({"time": time, "state": state, "count": count})
-        part = part.groupby(["time", "state"], as_index=False, sort=False)["count"].sum()
+        columns = {"time": time, "state": state, "replicate": replicate, "count": count}
+        part = pd.DataFrame(columns).groupby(_KEYS, as_index=False, sort=False)["count"].sum()
         self.parts.append(part)
         if len(self.parts) > 8:
             self.parts = [self._merged()]
@@ -235,7 +263,7 @@ class _Collected:
 
     def _merged(self) -> pd.DataFrame:
         whole = pd.concat(self.parts, ignore_index=True)
-        return whole.groupby(["time", "state"], as_index=False, sort=False)["count"].sum()
+        return whole.groupby(_KEYS, as_index=False, sort=False)["count"].sum()
 
     def table(
         self, states: Sequence[Hashable] | None, messages: list[str], individuals: float | None
@@ -251,18 +279,31 @@ class _Collected:
             ))  # fmt: skip
         times, rows = np.unique(moments[merged["time"].to_numpy()], return_inverse=True)
         names = tuple(self.index) if states is None else tuple(state_key(s) for s in states)
+        if individuals is not None:
+            count = merged["count"].to_numpy()
+            totals = np.maximum(np.bincount(rows, weights=count), 1e-300)
+            merged["count"] = count * individuals / totals[rows]
         counts = sparse.coo_array(
             (merged["count"].to_numpy(), (rows, merged["state"].to_numpy())),
             shape=(times.size, len(names)),
         ).tocsr()
-        if individuals is not None:
-            totals = np.maximum(np.asarray(counts.sum(axis=1)).ravel(), 1e-300)
-            counts = sparse.csr_array(sparse.diags_array(individuals / totals) @ counts)
         try:
             snapshots = Snapshots.from_counts(times, counts)
         except InputError as error:
             raise InputError(f"{self.where}: {error}") from None
+        if self.replicate is not None:
+            snapshots = self._split(snapshots, rows, merged)
         return SnapshotTable(replace(snapshots, scale=scale), names, tuple(messages))
+
+    def _split(self, whole: Snapshots, rows: Any, merged: pd.DataFrame) -> Snapshots:
+        """The same snapshots with the counts of each replicate."""
+        labels = merged["replicate"].to_numpy()
+        pairs, place = np.unique(np.stack([rows, labels], axis=1), axis=0, return_inverse=True)
+        table = np.zeros((pairs.shape[0], whole.n_states))
+        np.add.at(table, (place, merged["state"].to_numpy()), merged["count"].to_numpy())
+        return Snapshots.from_counts(
+            whole.times[pairs[:, 0]], table, replicates=pairs[:, 1].tolist()
+        )
 
 
 def _reading(labels: list[Any], moments: NDArray[np.float64], scale: TimeScale) -> str:
@@ -273,16 +314,8 @@ def _reading(labels: list[Any], moments: NDArray[np.float64], scale: TimeScale) 
 
 
 class _Long(_Collected):
-    def __init__(
-        self,
-        where: str,
-        time_column: Hashable,
-        state_column: Hashable,
-        count_column: Hashable | None,
-        known: dict[str, int] | None,
-    ) -> None:
-        super().__init__(where, time_column, known)
-        self.state_column, self.count_column = state_column, count_column
+    state_column: Hashable
+    count_column: Hashable | None = None
 
     def add(self, piece: pd.DataFrame) -> None:
         time = self.moments(piece)
@@ -304,7 +337,7 @@ class _Long(_Collected):
                 )
             count = values.to_numpy(dtype=np.float64)
         number = np.array([self._number(name) for name in uniques], dtype=np.int64)
-        self.store(time, number[codes], count)
+        self.store(time, number[codes], count, self.replicates(piece))
 
     def _number(self, name: object) -> int:
         key = state_key(name)
@@ -317,8 +350,9 @@ class _Long(_Collected):
 
 class _Wide(_Collected):
     def add(self, piece: pd.DataFrame) -> None:
-        time = self.moments(piece)
-        keys = [state_key(c) for c in piece.columns if c != self.time_column]
+        time, replicate = self.moments(piece), self.replicates(piece)
+        others = [c for c in piece.columns if c not in (self.time_column, self.replicate)]
+        keys = [state_key(c) for c in others]
         if len(set(keys)) < len(keys):
             twice = next(k for k in keys if keys.count(k) > 1)
             raise InputError(f"{self.where} has two columns for the state {twice!r}; merge them.")
@@ -327,7 +361,7 @@ class _Wide(_Collected):
             if strange:
                 raise _unknown(self.where, strange[0], self.known)
         columns = np.array([self.index.setdefault(key, len(self.index)) for key in keys], int)
-        frame = piece.drop(columns=[self.time_column]).apply(pd.to_numeric, errors="coerce")
+        frame = piece[others].apply(pd.to_numeric, errors="coerce")
         values = frame.to_numpy(dtype=np.float64)
         if np.isnan(values).any():
             row, column = (int(i) for i in np.argwhere(np.isnan(values))[0])
@@ -339,7 +373,7 @@ class _Wide(_Collected):
         empty = np.flatnonzero(~values.any(axis=1))
         # A row of zeros is kept, so that the empty snapshot is named later and not lost.
         rows, states = np.concatenate([rows, empty]), np.concatenate([states, 0 * empty])
-        self.store(time[rows], columns[states], values[rows, states])
+        self.store(time[rows], columns[states], values[rows, states], replicate[rows])
 
 
 def _unknown(where: str, key: str, known: dict[str, int]) -> InputError:

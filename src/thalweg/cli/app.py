@@ -111,6 +111,10 @@ Individuals = Annotated[
     float | None,
     typer.Option("--individuals", help="For shares: how many individuals a snapshot stands for."),
 ]
+ReplicateColumn = Annotated[
+    str | None,
+    typer.Option("--replicate", help="The column of replicates (animals, batches, runs)."),
+]
 WeightColumn = Annotated[str | None, typer.Option("--weight", help="The edges' weights.")]
 Largest = Annotated[
     bool,
@@ -180,7 +184,10 @@ def fit(
     ] = "likelihood",
     observation: Annotated[
         str,
-        typer.Option(help="[bold]independent[/] snapshots, or one [bold]tracked[/] population."),
+        typer.Option(
+            help="[bold]independent[/] snapshots, [bold]overdispersed[/] ones (individuals in "
+            "clumps, a census), or one [bold]tracked[/] population."
+        ),
     ] = "independent",
     beta: Annotated[float | None, typer.Option(help="The noise, if you know it.")] = None,
     horizon: Annotated[
@@ -190,6 +197,7 @@ def fit(
     state: StateColumn = None,
     count: CountColumn = None,
     individuals: Individuals = None,
+    replicate: ReplicateColumn = None,
     weight: WeightColumn = None,
     positions: Annotated[
         Path | None, typer.Option(help="A table with the states' coordinates.")
@@ -214,6 +222,7 @@ def fit(
         state=state,
         count=count,
         individuals=individuals,
+        replicate=replicate,
         weight=weight,
         positions=positions,
         largest_component=largest_component,

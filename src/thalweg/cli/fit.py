@@ -50,7 +50,9 @@ def run_fit(
     console = Console(stderr=True)
     model = FreeEnergyRegressor(
         method=_choice(method, ("likelihood", "weak", "neural"), "--method"),
-        observation=_choice(observation, ("independent", "tracked"), "--observation"),
+        observation=_choice(
+            observation, ("independent", "overdispersed", "tracked"), "--observation"
+        ),
         beta=beta,
         seed=seed,
     )

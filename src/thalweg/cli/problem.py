@@ -63,6 +63,7 @@ def load_problem(
     time: str | None = None,
     state: str | None = None,
     count: str | None = None,
+    replicate: str | None = None,
     weight: str | None = None,
     positions: Path | None = None,
     largest_component: bool = False,
@@ -107,6 +108,7 @@ def load_problem(
         states=kernel.names,
         outside=outside,
         individuals=individuals,
+        replicate=replicate,
     )
     messages = (*_named(graph, about_graph), *_named(snapshots, table.messages))
     return Problem(kernel, table.snapshots, messages)

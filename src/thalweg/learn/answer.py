@@ -14,6 +14,7 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.network.paper import FeatureNetwork, fit_feature_network, fit_neural
+from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
 from thalweg.learn.verdict import BetaVerdict, unassessed
 from thalweg.learn.weak.fit import Ridge, TimeBasis, fit_weak
 from thalweg.learn.weak.terms import Quadrature, Weighting
@@ -25,6 +26,7 @@ __all__ = ["Fitted", "Method", "Settings", "fit_snapshots"]
 
 Array = NDArray[np.float64]
 Method = Literal["likelihood", "weak", "neural"]
+Observation = Literal["independent", "overdispersed", "tracked"] | CountModel
 Progress = Callable[[str, int, int], None]
 
 SMALL_STATES = 300
@@ -42,7 +44,7 @@ class Settings:
     """What a fit needs to know beside the data; the estimator's parameters, resolved."""
 
     method: Method = "likelihood"
-    observation: Literal["independent", "tracked"] = "independent"
+    observation: Observation = "independent"
     discretization: Literal["continuous", "frozen"] = "continuous"
     environment: Literal["mean-field", "empirical"] = "mean-field"
     mobility: Mobility = field(default_factory=LogMean)
@@ -94,6 +96,8 @@ class Fitted:
     coefficients: Array | None = None
     """Weights of the features, where the potential is linear in them."""
     network: FeatureNetwork | None = None
+    noise: CountModel = field(default_factory=Multinomial)
+    """How the counts scatter around the flow."""
     summary: dict[str, float | int | str] = field(default_factory=dict)
     """Plain numbers about the fit, by name."""
     source: Any = None
@@ -247,7 +251,8 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
 
     _two_times(snapshots)
     options = LikelihoodOptions(
-        observation=s.observation,
+        observation="tracked" if s.observation == "tracked" else "independent",
+        noise=count_model(s.observation, snapshots),
         discretization=s.discretization,
         environment=s.environment,
         prior_strength=s.prior,
@@ -275,10 +280,28 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
             "log_likelihood": fit.log_likelihood,
             "deviance": fit.deviance,
             "n_iterations": fit.n_iterations,
+            **fit.noise.summary(),
         },
+        noise=fit.noise,
         source=fit,
     )
     return assess(fitted, fit, seed=s.seed, progress=s.progress)
+
+
+def count_model(observation: Observation, snapshots: Snapshots) -> CountModel:
+    """How the counts scatter: as asked, or by the replicates where there are some."""
+    if isinstance(observation, CountModel):
+        return observation
+    if observation == "overdispersed":
+        return Overdispersed()
+    if observation == "independent" and snapshots.replicates is not None:
+        return Replicated(snapshots.replicates)
+    if observation not in ("independent", "tracked"):
+        raise InputError(
+            f"observation is {observation!r}; choose 'independent', 'overdispersed' or 'tracked', "
+            "or give a CountModel."
+        )
+    return Multinomial()
 
 
 def _likelihood_basis(basis: TimeBasis | None) -> Any:
@@ -299,7 +322,7 @@ def _beyond_plain(s: Settings) -> list[str]:
         "features": s.features is None,
         "interactions": not len(s.interactions),
         "time_basis": s.time_basis is None,
-        "observation='tracked'": s.observation == "independent",
+        f"observation={s.observation!r}": s.observation == "independent",
         "discretization='frozen'": s.discretization == "continuous",
         "mobility": isinstance(s.mobility, LogMean),
         "internal": isinstance(s.internal, Entropy),

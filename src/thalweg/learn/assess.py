@@ -43,7 +43,7 @@ def assess(
         return replace(fitted, beta_verdict=ordinary_verdict(fit))
     still, fresh = False, fit.settings.observation == "independent"
     if fresh:
-        p = movement_p_value(fit.counts, rng=np.random.default_rng(seed))
+        p = movement_p_value(fit.noise.effective(fit.counts), rng=np.random.default_rng(seed))
         still = p > _STILL
     verdict = ordinary_verdict(fit)
     status: Status = fit.status
@@ -99,6 +99,7 @@ def _averaged(fitted: Fitted, few: FewFit) -> Fitted:
             "deviance": few.best.deviance,
             "n_iterations": few.best.n_iterations,
             "n_landscapes_averaged": few.n_cells,
+            **few.best.noise.summary(),
         },
         source=few.best,
     )

@@ -9,6 +9,7 @@ from thalweg.snapshots.density import (
     estimate_probabilities,
 )
 from thalweg.snapshots.metrics import hellinger, total_variation
+from thalweg.snapshots.replicates import Replicates
 from thalweg.snapshots.snapshots import Snapshots
 from thalweg.snapshots.times import TimeScale, read_times
 
@@ -17,6 +18,7 @@ __all__ = [
     "Dirichlet",
     "HeatKernel",
     "PointSnapshots",
+    "Replicates",
     "Smoother",
     "Snapshots",
     "TimeScale",

@@ -26,10 +26,16 @@ def read_frame(
     state: str,
     count: str | None,
     states: Sequence[Hashable] | MarkovKernel | int | None,
-) -> tuple[NDArray[np.float64], sparse.csr_array, Names | None, TimeScale]:
-    """Times, counts, names and time scale of a table of individuals or groups of them."""
+    replicate: str | None = None,
+) -> tuple[NDArray[np.float64], sparse.csr_array, Names | None, list[Hashable] | None, TimeScale]:
+    """Times, counts, names and time scale of a table of individuals or groups of them.
+
+    With a column of replicates there is one row of counts per time and replicate, times repeat,
+    and the replicate of each row comes next to last.
+    """
     df = _as_pandas(frame)
-    for role, column in (("time", time), ("state", state), ("count", count)):
+    roles = (("time", time), ("state", state), ("count", count), ("replicate", replicate))
+    for role, column in roles:
         if column is not None and column not in df.columns:
             raise InputError(
                 f"the frame has no column {column!r} for {role}; it has "
@@ -44,8 +50,18 @@ def read_frame(
     weight = np.ones(len(df)) if count is None else _numbers(df[count], count, "count")
     place, n_states, names = _positions(df[state], state, states)
     times, row = np.unique(when, return_inverse=True)
+    which_replicate: list[Hashable] | None = None
+    if replicate is not None:
+        if df[replicate].isna().any():
+            k = int(np.argmax(df[replicate].isna().to_numpy()))
+            raise InputError(
+                f"column {replicate!r} is empty in row {k}; remove rows without a replicate."
+            )
+        which, kinds = pd.factorize(df[replicate])
+        pairs, row = np.unique(np.stack([row, which], axis=1), axis=0, return_inverse=True)
+        times, which_replicate = times[pairs[:, 0]], [kinds[k] for k in pairs[:, 1]]
     table = sparse.coo_array((weight, (row, place)), shape=(times.size, n_states)).tocsr()
-    return times, table, names, scale
+    return times, table, names, which_replicate, scale
 
 
 def _as_pandas(frame: Any) -> pd.DataFrame:

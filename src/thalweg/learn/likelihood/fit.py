@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,15 +12,15 @@ from thalweg._threads import single_threaded
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood import start
-from thalweg.learn.likelihood.deviance import expected_deviance
 from thalweg.learn.likelihood.frozen import FrozenObjective
 from thalweg.learn.likelihood.model import FlowModel, Mesh
-from thalweg.learn.likelihood.objective import IndependentObjective, Objective, saturated
+from thalweg.learn.likelihood.objective import IndependentObjective, Objective
 from thalweg.learn.likelihood.optimize import Minimum, minimise
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.priors import WEAK, Prior, make_prior
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.likelihood.tracked import PSEUDO_COUNT, TrackedObjective
+from thalweg.learn.observation import CountModel, Residuals
 from thalweg.status import Status
 
 __all__ = ["check_counts", "fit_likelihood"]
@@ -32,6 +32,7 @@ _EVIDENCE_ROUNDS = 4
 _REWEIGHTINGS = 6
 _SUSPICIOUS = 4.0  # standard deviations of the deviance beyond which other starts are tried
 _DATA_DECIDE = 0.9  # share of the directions of V that the data determine by themselves
+_DISPERSION_ROUNDS = 6  # between the scatter of the counts and the fit under it
 _FINEST = 400_000  # steps of the finest chain
 
 
@@ -108,13 +109,20 @@ class _Search:
     options: LikelihoodOptions
     n_iterations: int = 0
     interrupted: bool = False
+    noise: CountModel = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.noise = self.options.noise.started(self.counts)
 
     def independent(self) -> LikelihoodFit:
-        objective: Objective = IndependentObjective(self.model, self.counts)
+        objective = IndependentObjective(self.model, self.counts, self.noise)
         best, prior, mesh = self._from_starts(objective)
+        best, prior, mesh = self._scatter(best, prior, mesh)
+        objective = replace(objective, noise=self.noise)
         decided = best.status is Status.CONVERGED and not self.interrupted
         if self.options.prior_strength == "evidence" and decided:
             best, prior, mesh = self._evidence(objective, prior, best, mesh)
+            best, prior, mesh = self._scatter(best, prior, mesh)
         if self.options.discretization == "continuous":
             return self._finish(best, prior, mesh, self.model.probabilities(best.theta, mesh))
         return self._freeze(best, prior, mesh)
@@ -137,6 +145,36 @@ class _Search:
         return self._finish(best, prior, mesh, p)
 
     # ------------------------------------------------------------------ stages
+
+    def _scatter(self, best: Minimum, prior: Prior, mesh: Mesh) -> tuple[Minimum, Prior, Mesh]:
+        """Alternate between what is estimated of the counts' scatter and the fit under it."""
+        for _ in range(_DISPERSION_ROUNDS):
+            refined = self.noise.refined(self._residuals(best, prior, mesh))
+            again = refined.differs(self.noise)
+            self.noise = refined
+            if not again or self.interrupted:
+                break
+            objective = IndependentObjective(self.model, self.counts, refined)
+            result, mesh = self._climb(objective, prior, best.theta, mesh)
+            if result is None:
+                break
+            best = result
+        return best, prior, mesh
+
+    def _residuals(self, best: Minimum, prior: Prior, mesh: Mesh) -> Residuals:
+        p = self.model.probabilities(best.theta, mesh)
+        if p is None:
+            raise ConvergenceError(Status.NOT_FINITE.value)
+        information = best.evaluation.information
+        covariance = np.linalg.pinv(information + prior.precision, hermitian=True)
+
+        def sensitivities() -> Array:
+            found = self.model.sensitivities(best.theta, mesh)
+            assert found is not None  # the probabilities were computed at the same place
+            return found[1]
+
+        used = float(np.sum(covariance * information))
+        return Residuals(self.counts, p, used, np.asarray(covariance), sensitivities)
 
     def _reweight(
         self, objective: TrackedObjective, best: Minimum, prior: Prior, mesh: Mesh
@@ -246,7 +284,10 @@ class _Search:
         p = self.model.probabilities(minimum.theta, mesh)
         if p is None:
             return True
-        mean, variance = expected_deviance(self.counts.sum(axis=1), p)
+        moments = self.noise.expected_deviance(self.counts, p)
+        if moments is None:
+            return False
+        mean, variance = moments
         excess = 2.0 * minimum.evaluation.value - mean + self.model.n_parameters - 2
         return excess > _SUSPICIOUS * np.sqrt(variance)
 
@@ -279,6 +320,7 @@ class _Search:
         covariance = np.asarray(
             np.linalg.pinv(information + prior.precision, hermitian=True), dtype=np.float64
         )
+        covariance *= self.noise.inflation
         status = Status.INTERRUPTED if self.interrupted else best.status
         if status is Status.CONVERGED and p[-1].max() > 1 - 1e-9 and p[0].max() < 0.99:
             seen = self.counts[-1] / self.counts[-1].sum()
@@ -288,7 +330,7 @@ class _Search:
             energy=model.energy(best.theta),
             initial=p[0],
             probabilities=p,
-            log_likelihood=saturated(self.counts) - best.evaluation.value,
+            log_likelihood=self.noise.saturated(self.counts) - best.evaluation.value,
             deviance=2.0 * best.evaluation.value,
             status=status,
             n_iterations=self.n_iterations,
@@ -300,6 +342,7 @@ class _Search:
             model=model,
             mesh=mesh,
             prior=prior,
+            noise=self.noise,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +13,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.priors import Prior
+from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.status import Status
 
 __all__ = ["LikelihoodFit"]
@@ -48,6 +49,8 @@ class LikelihoodFit:
     model: FlowModel
     mesh: Mesh
     prior: Prior
+    noise: CountModel = field(default_factory=Multinomial)
+    """How the counts scatter around the flow, with what was estimated of it."""
 
     @property
     def kernel(self) -> MarkovKernel:
