@@ -390,17 +390,11 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
                     "observation='independent' for one that varies in time."
                 )
             grid, early = self._from_start(when, p0)
+            method = "frozen" if self.discretization == "frozen" else "tau-leap"
             seen = simulate(
-                self.kernel_,
-                self.energy_,
-                self.initial_ if p0 is None else p0,
-                grid,
-                n_samples,
-                method="frozen" if self.discretization == "frozen" else "tau-leap",
-                rates=self.environment,
-                mobility=self._mobility,
-                rng=draw,
-            )
+                self.kernel_, self.energy_, self.initial_ if p0 is None else p0, grid, n_samples,
+                method=method, rates=self.environment, mobility=self._mobility, rng=draw,
+            )  # fmt: skip
             seen = seen.drop(0) if early else seen
         else:
             path = self.predict(p0, when)
