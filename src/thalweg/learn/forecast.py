@@ -25,7 +25,7 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Forecast", "bands", "flow_of", "mixed_flow"]
+__all__ = ["Forecast", "bands", "flow_of", "from_start", "mixed_flow"]
 
 Array = NDArray[np.float64]
 
@@ -60,6 +60,20 @@ class Forecast:
                 "upper": self.upper.ravel(),
             }
         )
+
+
+def from_start(when: Array, first: float, p0: ArrayLike | None) -> tuple[Array, bool]:
+    """Times from the one that the start belongs to, and whether that had to be put first.
+
+    The fitted start (`p0=None`) belongs to the data's first time, any other to `when[0]`.
+    """
+    if p0 is None and when[0] < first:
+        raise InputError(
+            f"times begin with {when[0]:g}, before the first snapshot at {first:g}; the flow runs "
+            "forwards only: give p0."
+        )
+    early = p0 is None and bool(when[0] > first)
+    return (np.insert(when, 0, first) if early else when), early
 
 
 @single_threaded

@@ -28,7 +28,7 @@ from thalweg.learn.answer import (
     diagnose,
     fit_snapshots,
 )
-from thalweg.learn.forecast import Forecast, bands, flow_of, mixed_flow
+from thalweg.learn.forecast import Forecast, bands, flow_of, from_start, mixed_flow
 from thalweg.learn.observation import Multinomial
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.learn.weak.fit import Ridge, TimeBasis
@@ -64,6 +64,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         (`"mean-field"`), or by its own (`"empirical"`).
     mobility, internal : the mean and the internal energy; logarithmic mean and entropy by default.
     beta, potential : what is known of them.
+    initial : the distribution at the first time, where it is known.
     features : `(N, d)`; the potential is linear in them (a network of them for `"neural"`).
     interactions : symmetric matrices whose strengths are learned.
     time_basis : a `TimeBasis`, for a potential that varies in time.
@@ -106,6 +107,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         internal: InternalEnergy | None = None,
         beta: float | None = None,
         potential: ArrayLike | None = None,
+        initial: ArrayLike | None = None,
         features: ArrayLike | None = None,
         interactions: Sequence[ArrayLike] = (),
         time_basis: TimeBasis | None = None,
@@ -128,6 +130,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         self.internal = internal
         self.beta = beta
         self.potential = potential
+        self.initial = initial
         self.features = features
         self.interactions = interactions
         self.time_basis = time_basis
@@ -277,24 +280,13 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         """Increasing times as numbers of the data's scale."""
         return _checks.as_times(self.time_scale_.numbers(times))
 
-    def _from_start(self, when: Array, p0: ArrayLike | None) -> tuple[Array, bool]:
-        """`when` from the time that the start belongs to, and whether that had to be put first."""
-        first = self.times_[0]
-        if p0 is None and when[0] < first:
-            raise InputError(
-                f"times begin with {when[0]:g}, before the first snapshot at {first:g}; the flow "
-                "runs forwards only: give p0."
-            )
-        early = p0 is None and bool(when[0] > first)
-        return (np.insert(when, 0, first) if early else when), early
-
     def predict(self, p0: ArrayLike | None, times: ArrayLike) -> Trajectory:
         """The flow of the learned energy from `p0` at `times[0]`.
 
         With `p0=None` it starts from the fitted distribution at the first time of the data. Times
         may be dates or labels where the data had them.
         """
-        grid, shift = self._from_start(self._when(times), p0)
+        grid, shift = from_start(self._when(times), self.times_[0], p0)
         members = self._fit.members
         if members is not None:
             flow = mixed_flow(
@@ -389,11 +381,11 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
                     "a tracked population is simulated in a fixed potential only; use "
                     "observation='independent' for one that varies in time."
                 )
-            grid, early = self._from_start(when, p0)
-            method = "frozen" if self.discretization == "frozen" else "tau-leap"
+            grid, early = from_start(when, self.times_[0], p0)
             seen = simulate(
                 self.kernel_, self.energy_, self.initial_ if p0 is None else p0, grid, n_samples,
-                method=method, rates=self.environment, mobility=self._mobility, rng=draw,
+                method="frozen" if self.discretization == "frozen" else "tau-leap",
+                rates=self.environment, mobility=self._mobility, rng=draw,
             )  # fmt: skip
             seen = seen.drop(0) if early else seen
         else:

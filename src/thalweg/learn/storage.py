@@ -41,7 +41,7 @@ _PART_TYPES: tuple[type, ...] = (
 _PARTS = {cls.__name__: cls for cls in _PART_TYPES}
 """The settings that are small values of their own."""
 
-_ARRAY_SETTINGS = ("potential", "features")
+_ARRAY_SETTINGS = ("potential", "features", "initial")
 _DROPPED_SETTINGS = ("progress", "device")
 
 LARGEST_DRAWS = 10_000_000
