@@ -22,7 +22,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.snapshots import Snapshots, TimeScale, read_times
 
-__all__ = ["CellProblem", "Keys", "cell_problem", "read_h5ad", "write_results"]
+__all__ = ["CellProblem", "Keys", "cell_problem", "cell_times", "read_h5ad", "write_results"]
 
 Array = NDArray[np.float64]
 
@@ -116,7 +116,7 @@ def cell_problem(
     that `day-2`, `E8.5`, numbers and dates all do. Of states that fall into several components,
     `largest_component` keeps the largest.
     """
-    moments, row, scale = _times(adata, time_key)
+    moments, row, scale = cell_times(adata, time_key)
     weights = _connectivities(adata, neighbors_key)
     if state_key is not None:
         if state_key not in adata.obs:
@@ -179,7 +179,7 @@ def write_results(adata: Any, problem: CellProblem, model: FreeEnergyRegressor, 
     }
 
 
-def _times(adata: Any, key: str) -> tuple[Array, NDArray[np.intp], TimeScale]:
+def cell_times(adata: Any, key: str) -> tuple[Array, NDArray[np.intp], TimeScale]:
     """The different times, the number of each cell's, and what they mean."""
     if key not in adata.obs:
         raise InputError(_missing("time_key", key, adata.obs.columns))
