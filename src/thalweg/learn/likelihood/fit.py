@@ -159,6 +159,7 @@ class _Search:
         # The search is part of the method, not of the data: the same draws for everybody.
         growth = grow(objective, prior, points, mesh, rng=np.random.default_rng(0))
         self.n_iterations += growth.n_iterations
+        self.interrupted = self.interrupted or growth.interrupted
         whole = self.counts.shape[0] - 1
         # Where no horizon fits, the model is wrong rather than the search: all data count.
         horizon = whole if growth.rejected else growth.n_intervals
@@ -168,6 +169,8 @@ class _Search:
         if best is None:
             raise InputError(_NO_START)
         best, prior, mesh = self._reweight(part, best, prior, mesh)
+        if self.interrupted:
+            best = replace(best, status=Status.INTERRUPTED)
         if horizon < whole and best.status is Status.CONVERGED:
             best = replace(best, status=Status.SHORTER_HORIZON)
         p = _chain_probabilities(self.model, best.theta)
