@@ -51,6 +51,10 @@ class LikelihoodFit:
     prior: Prior
     noise: CountModel = field(default_factory=Multinomial)
     """How the counts scatter around the flow, with what was estimated of it."""
+    totals: Array | None = None
+    """The whole population at each time, where growth was learned with it."""
+    transport: Array | None = None
+    """Where growth was learned: the fitted probabilities of transport alone."""
 
     @property
     def kernel(self) -> MarkovKernel:
