@@ -357,8 +357,9 @@ def integrate(
     `chains` (levels, N) and `sensitivities` (levels, N, P) are carried on in place. Columns of a
     sensitivity: the potential's coefficients (basis function by feature), the interaction
     strengths, the rates of birth, `log beta`, then those that start in the initial distribution,
-    last the responses to `forces` (edges, n) that would be added to the differences of the first variation. `basis`
-    (fine steps, n_basis) holds the time basis averaged over the steps of the finest chain.
+    last the responses to `forces` (edges, n) that would be added to the differences of the first
+    variation. `basis` (fine steps, n_basis) holds the time basis averaged over the steps of the
+    finest chain.
     `out_coarse` is the extrapolation one order lower, for the error. Returns False where a step
     could not be solved.
     """
