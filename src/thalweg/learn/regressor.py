@@ -28,7 +28,15 @@ from thalweg.learn.answer import (
     diagnose,
     fit_snapshots,
 )
-from thalweg.learn.forecast import Forecast, bands, flow_of, from_start, mixed_flow
+from thalweg.learn.forecast import (
+    Forecast,
+    band_with_growth,
+    bands,
+    flow_of,
+    from_start,
+    mixed_flow,
+)
+from thalweg.learn.growth import Growth, GrowthFound
 from thalweg.learn.observation import Multinomial
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.learn.weak.fit import Ridge, TimeBasis
@@ -68,6 +76,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     features : `(N, d)`; the potential is linear in them (a network of them for `"neural"`).
     interactions : symmetric matrices whose strengths are learned.
     time_basis : a `TimeBasis`, for a potential that varies in time.
+    growth : Births and deaths beside transport: `"states"` learns one rate per state, an array
+        gives known rates, a `Growth` may also hold features and the totals at each time.
     prior : strength of the smoothness prior of the likelihood, or `"evidence"`.
     use_coordinates : on a graph of many states, let the prior be smooth in the kernel's coordinates
         where it has some, rather than along the graph.
@@ -111,6 +121,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         features: ArrayLike | None = None,
         interactions: Sequence[ArrayLike] = (),
         time_basis: TimeBasis | None = None,
+        growth: Growth | Literal["states"] | ArrayLike | None = None,
         prior: float | Literal["evidence"] = "evidence",
         use_coordinates: bool = True,
         smoother: Smoother | None = None,
@@ -134,6 +145,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         self.features = features
         self.interactions = interactions
         self.time_basis = time_basis
+        self.growth = growth
         self.prior = prior
         self.use_coordinates = use_coordinates
         self.smoother = smoother
@@ -227,6 +239,11 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         }
 
     @property
+    def growth_(self) -> GrowthFound | None:
+        """Rates of growth with their errors, and whether they were needed; None if not asked."""
+        return self._fit.growth
+
+    @property
     def initial_(self) -> Array:
         """The distribution at the first time."""
         return self._fit.initial
@@ -302,6 +319,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             discretization=self.discretization,
             time_basis=self.time_basis,
             potentials=self._fit.potentials,
+            rates=None if self._fit.growth is None else self._fit.growth.rates,
         )
         return flow if not shift else flow.after_first()
 
@@ -327,6 +345,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
                 "bands are drawn for the continuous flow of a fixed potential; use predict."
             )
         when = self._when(times)
+        if fit.growth is not None:
+            return band_with_growth(fit.source, when, p0, level)
         if p0 is None and when[0] != self.times_[0]:
             raise InputError(
                 f"times begin with {when[0]:g}, but the fitted start belongs to "

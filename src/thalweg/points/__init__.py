@@ -5,7 +5,6 @@ from thalweg.points.coupling import mean_error, wasserstein1
 from thalweg.points.displacement import Displacement, displace
 from thalweg.points.evaluation import leave_one_time_out
 from thalweg.points.grouped import GroupedDraws, design_effect, grouped_bootstrap, relaxation_times
-from thalweg.points.growth import GrowthFit, fit_growth, growth_flow
 from thalweg.points.interpolation import METHODS, Interpolation, PointInterpolator
 from thalweg.points.relaxation import RelaxationFit, fit_relaxation
 
@@ -13,16 +12,13 @@ __all__ = [
     "METHODS",
     "Displacement",
     "GroupedDraws",
-    "GrowthFit",
     "Interpolation",
     "PointInterpolator",
     "RelaxationFit",
     "design_effect",
     "displace",
-    "fit_growth",
     "fit_relaxation",
     "grouped_bootstrap",
-    "growth_flow",
     "leave_one_time_out",
     "mean_error",
     "relaxation_times",

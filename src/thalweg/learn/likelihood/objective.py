@@ -93,7 +93,8 @@ class IndependentObjective:
                 part = slopes[rows] * np.sqrt(excess[rows])[:, None]
                 curvature += part.T @ part
         if self.totals is not None:
-            gap, slopes, weight = _growth_of_totals(self.totals, np.concatenate(masses))
+            known = self.totals * self.noise.effective(self.counts).sum(1) / self.counts.sum(1)
+            gap, slopes, weight = _growth_of_totals(self.totals, known, np.concatenate(masses))
             value += 0.5 * float(weight @ gap**2)
             gradient -= slopes.T @ (weight * gap)
             information += slopes.T @ (weight[:, None] * slopes)
@@ -105,14 +106,15 @@ class IndependentObjective:
         return Evaluation(value, gradient, information + curvature, information, error)
 
 
-def _growth_of_totals(totals: Array, masses: Array) -> tuple[Array, Array, Array]:
+def _growth_of_totals(totals: Array, known: Array, masses: Array) -> tuple[Array, Array, Array]:
     """Seen less predicted growth of the whole over each interval, its slopes, and its weight.
 
-    A total is known like a count: its logarithm has the variance `1 / total`.
+    A total is as well known as a count of `known` independent individuals: its logarithm has the
+    variance `1 / known`.
     """
     predicted = np.diff(masses, axis=0)
     gap = np.diff(np.log(totals)) - predicted[:, 0]
-    return gap, predicted[:, 1:], 1.0 / (1.0 / totals[1:] + 1.0 / totals[:-1])
+    return gap, predicted[:, 1:], 1.0 / (1.0 / known[1:] + 1.0 / known[:-1])
 
 
 def saturated(counts: Array) -> float:
