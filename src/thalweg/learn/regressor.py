@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -211,10 +212,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     @property
     def potential_stderr_(self) -> Array:
-        """Standard error of the centred potential; NaN for methods that give none.
-
-        Those get theirs from `bootstrap`.
-        """
+        """Standard error of the centred potential; NaN where only `bootstrap` gives one."""
         return self._fit.potential_stderr
 
     @property
@@ -425,9 +423,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     ) -> Bootstrap:
         """Errors by refitting, for any method: no formula, no normal approximation.
 
-        Snapshots at the times and of the sizes of these are drawn from the learned energy, and each
-        is fitted with the same settings. For the closed form this is the way to error bars, and
-        quick. `jobs`: worker processes (one unless told, or what joblib's `parallel_config` says).
+        Snapshots at the times and of the sizes of these are drawn from the learned energy and fitted
+        with the same settings, by `jobs` processes (or what joblib's `parallel_config` says).
 
         >>> from thalweg import make_graph
         >>> graph = make_graph("complete", 5, rng=np.random.default_rng(0))
@@ -438,9 +435,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         >>> draws.potentials.shape, bool(draws.beta_stderr > 0)
         ((20, 5), True)
         """
-        from joblib import Parallel, delayed
-
-        from thalweg.learn.uncertainty import Bootstrap
+        from thalweg.learn.uncertainty import refits
 
         check_match(self.kernel_, snapshots)
         snapshots = snapshots.on(self.time_scale_)
@@ -460,14 +455,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         again = clone(self)
         if not isinstance(self._fit.noise, Multinomial):
             again.observation = self._fit.noise.settled()
-        fits = Parallel(n_jobs=jobs)(
-            delayed(_refit)(clone(again), self.kernel_, drawn(draw)) for draw in generators
-        )
-        return Bootstrap(
-            np.array([energy.potential for energy, _ in fits]),
-            np.array([energy.beta for energy, _ in fits]),
-            tuple(status for _, status in fits),
-        )
+        return refits(partial(_refit, again, self.kernel_), map(drawn, generators), jobs)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state: name, potential, its error, equilibrium, and whether it was seen."""
@@ -497,9 +485,9 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
 def _refit(
     model: FreeEnergyRegressor, kernel: MarkovKernel, snapshots: Snapshots
-) -> tuple[FreeEnergy, Status]:
-    model.fit(kernel, snapshots)
-    return model.energy_, model.status_
+) -> tuple[Array, float, Status]:
+    found = clone(model).fit(kernel, snapshots)
+    return found.potential_, found.beta_, found.status_
 
 
 def load(path: str | os.PathLike[str]) -> FreeEnergyRegressor:
