@@ -423,7 +423,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     ) -> Bootstrap:
         """Errors by refitting, for any method: no formula, no normal approximation.
 
-        Snapshots at the times and of the sizes of these are drawn from the learned energy and fitted
+        Snapshots like these in times and sizes are drawn from the learned energy and fitted
         with the same settings, by `jobs` processes (or what joblib's `parallel_config` says).
 
         >>> from thalweg import make_graph
