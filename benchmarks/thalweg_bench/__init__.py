@@ -54,6 +54,7 @@ BENCHMARKS: dict[str, tuple[str, str, str]] = {
     "mobility": ("mobility", "run", "which mean the held-out likelihood chooses, and the truth"),
     "w2": ("w2", "run", "the two-state lemma: the W2 speed diverges, the W_K speed converges"),
     "accuracy": ("accuracy", "run", "fits against the Cramer-Rao limit, coverage, robustness"),
+    "typical": ("typical", "run", "few individuals, 10 to 300 states: coverage, rivals, CPU time"),
     "laplacian": ("laplacian", "run", "Laplacian solves against scipy and CHOLMOD"),
     "flow": ("flow", "run", "gradient flows: evaluations, error, mass, positivity"),
     "geodesic": ("geodesic", "run", "W_K distances, geodesics, JKO steps: cost and error"),

@@ -69,6 +69,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     quadrature, weighting, ridge : of the weak form; see `fit_weak`.
     epochs, device : of the networks.
     seed : of everything random.
+    max_seconds, max_iterations : bounds on a fit's time and on its optimisers' iterations; the best
+        so far is then the answer, with the status `TIME_LIMIT` or `MAX_ITERATIONS`.
     progress : called as `progress(what, done, total)`.
 
     Attributes
@@ -113,6 +115,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         epochs: int = 2,
         device: str | None = None,
         seed: int = 0,
+        max_seconds: float | None = None,
+        max_iterations: int | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.method = method
@@ -135,6 +139,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         self.epochs = epochs
         self.device = device
         self.seed = seed
+        self.max_seconds = max_seconds
+        self.max_iterations = max_iterations
         self.progress = progress
 
     # ---------------------------------------------------------------- fitting

@@ -21,7 +21,8 @@ from scipy.linalg import cho_factor, cho_solve
 from thalweg.learn.few.shapes import FieldPrior, Shape
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
-from thalweg.learn.likelihood.optimize import Minimum, minimise
+from thalweg.learn.likelihood.optimize import Minimum
+from thalweg.learn.likelihood.sparse.search import minimise_likelihood
 from thalweg.status import Status
 
 __all__ = ["Cell", "Inner", "Place"]
@@ -107,8 +108,13 @@ class Inner:
         size = -0.5 * log_strength + float(np.log(self.span))
         return size if size < 0 else -0.5 * (size / _SIZE_SPREAD) ** 2
 
-    def solve(self, place: Place, theta: Array, mesh: Mesh | None = None) -> Cell | None:
-        """The cell at a place, searched for from `theta`; None where there is no flow."""
+    def solve(
+        self, place: Place, theta: Array, mesh: Mesh | None = None, base: Array | None = None
+    ) -> Cell | None:
+        """The cell at a place, searched for from `theta`; None where there is no flow.
+
+        `base`: the information about `theta` nearby, where it is known.
+        """
         beta = float(np.exp(place.log_beta))
         k = self.n
         scale = max(beta, float(np.std(theta[:k])), 0.1 / self.span)
@@ -123,9 +129,9 @@ class Inner:
         mesh = self.mesh if mesh is None else mesh
         best: Minimum | None = None
         for _ in range(_REFINEMENTS + 1):
-            found = minimise(
+            found = minimise_likelihood(
                 objective, prior, theta, mesh,
-                max_iterations=self.max_iterations, tolerance=self.tolerance,
+                max_iterations=self.max_iterations, tolerance=self.tolerance, base=base,
             )  # fmt: skip
             if found is not None:
                 self.n_iterations += found.n_iterations
