@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -107,9 +109,8 @@ def test_both_searches_find_the_same_minimum(kind: str) -> None:
     assert sparse is not None
     assert sparse.status is dense.status is Status.CONVERGED
     assert sparse.value == pytest.approx(dense.value, abs=2e-3)
-    again = minimise_likelihood(
-        objective, prior, sparse.theta + 0.02, mesh, base=sparse.evaluation.information
-    )
+    near = SimpleNamespace(point=sparse.point, information=sparse.evaluation.information)
+    again = minimise_likelihood(objective, prior, sparse.theta + 0.02, mesh, near=near)
     assert again is not None
     assert again.status is Status.CONVERGED
     assert again.value == pytest.approx(dense.value, abs=2e-3)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +64,8 @@ class Cell:
     log_evidence: float
     status: Status
     mesh: Mesh
+    point: Any = None
+    """The flow, for cells nearby."""
 
     @cached_property
     def covariance(self) -> Array:
@@ -109,11 +112,11 @@ class Inner:
         return size if size < 0 else -0.5 * (size / _SIZE_SPREAD) ** 2
 
     def solve(
-        self, place: Place, theta: Array, mesh: Mesh | None = None, base: Array | None = None
+        self, place: Place, theta: Array, mesh: Mesh | None = None, near: Cell | None = None
     ) -> Cell | None:
         """The cell at a place, searched for from `theta`; None where there is no flow.
 
-        `base`: the information about `theta` nearby, where it is known.
+        `near`: a cell close to it, whose flow and information help.
         """
         beta = float(np.exp(place.log_beta))
         k = self.n
@@ -131,7 +134,7 @@ class Inner:
         for _ in range(_REFINEMENTS + 1):
             found = minimise_likelihood(
                 objective, prior, theta, mesh,
-                max_iterations=self.max_iterations, tolerance=self.tolerance, base=base,
+                max_iterations=self.max_iterations, tolerance=self.tolerance, near=near,
             )  # fmt: skip
             if found is not None:
                 self.n_iterations += found.n_iterations
@@ -158,4 +161,5 @@ class Inner:
             evidence + self.size_prior(place.log_strength),
             best.status,
             mesh,
+            best.point,
         )

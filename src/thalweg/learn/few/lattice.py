@@ -167,14 +167,14 @@ class _Explorer:
         """The cell at the strengths that the evidence prefers, at this beta."""
         place = replace(place, log_strength=self.bounded(place.log_strength))
         best: Cell | None = None
-        base: Array | None = None
+        near: Cell | None = None
         for _ in range(rounds):
-            cell = self.inner.solve(place, theta, mesh, base)
+            cell = self.inner.solve(place, theta, mesh, near)
             if cell is None:
                 break
             if best is None or cell.log_evidence > best.log_evidence:
                 best = cell
-            theta, mesh, base = cell.theta, cell.mesh, cell.information
+            theta, mesh, near = cell.theta, cell.mesh, cell
             new = self.preferred(cell)
             moved = abs(new.log_strength - place.log_strength)
             if max(moved, abs(new.log_initial - place.log_initial)) < 0.4:
@@ -260,7 +260,7 @@ class _Explorer:
                 place = self.place(new, column.log_beta, near.place.log_initial, near.place.initial)
                 if new in column.cells or self.bounded(place.log_strength) != place.log_strength:
                     continue
-                cell = self.inner.solve(place, near.theta, near.mesh, near.information)
+                cell = self.inner.solve(place, near.theta, near.mesh, near)
                 if cell is not None:
                     column.cells[new] = cell
                     todo.append(new)
@@ -268,9 +268,7 @@ class _Explorer:
     def next_column(self, near: Column, log_beta: float) -> Column | None:
         """The column at another beta, warm-started from `near` and from the sweeps."""
         top = near.best
-        lead = self.inner.solve(
-            replace(top.place, log_beta=log_beta), top.theta, top.mesh, top.information
-        )
+        lead = self.inner.solve(replace(top.place, log_beta=log_beta), top.theta, top.mesh, top)
         if lead is None:
             return None
         log_initial = self.preferred(lead).log_initial
@@ -281,8 +279,7 @@ class _Explorer:
                 continue
             place = self.place(key, log_beta, log_initial, cell.place.initial)
             start = cell.theta if again is None else again.theta
-            base = lead.information if again is None else again.information
-            found = self.inner.solve(place, start, lead.mesh, base)
+            found = self.inner.solve(place, start, lead.mesh, lead if again is None else again)
             if found is not None:
                 cells[key] = found
         if not cells:

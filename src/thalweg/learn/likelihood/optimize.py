@@ -8,7 +8,7 @@ matrix that starts at the curvature then learns the rest from the gradients.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,8 @@ class Minimum:
     evaluation: Evaluation
     status: Status
     n_iterations: int
+    point: Any = None
+    """The flow there, for searches nearby; None where the method keeps none."""
 
 
 def minimise(

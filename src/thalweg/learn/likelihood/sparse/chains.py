@@ -25,7 +25,7 @@ from thalweg.learn.likelihood.sparse.elimination import (
     solve_many,
     solve_transposed,
 )
-from thalweg.mobility import formulas
+from thalweg.mobility import logarithmic
 
 __all__ = ["Chain", "adjoint", "advance", "empty_chain", "sensitivities", "tangent"]
 
@@ -78,7 +78,7 @@ def empty_chain(plan: Plan, steps: Array, outputs: Index) -> Chain:
 
 @njit(cache=True)
 def _residual(
-    plan: Plan, spec: Array, V: Array, beta: float, h: float, before: Array, u: Array,
+    plan: Plan, V: Array, beta: float, h: float, before: Array, u: Array,
     rho: Array, out: Array,
 ) -> None:  # fmt: skip
     for x in range(u.size):
@@ -86,7 +86,7 @@ def _residual(
         out[x] = rho[x] - before[x]
     for e in range(plan.source.size):
         x, y = plan.source[e], plan.target[e]
-        m = formulas.fast_mean(spec, rho[x], rho[y])
+        m = logarithmic.mean_from_difference(u[x] - u[y], rho[x], rho[y])
         flux = h * plan.conductance[e] * (m * (V[x] - V[y]) + beta * (rho[x] - rho[y]))
         out[x] += flux / plan.pi[x]
         out[y] -= flux / plan.pi[y]
@@ -94,7 +94,7 @@ def _residual(
 
 @njit(cache=True)
 def _assemble(
-    plan: Plan, spec: Array, V: Array, beta: float, h: float, before: Array, u: Array,
+    plan: Plan, V: Array, beta: float, h: float, before: Array, u: Array,
     rho: Array, out: Array, work: Array, weights: Array,
 ) -> None:  # fmt: skip
     """Residual, Newton matrix and edge weights of a step at `u`."""
@@ -111,12 +111,13 @@ def _assemble(
     for e in range(plan.source.size):
         x, y = plan.source[e], plan.target[e]
         s, t = rho[x], rho[y]
-        m, m_s, m_t = formulas.fast_first(spec, s, t)
+        m_u, m_v = logarithmic.from_difference(u[x] - u[y], s, t)
+        m = m_u + m_v
         drop = V[x] - V[y]
         at_x, at_y = h * plan.conductance[e] / plan.pi[x], h * plan.conductance[e] / plan.pi[y]
         weights[e, 0], weights[e, 1] = at_x * m, at_y * m
         flux = m * drop + beta * (s - t)
-        by_x, by_y = s * (m_s * drop + beta), t * (m_t * drop - beta)
+        by_x, by_y = m_u * drop + beta * s, m_v * drop - beta * t
         out[x] += at_x * flux
         out[y] -= at_y * flux
         work[x, x] += at_x * by_x
@@ -160,7 +161,7 @@ def _solve_once(plan: Plan, work: Array, b: Array) -> bool:
 
 @njit(cache=True)
 def _newton(
-    plan: Plan, spec: Array, V: Array, beta: float, h: float, before: Array, old: Array, u: Array,
+    plan: Plan, V: Array, beta: float, h: float, before: Array, old: Array, u: Array,
     work: Array, chain: Chain, k: int, limit: int,
 ) -> bool:  # fmt: skip
     """Solve step `k` for `u` in place; its factors and weights are those of the last iteration."""
@@ -168,7 +169,7 @@ def _newton(
     rho, update = np.empty(n), np.empty(n)
     damp, last = 1.0, math.inf
     for iteration in range(limit):
-        _assemble(plan, spec, V, beta, h, before, u, rho, update, work, chain.weights[k])
+        _assemble(plan, V, beta, h, before, u, rho, update, work, chain.weights[k])
         if not _solve_once(plan, work, update):
             return False
         # The balance of an emptying state behaves like 1/z - beta in its depth z, for which
@@ -199,7 +200,7 @@ def _newton(
 
 @njit(cache=True)
 def _chord(
-    plan: Plan, spec: Array, V: Array, beta: float, h: float, before: Array, u: Array, k: int,
+    plan: Plan, V: Array, beta: float, h: float, before: Array, u: Array, k: int,
     old: Chain,
 ) -> bool:  # fmt: skip
     """Bring `u` near the solution of step `k` with the factors of an older chain."""
@@ -207,7 +208,7 @@ def _chord(
     rho, update = np.empty(n), np.empty(n)
     last = math.inf
     for _ in range(10):
-        _residual(plan, spec, V, beta, h, before, u, rho, update)
+        _residual(plan, V, beta, h, before, u, rho, update)
         solve(plan, old.inverse[k], old.lower[k], old.upper[k], old.tail[k], update)
         biggest, top = 0.0, u.max()
         for x in range(n):
@@ -240,7 +241,7 @@ def _is_accurate(plan: Plan, chain: Chain, k: int, u: Array) -> bool:
 
 @njit(cache=True)
 def advance(
-    plan: Plan, spec: Array, V: Array, beta: float, start: Array, chain: Chain, old: Chain,
+    plan: Plan, V: Array, beta: float, start: Array, chain: Chain, old: Chain,
     guess: Array,
 ) -> bool:  # fmt: skip
     """All steps of a chain from `start`; False where one has no solution or bad factors.
@@ -255,23 +256,23 @@ def advance(
         solved = False
         if guess.shape[0] > 0:
             u[:] = guess[k]
-            solved = _chord(plan, spec, V, beta, h, before, u, k, old) and _newton(
-                plan, spec, V, beta, h, before, v, u, work, chain, k, 8
+            solved = _chord(plan, V, beta, h, before, u, k, old) and _newton(
+                plan, V, beta, h, before, v, u, work, chain, k, 8
             )
         if not solved and k > 0:
             for x in range(n):
                 move = 0.8 * (v[x] - previous[x]) * h / chain.steps[k - 1]
                 u[x] = v[x] + min(max(move, -0.5), 0.5)
-            solved = _newton(plan, spec, V, beta, h, before, v, u, work, chain, k, 8)
+            solved = _newton(plan, V, beta, h, before, v, u, work, chain, k, 8)
         if not solved:
             u[:] = v
-            solved = _newton(plan, spec, V, beta, h, before, v, u, work, chain, k, _NEWTON_LIMIT)
+            solved = _newton(plan, V, beta, h, before, v, u, work, chain, k, _NEWTON_LIMIT)
         if not solved:  # along the path of growing step sizes
             reached, part, good = 0.0, h / 16.0, v.copy()
             while reached < h:
                 trial = min(h, reached + part)
                 u[:] = good
-                if _newton(plan, spec, V, beta, trial, before, v, u, work, chain, k, _NEWTON_LIMIT):
+                if _newton(plan, V, beta, trial, before, v, u, work, chain, k, _NEWTON_LIMIT):
                     good[:] = u
                     reached = trial
                     part *= 2.0

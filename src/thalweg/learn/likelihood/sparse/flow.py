@@ -106,21 +106,22 @@ class SparseFlow:
         if not np.isfinite(start).all() or start.min() < -240.0:
             return None
         V, beta = np.ascontiguousarray(z[:n]), float(np.exp(z[n]))
+        if near is not None and near.flow.mesh is not self.mesh:
+            near = None
         made = []
         for i, (steps, outputs) in enumerate(self._grids):
             chain = chains.empty_chain(plan, steps, outputs)
             old, guess = chain, np.zeros((0, n))
             if near is not None:
                 old = near.chains[i]
-                guess = near.predicted(i, self.direction(theta - near.theta))
+                guess = near.predicted(i, z - near.full)
             try:
-                spec = self.model.mobility.spec
-                if not chains.advance(plan, spec, V, beta, start, chain, old, guess):
+                if not chains.advance(plan, V, beta, start, chain, old, guess):
                     return None
             except np.linalg.LinAlgError:  # a singular tail
                 return None
             made.append(chain)
-        point = Point(self, theta, beta, start, tuple(made))
+        point = Point(self, theta, z, beta, start, tuple(made))
         return point if np.isfinite(point.value) else None
 
 
@@ -130,6 +131,8 @@ class Point:
 
     flow: SparseFlow
     theta: Array
+    full: Array
+    """(potential, log beta, start) in eliminated order."""
     beta: float
     start: Array
     chains: tuple[chains.Chain, ...]

@@ -10,6 +10,7 @@ fresh matrix.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from thalweg.learn.likelihood.sparse.flow import SPARSE_STATES, Point, SparseFlo
 from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.status import Status
 
-__all__ = ["minimise_likelihood"]
+__all__ = ["Nearby", "minimise_likelihood"]
 
 Array = NDArray[np.float64]
 
@@ -35,6 +36,18 @@ _BFGS = 40
 _SHORTEST = 1e-5
 
 
+class Nearby(Protocol):
+    """What a search takes over from a minimum nearby."""
+
+    @property
+    def point(self) -> Point | None:
+        """The flow there."""
+
+    @property
+    def information(self) -> Array:
+        """The data's information about the same parameters."""
+
+
 def minimise_likelihood(
     objective: Objective,
     prior: Penalty,
@@ -43,7 +56,7 @@ def minimise_likelihood(
     *,
     max_iterations: int = 100,
     tolerance: float = 1e-4,
-    base: Array | None = None,
+    near: Nearby | None = None,
 ) -> Minimum | None:
     """`minimise`, by sparse elimination where the model is plain and its graph not tiny.
 
@@ -55,7 +68,7 @@ def minimise_likelihood(
     mesh : Time steps.
     max_iterations : Bound on the number of steps.
     tolerance : Log likelihood that may be left to gain.
-    base : Curvature of the objective near the minimum, where it is known.
+    near : A minimum nearby, where one is known.
     """
     model: FlowModel = objective.model
     if (
@@ -64,10 +77,12 @@ def minimise_likelihood(
         and is_plain(model)
     ):
         flow = SparseFlow(model, objective.counts, mesh)
-        first = flow.at(theta)
+        first = flow.at(theta, None if near is None else near.point)
+        if first is None and near is not None:
+            first = flow.at(theta)
         if first is not None:
             search = _Search(flow, prior, tolerance, max_iterations)
-            return search.run(first, base)
+            return search.run(first, None if near is None else near.information)
     return minimise(
         objective, prior, theta, mesh, max_iterations=max_iterations, tolerance=tolerance
     )
@@ -88,8 +103,10 @@ class _Search:
         try:
             if base is not None:
                 self._bfgs(base + self.precision)
+                if self._left(self.now.information + self.precision) < self.tolerance:
+                    status = Status.CONVERGED
             rounds = 0
-            while True:
+            while not status:
                 status, curvature = self._marquardt()
                 rounds += 1
                 if status is not Status.MAX_ITERATIONS or self._spent:
@@ -101,7 +118,8 @@ class _Search:
             status = Status.INTERRUPTED
         if status is Status.MAX_ITERATIONS:
             status = limit_status()
-        return Minimum(self.now.theta, self.value, self.now.evaluation, status, self.used)
+        now = self.now
+        return Minimum(now.theta, self.value, now.evaluation, status, self.used, now)
 
     @property
     def _spent(self) -> bool:
