@@ -47,11 +47,12 @@ _HOMES = {
         "PowerHeatMean",
         "PowerProduct",
     ],
-    "thalweg.points": ["PointInterpolator", "leave_one_time_out"],
+    "thalweg.points": ["PointInterpolator", "PointLandscape", "leave_one_time_out"],
     "thalweg.snapshots": [
         "Dirichlet",
         "HeatKernel",
         "Snapshots",
+        "TimeScale",
         "estimate_probabilities",
         "hellinger",
     ],
@@ -91,11 +92,12 @@ if TYPE_CHECKING:
         PowerHeatMean,
         PowerProduct,
     )
-    from thalweg.points import PointInterpolator, leave_one_time_out
+    from thalweg.points import PointInterpolator, PointLandscape, leave_one_time_out
     from thalweg.snapshots import (
         Dirichlet,
         HeatKernel,
         Snapshots,
+        TimeScale,
         estimate_probabilities,
         hellinger,
     )
@@ -122,6 +124,7 @@ __all__ = [
     "MarkovKernel",
     "MissingDependencyError",
     "PointInterpolator",
+    "PointLandscape",
     "PorousMediumMean",
     "PowerEnergy",
     "PowerHeatMean",
@@ -130,6 +133,7 @@ __all__ = [
     "Status",
     "ThalwegError",
     "TimeBasis",
+    "TimeScale",
     "Trajectory",
     "TransportGeometry",
     "centred",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,7 @@ from thalweg._optional import optional
 from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
-from thalweg.flow import Trajectory, gradient_flow, jump_rates
+from thalweg.flow import Trajectory, gradient_flow, growth_flow, jump_rates
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.delta import band_around, deviation_from_covariance, deviation_from_draws
 from thalweg.learn.few.mixture import Mixture
@@ -25,7 +25,7 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Forecast", "bands", "flow_of", "mixed_flow"]
+__all__ = ["Forecast", "bands", "flow_of", "from_start", "mixed_flow"]
 
 Array = NDArray[np.float64]
 
@@ -62,6 +62,20 @@ class Forecast:
         )
 
 
+def from_start(when: Array, first: float, p0: ArrayLike | None) -> tuple[Array, bool]:
+    """Times from the one that the start belongs to, and whether that had to be put first.
+
+    The fitted start (`p0=None`) belongs to the data's first time, any other to `when[0]`.
+    """
+    if p0 is None and when[0] < first:
+        raise InputError(
+            f"times begin with {when[0]:g}, before the first snapshot at {first:g}; the flow runs "
+            "forwards only: give p0."
+        )
+    early = p0 is None and bool(when[0] > first)
+    return (np.insert(when, 0, first) if early else when), early
+
+
 @single_threaded
 def flow_of(
     kernel: MarkovKernel,
@@ -73,9 +87,20 @@ def flow_of(
     discretization: Literal["continuous", "frozen"] = "continuous",
     time_basis: TimeBasis | None = None,
     potentials: Array | None = None,
+    rates: Array | None = None,
 ) -> Trajectory:
-    """The flow from `p0` at `times[0]`; `"frozen"` holds the jump rates over each interval."""
+    """The flow from `p0` at `times[0]`; `"frozen"` holds the jump rates over each interval.
+
+    With `rates` of growth, the shares of a population that also multiplies and dies.
+    """
     when = _checks.as_times(times)
+    if rates is not None:
+        if time_basis is not None:
+            raise InputError("growth beside a potential that varies in time cannot be predicted.")
+        start = _checks.as_probability(p0, kernel.n_states, "p0")
+        masses = growth_flow(kernel, energy, start, when, rates=rates, mobility=mobility)
+        shares = masses / masses.sum(axis=1, keepdims=True)
+        return Trajectory(when, shares, Status.CONVERGED, n_steps=0, method="growth")
     if time_basis is None and discretization == "continuous":
         return gradient_flow(kernel, energy, p0, when, mobility=mobility)
     p = _checks.as_probability(p0, kernel.n_states, "p0")
@@ -164,6 +189,20 @@ def _pieces(
     return [(float(a), float(b)) for a, b in zip(marks[:-1], marks[1:], strict=True)]
 
 
+def band_with_growth(source: Any, times: Array, p0: ArrayLike | None, level: float) -> Forecast:
+    """The shares of a population that multiplies and dies, with bands from all parameters."""
+    from thalweg.learn.likelihood.result import LikelihoodFit
+    from thalweg.learn.uncertainty import forecast_band
+
+    if not isinstance(source, LikelihoodFit):
+        raise InputError(
+            "a model file does not hold the covariance of growth; call predict for the forecast "
+            "alone, or fit again for its band."
+        )
+    band = forecast_band(source, times, p0=p0, level=level)
+    return Forecast(band.times, band.probabilities, band.lower, band.upper, level, Status.CONVERGED)
+
+
 @single_threaded
 def bands(
     kernel: MarkovKernel,
@@ -174,6 +213,7 @@ def bands(
     times: ArrayLike,
     *,
     p0: ArrayLike | None,
+    p0_size: float | None = None,
     mobility: Mobility,
     level: float,
     size: float,
@@ -183,9 +223,10 @@ def bands(
     """The flow with pointwise bands in [0, 1], by the delta method (see `thalweg.learn.delta`).
 
     `covariance` is that of (potential, beta, log initial distribution). With `p0` given the start
-    is certain. `draws` of (potential, beta) take its place where there is none, at most `n_draws`
-    of them, and then the start counts as certain too. `size`: individuals in a snapshot.
-    With `members` the flow is their mean, and a band is no narrower than their spread makes it.
+    is certain, or a sample of `p0_size` individuals. `draws` of (potential, beta) take its place
+    where there is none, at most `n_draws` of them, and then the start counts as certain too unless
+    it is such a sample. `size`: individuals in a snapshot. With `members` the flow is their mean,
+    and a band is no narrower than their spread makes it.
     """
     if covariance is None and draws is None:
         raise InputError(
@@ -194,19 +235,33 @@ def bands(
         )
     start = initial if p0 is None else _checks.as_probability(p0, kernel.n_states, "p0")
     best = gradient_flow(kernel, energy, start, times, mobility=mobility, rtol=1e-6)
+    n = kernel.n_states
+    sample = None if p0 is None else p0_size
+    if sample is not None:
+        start = np.maximum(start, 1e-300)
+        size = min(size, sample)
+        if covariance is not None:
+            covariance = covariance.copy()
+            covariance[n + 1 :] = covariance[:, n + 1 :] = 0.0
+            covariance[n + 1 :, n + 1 :] = np.diag(1.0 / (sample * start)) - 1.0 / sample
+    known = p0 is not None and sample is None
+    deviation: Array | None
     if best.times.size < 2:
-        p = best.probabilities
-        return Forecast(best.times, p, p, p, level, best.status)
-    if covariance is not None:
+        spread = np.zeros(n)
+        if covariance is not None and not known:
+            spread = np.diag(covariance)[n + 1 :]
+        elif sample is not None:
+            spread = (1.0 / start - 1.0) / sample
+        deviation = np.sqrt(np.maximum(spread, 0.0))[None]
+    elif covariance is not None:
         deviation = deviation_from_covariance(
-            kernel, energy, start, covariance, best.times, known_start=p0 is not None,
-            mobility=mobility,
-        )  # fmt: skip
+            kernel, energy, start, covariance, best.times, known_start=known, mobility=mobility
+        )
     else:
         assert draws is not None
         deviation = deviation_from_draws(
             kernel, energy, start, draws[:n_draws], best.times, best.probabilities,
-            mobility=mobility,
+            mobility=mobility, start_size=sample,
         )  # fmt: skip
     if deviation is None:
         nothing = np.full_like(best.probabilities, np.nan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -21,18 +22,28 @@ from thalweg.learn import storage
 from thalweg.learn.answer import (
     Fitted,
     Method,
+    Observation,
     Progress,
     Settings,
     check_match,
     diagnose,
     fit_snapshots,
 )
-from thalweg.learn.forecast import Forecast, bands, flow_of, mixed_flow
+from thalweg.learn.forecast import (
+    Forecast,
+    band_with_growth,
+    bands,
+    flow_of,
+    from_start,
+    mixed_flow,
+)
+from thalweg.learn.growth import Growth, GrowthFound
+from thalweg.learn.observation import Multinomial
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.learn.weak.fit import Ridge, TimeBasis
 from thalweg.learn.weak.terms import Quadrature, Weighting
-from thalweg.mobility import LogMean, Mobility
-from thalweg.snapshots import Smoother, Snapshots
+from thalweg.mobility import Mobility, as_mobility
+from thalweg.snapshots import Smoother, Snapshots, TimeScale
 from thalweg.status import Status
 
 if TYPE_CHECKING:
@@ -53,15 +64,21 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     method : `"likelihood"` (the counts' maximum likelihood under the flow), `"weak"` (closed form;
         fast, biased where densities are noisy near zero), or `"neural"` (the paper's network; with
         `features`, a network of them).
-    observation : `"independent"` snapshots of fresh individuals, or one `"tracked"` population.
+    observation : `"independent"` snapshots of fresh individuals; `"overdispersed"` ones, whose
+        individuals come in clumps (a census, correlated frames: `Overdispersed`); one `"tracked"`
+        population; or a `CountModel`. Independent snapshots with replicates get error bars from
+        how the replicates differ.
     discretization : `"continuous"` flow, or rates `"frozen"` over each interval, as in the paper.
     environment : of a tracked population: rates set by the density of the infinite population
         (`"mean-field"`), or by its own (`"empirical"`).
     mobility, internal : the mean and the internal energy; logarithmic mean and entropy by default.
     beta, potential : what is known of them.
+    initial : the distribution at the first time, where it is known.
     features : `(N, d)`; the potential is linear in them (a network of them for `"neural"`).
     interactions : symmetric matrices whose strengths are learned.
     time_basis : a `TimeBasis`, for a potential that varies in time.
+    growth : Births and deaths beside transport: `"states"` learns one rate per state, an array
+        gives known rates, a `Growth` may also hold features and the totals at each time.
     prior : strength of the smoothness prior of the likelihood, or `"evidence"`.
     use_coordinates : on a graph of many states, let the prior be smooth in the kernel's coordinates
         where it has some, rather than along the graph.
@@ -96,16 +113,18 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         self,
         *,
         method: Method = "likelihood",
-        observation: Literal["independent", "tracked"] = "independent",
+        observation: Observation = "independent",
         discretization: Literal["continuous", "frozen"] = "continuous",
         environment: Literal["mean-field", "empirical"] = "mean-field",
         mobility: Mobility | None = None,
         internal: InternalEnergy | None = None,
         beta: float | None = None,
         potential: ArrayLike | None = None,
+        initial: ArrayLike | None = None,
         features: ArrayLike | None = None,
         interactions: Sequence[ArrayLike] = (),
         time_basis: TimeBasis | None = None,
+        growth: Growth | Literal["states"] | ArrayLike | None = None,
         prior: float | Literal["evidence"] = "evidence",
         use_coordinates: bool = True,
         smoother: Smoother | None = None,
@@ -127,9 +146,11 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         self.internal = internal
         self.beta = beta
         self.potential = potential
+        self.initial = initial
         self.features = features
         self.interactions = interactions
         self.time_basis = time_basis
+        self.growth = growth
         self.prior = prior
         self.use_coordinates = use_coordinates
         self.smoother = smoother
@@ -152,17 +173,19 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
                 f"fit takes a MarkovKernel and Snapshots, not {type(kernel).__name__} and "
                 f"{type(snapshots).__name__}; build them with their from_* constructors."
             )
-        return self._adopt(kernel, fit_snapshots(kernel, snapshots, self._settings()))
+        fitted = fit_snapshots(kernel, snapshots, self._settings())
+        return self._adopt(kernel, replace(fitted, scale=snapshots.scale))
 
     def _settings(self) -> Settings:
         options = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
         options["mobility"] = self._mobility
         options["internal"] = Entropy() if self.internal is None else self.internal
+        options["seed"] = _checks.whole(self.seed, "seed")
         return Settings(**options)
 
     @property
     def _mobility(self) -> Mobility:
-        return LogMean() if self.mobility is None else self.mobility
+        return as_mobility(self.mobility)
 
     def _adopt(self, kernel: MarkovKernel, fitted: Fitted) -> FreeEnergyRegressor:
         self.kernel_ = kernel
@@ -195,10 +218,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     @property
     def potential_stderr_(self) -> Array:
-        """Standard error of the centred potential; NaN for methods that give none.
-
-        Those get theirs from `bootstrap`.
-        """
+        """Standard error of the centred potential; NaN where only `bootstrap` gives one."""
         return self._fit.potential_stderr
 
     @property
@@ -223,6 +243,11 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         }
 
     @property
+    def growth_(self) -> GrowthFound | None:
+        """Rates of growth with their errors, and whether they were needed; None if not asked."""
+        return self._fit.growth
+
+    @property
     def initial_(self) -> Array:
         """The distribution at the first time."""
         return self._fit.initial
@@ -230,6 +255,11 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     @property
     def times_(self) -> Array:
         return self._fit.times
+
+    @property
+    def time_scale_(self) -> TimeScale:
+        """What times mean: their unit, and the date of time 0 where the data had dates."""
+        return self._fit.scale
 
     @property
     def status_(self) -> Status:
@@ -243,7 +273,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         """
         fit = self._fit
         if self._diagnostics is None:
-            self._diagnostics = diagnose(self.kernel_, fit, seed=int(self.seed))
+            self._diagnostics = diagnose(self.kernel_, fit, seed=self._settings().seed)
         return self._diagnostics
 
     def predict_potential(self, features: ArrayLike) -> Array:
@@ -267,21 +297,17 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     # ---------------------------------------------------------------- what follows from it
 
+    def _when(self, times: ArrayLike) -> Array:
+        """Increasing times as numbers of the data's scale."""
+        return _checks.as_times(self.time_scale_.numbers(times))
+
     def predict(self, p0: ArrayLike | None, times: ArrayLike) -> Trajectory:
         """The flow of the learned energy from `p0` at `times[0]`.
 
-        With `p0=None` it starts from the fitted distribution at the first time of the data.
+        With `p0=None` it starts from the fitted distribution at the first time of the data. Times
+        may be dates or labels where the data had them.
         """
-        when = _checks.as_times(times)
-        start, shift = p0, False
-        if p0 is None:
-            start, shift = self.initial_, when[0] > self.times_[0]
-            if when[0] < self.times_[0]:
-                raise InputError(
-                    f"times begin with {when[0]:g}, before the first snapshot at "
-                    f"{self.times_[0]:g}; the flow runs forwards only: give p0."
-                )
-        grid = np.insert(when, 0, self.times_[0]) if shift else when
+        grid, shift = from_start(self._when(times), self.times_[0], p0)
         members = self._fit.members
         if members is not None:
             flow = mixed_flow(
@@ -289,15 +315,13 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             )
             return flow if not shift else flow.after_first()
         flow = flow_of(
-            self.kernel_,
-            self.energy_,
-            start if start is not None else self.initial_,
-            grid,
+            self.kernel_, self.energy_, self.initial_ if p0 is None else p0, grid,
             mobility=self._mobility,
             discretization=self.discretization,
             time_basis=self.time_basis,
             potentials=self._fit.potentials,
-        )
+            rates=None if self._fit.growth is None else self._fit.growth.rates,
+        )  # fmt: skip
         return flow if not shift else flow.after_first()
 
     def forecast(
@@ -305,11 +329,14 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         times: ArrayLike,
         *,
         p0: ArrayLike | None = None,
+        p0_size: float | None = None,
         level: float = 0.95,
         n_draws: int = 32,
     ) -> Forecast:
         """The flow from `p0` (or the fitted start) at `times[0]`, with pointwise bands in [0, 1].
 
+        `p0` counts as known; if it was counted from a sample, give the number of individuals as
+        `p0_size`, and the band holds their sampling noise too.
         By the delta method: exact sensitivities up to a few hundred states; beyond, differences of
         the flow along `n_draws` draws from the posterior.
         """
@@ -318,31 +345,29 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 "bands are drawn for the continuous flow of a fixed potential; use predict."
             )
-        when = _checks.as_times(times)
+        when = self._when(times)
+        if fit.growth is not None:
+            return band_with_growth(fit.source, when, p0, level)
         if p0 is None and when[0] != self.times_[0]:
             raise InputError(
                 f"times begin with {when[0]:g}, but the fitted start belongs to "
                 f"{self.times_[0]:g}; begin there, or give p0."
             )
         return bands(
-            self.kernel_,
-            self.energy_,
-            self.initial_,
-            fit.joint_covariance,
-            fit.draws,
-            when,
+            self.kernel_, self.energy_, self.initial_, fit.joint_covariance, fit.draws, when,
             p0=p0,
+            p0_size=None if p0_size is None else _checks.positive(p0_size, "p0_size"),
             mobility=self._mobility,
             level=level,
             size=float(fit.visits.sum()) / fit.times.size,
             n_draws=n_draws,
             members=fit.members,
-        )
+        )  # fmt: skip
 
     def score(self, snapshots: Snapshots) -> float:
         """The mean log-likelihood of an individual of these snapshots; higher is better."""
         check_match(self.kernel_, snapshots)
-        path = self.predict(None, snapshots.times)
+        path = self.predict(None, snapshots.on(self.time_scale_).times)
         logs = np.log(np.maximum(path.probabilities, 1e-300))
         counts = snapshots.counts
         total = float((counts * logs).sum())
@@ -358,26 +383,33 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     ) -> Snapshots:
         """Snapshots such as the learned energy would give.
 
-        Independent ones are drawn afresh at each time; a tracked population is simulated.
+        Independent ones are drawn afresh at each time; a tracked population is simulated, in the
+        rates of its `environment`.
         """
-        draw = np.random.default_rng(self.seed) if rng is None else rng
+        draw = np.random.default_rng(self._settings().seed) if rng is None else rng
+        _checks.generator(draw)
+        when = self._when(times)
         if self.observation == "tracked":
             from thalweg.flow import simulate
 
-            return simulate(
-                self.kernel_,
-                self.energy_,
-                self.initial_ if p0 is None else p0,
-                times,
-                n_samples,
+            if self.time_basis is not None:
+                raise InputError(
+                    "a tracked population is simulated in a fixed potential only; use "
+                    "observation='independent' for one that varies in time."
+                )
+            grid, early = from_start(when, self.times_[0], p0)
+            seen = simulate(
+                self.kernel_, self.energy_, self.initial_ if p0 is None else p0, grid, n_samples,
                 method="frozen" if self.discretization == "frozen" else "tau-leap",
-                mobility=self._mobility,
-                rng=draw,
-            )
-        path = self.predict(p0, times)
-        p = path.probabilities / path.probabilities.sum(axis=1, keepdims=True)
-        counts = [draw.multinomial(n_samples, row) for row in p]
-        return Snapshots.from_counts(path.times, counts, names=self.kernel_.names)
+                rates=self.environment, mobility=self._mobility, rng=draw,
+            )  # fmt: skip
+            seen = seen.drop(0) if early else seen
+        else:
+            path = self.predict(p0, when)
+            p = path.probabilities / path.probabilities.sum(axis=1, keepdims=True)
+            counts = self._fit.noise.draw(n_samples * p, p, draw)
+            seen = Snapshots.from_counts(path.times, counts, names=self.kernel_.names)
+        return replace(seen, scale=self.time_scale_)
 
     def bootstrap(
         self,
@@ -389,9 +421,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     ) -> Bootstrap:
         """Errors by refitting, for any method: no formula, no normal approximation.
 
-        Snapshots at the times and of the sizes of these are drawn from the learned energy, and each
-        is fitted with the same settings. For the closed form this is the way to error bars, and
-        quick. `jobs`: worker processes (one unless told, or what joblib's `parallel_config` says).
+        Snapshots like these in times and sizes are drawn from the learned energy and fitted
+        with the same settings, by `jobs` processes (or what joblib's `parallel_config` says).
 
         >>> from thalweg import make_graph
         >>> graph = make_graph("complete", 5, rng=np.random.default_rng(0))
@@ -402,12 +433,11 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         >>> draws.potentials.shape, bool(draws.beta_stderr > 0)
         ((20, 5), True)
         """
-        from joblib import Parallel, delayed
+        from thalweg.learn.uncertainty import refits
 
-        from thalweg.learn.uncertainty import Bootstrap
-
-        path = self.predict(None, snapshots.times).probabilities
         check_match(self.kernel_, snapshots)
+        snapshots = snapshots.on(self.time_scale_)
+        path = self.predict(None, snapshots.times).probabilities
         if n_refits < 2:
             raise InputError(f"n_refits is {n_refits}; errors need 2 refits or more, such as 100.")
         generators = (np.random.default_rng(self.seed) if rng is None else rng).spawn(n_refits)
@@ -417,17 +447,13 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         def drawn(draw: np.random.Generator) -> Snapshots:
             if self.observation == "tracked":
                 return self.sample(snapshots.times, int(sizes[0]), rng=draw)
-            counts = [draw.multinomial(n, p) for n, p in zip(sizes, path, strict=True)]
+            counts = self._fit.noise.draw(sizes[:, None] * path, path, draw)
             return Snapshots.from_counts(snapshots.times, counts, names=self.kernel_.names)
 
-        fits = Parallel(n_jobs=jobs)(
-            delayed(_refit)(clone(self), self.kernel_, drawn(draw)) for draw in generators
-        )
-        return Bootstrap(
-            np.array([energy.potential for energy, _ in fits]),
-            np.array([energy.beta for energy, _ in fits]),
-            tuple(status for _, status in fits),
-        )
+        again = clone(self)
+        if not isinstance(self._fit.noise, Multinomial):
+            again.observation = self._fit.noise.settled()
+        return refits(partial(_refit, again, self.kernel_), map(drawn, generators), jobs)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state: name, potential, its error, equilibrium, and whether it was seen."""
@@ -457,9 +483,9 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
 def _refit(
     model: FreeEnergyRegressor, kernel: MarkovKernel, snapshots: Snapshots
-) -> tuple[FreeEnergy, Status]:
-    model.fit(kernel, snapshots)
-    return model.energy_, model.status_
+) -> tuple[Array, float, Status]:
+    found = clone(model).fit(kernel, snapshots)
+    return found.potential_, found.beta_, found.status_
 
 
 def load(path: str | os.PathLike[str]) -> FreeEnergyRegressor:

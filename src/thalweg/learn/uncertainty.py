@@ -8,8 +8,10 @@ is skewed and bounded by zero, so its interval is that of the profile likelihood
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -41,9 +43,11 @@ __all__ = [
     "forecast_band",
     "parametric_bootstrap",
     "potential_intervals",
+    "refits",
 ]
 
 Array = NDArray[np.float64]
+Data = TypeVar("Data")
 
 _FLAT = 6.0  # a factor of 400 in beta without loss of likelihood: no bound on that side
 
@@ -162,7 +166,7 @@ class _Profile:
             return None if tracked is None else replace(tracked, model=model)
         if options.discretization == "frozen":
             return FrozenObjective(model, fit.counts)
-        return IndependentObjective(model, fit.counts)
+        return IndependentObjective(model, fit.counts, fit.noise)
 
     def _value(self, log_beta: float, start: Array) -> tuple[float, Array]:
         objective = self._objective(log_beta)
@@ -265,9 +269,15 @@ def parametric_bootstrap(
     fit: LikelihoodFit, n_refits: int, *, rng: np.random.Generator, jobs: int = 1
 ) -> Bootstrap:
     """Refit data drawn from the fit: errors without any normal approximation."""
-    generators = rng.spawn(n_refits)
-    draws = [_draw(fit, generator) for generator in generators]
-    results = Parallel(n_jobs=jobs)(delayed(_refit)(fit, counts) for counts in draws)
+    draws = (_draw(fit, generator) for generator in rng.spawn(n_refits))
+    return refits(partial(_refit, fit), draws, jobs)
+
+
+def refits(
+    refit: Callable[[Data], tuple[Array, float, Status]], draws: Iterable[Data], jobs: int | None
+) -> Bootstrap:
+    """The one loop of every bootstrap: potential, beta and status of a refit to each draw."""
+    results = Parallel(n_jobs=jobs)(delayed(refit)(draw) for draw in draws)
     return Bootstrap(
         np.array([r[0] for r in results]),
         np.array([r[1] for r in results]),
@@ -276,23 +286,15 @@ def parametric_bootstrap(
 
 
 def _draw(fit: LikelihoodFit, rng: np.random.Generator) -> Array:
-    sizes = fit.counts.sum(axis=1)
-    whole = np.rint(sizes).astype(np.int64)
     options = fit.settings
     if options.observation == "independent":
-        return np.array(
-            [
-                rng.multinomial(n, p / p.sum())
-                for n, p in zip(whole, fit.probabilities, strict=True)
-            ],
-            dtype=np.float64,
-        )
+        return fit.noise.draw(fit.counts, fit.probabilities, rng)
     seen = simulate(
         fit.kernel,
         FreeEnergy(fit.potential, fit.beta, fit.energy.interaction, fit.energy.internal),
         fit.initial / fit.initial.sum(),
         fit.times,
-        int(whole[0]),
+        int(np.rint(fit.counts[0].sum())),
         rng=rng,
         method="frozen" if options.discretization == "frozen" else "tau-leap",
         rates=options.environment,
@@ -302,7 +304,7 @@ def _draw(fit: LikelihoodFit, rng: np.random.Generator) -> Array:
 
 
 def _refit(fit: LikelihoodFit, counts: Array) -> tuple[Array, float, Status]:
-    options = replace(fit.settings, prior_strength=fit.prior.strength)
+    options = replace(fit.settings, prior_strength=fit.prior.strength, noise=fit.noise.settled())
     again = fit_likelihood(fit.kernel, fit.times, counts, options=options)
     return again.potential, again.beta, again.status
 

@@ -9,17 +9,22 @@ from thalweg.snapshots.density import (
     estimate_probabilities,
 )
 from thalweg.snapshots.metrics import hellinger, total_variation
+from thalweg.snapshots.replicates import Replicates
 from thalweg.snapshots.snapshots import Snapshots
+from thalweg.snapshots.times import TimeScale, read_times
 
 __all__ = [
     "DensityEstimate",
     "Dirichlet",
     "HeatKernel",
     "PointSnapshots",
+    "Replicates",
     "Smoother",
     "Snapshots",
+    "TimeScale",
     "WeightedPoints",
     "estimate_probabilities",
     "hellinger",
+    "read_times",
     "total_variation",
 ]

@@ -15,8 +15,9 @@ from thalweg import _checks
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots.snapshots import Snapshots
+from thalweg.snapshots.times import read_times
 
-__all__ = ["PointSnapshots", "WeightedPoints", "build", "time_weights"]
+__all__ = ["PointSnapshots", "WeightedPoints", "as_clouds", "build", "time_weights"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -100,7 +101,7 @@ class PointSnapshots(Snapshots):
         base = super().select(indices)
         rows = np.searchsorted(self.times, base.times)
         return PointSnapshots(
-            base.times, base.counts, names=base.names, kernel=self.kernel,
+            base.times, base.counts, names=base.names, scale=base.scale, kernel=self.kernel,
             points=tuple(self.points[k] for k in rows),
             labels=tuple(self.labels[k] for k in rows),
         )  # fmt: skip
@@ -162,8 +163,9 @@ def build(
     rng: np.random.Generator | None = None,
 ) -> PointSnapshots:
     """See `Snapshots.from_points`."""
-    t = _checks.as_times(times)
-    points = _as_clouds(clouds, t)
+    t, scale = read_times(times)
+    t = _checks.as_times(t)
+    points = as_clouds(clouds, t)
     if kernel is None:
         centres = _centres(
             points, states, n_states, np.random.default_rng(0) if rng is None else rng
@@ -183,8 +185,9 @@ def build(
     labels = assign(kernel.coordinates, points)
     base = Snapshots.from_samples(t, labels, kernel.n_states, names=kernel.names)
     return PointSnapshots(
-        base.times, base.counts, names=base.names, kernel=kernel, points=points, labels=labels
-    )
+        base.times, base.counts, names=base.names, scale=scale, kernel=kernel, points=points,
+        labels=labels,
+    )  # fmt: skip
 
 
 def default_states(n_points: int) -> int:
@@ -205,7 +208,8 @@ def assign(centres: Array, points: Iterable[Array]) -> tuple[Index, ...]:
     return tuple(search.query(x, 1)[1][:, 0] for x in points)
 
 
-def _as_clouds(clouds: Iterable[ArrayLike], times: Array) -> tuple[Array, ...]:
+def as_clouds(clouds: Iterable[ArrayLike], times: Array) -> tuple[Array, ...]:
+    """One checked array of points per time."""
     points = tuple(_checks.as_array(cloud, f"points[{k}]") for k, cloud in enumerate(clouds))
     if len(points) != times.size:
         raise InputError(f"{len(points)} clouds for {times.size} times; give one cloud per time.")

@@ -24,6 +24,7 @@ from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.optimize import Minimum
 from thalweg.learn.likelihood.sparse.search import minimise_likelihood
+from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.status import Status
 
 __all__ = ["Cell", "Inner", "Place"]
@@ -86,6 +87,7 @@ class Inner:
     model: FlowModel
     counts: Array
     mesh: Mesh
+    noise: CountModel = field(default_factory=Multinomial)
     tolerance: float = 1e-2
     max_iterations: int = 60
     n_iterations: int = 0
@@ -128,7 +130,9 @@ class Inner:
             float(np.exp(place.log_initial)),
             scale,
         )
-        objective = IndependentObjective(replace(self.model, fixed_beta=beta), self.counts)
+        objective = IndependentObjective(
+            replace(self.model, fixed_beta=beta), self.counts, self.noise
+        )
         mesh = self.mesh if mesh is None else mesh
         best: Minimum | None = None
         for _ in range(_REFINEMENTS + 1):

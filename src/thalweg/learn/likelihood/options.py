@@ -13,7 +13,9 @@ from thalweg import _checks
 from thalweg.energy import Entropy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.growth import Growth
 from thalweg.learn.likelihood.model import FlowModel, PiecewiseConstant, TimeBasis
+from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.mobility import LogMean, Mobility
 
 __all__ = ["LikelihoodOptions"]
@@ -34,6 +36,8 @@ class LikelihoodOptions:
     """
 
     observation: Literal["independent", "tracked"] = "independent"
+    noise: CountModel = field(default_factory=Multinomial)
+    """How the counts of independent snapshots scatter."""
     discretization: Literal["continuous", "frozen"] = "continuous"
     environment: Literal["empirical", "mean-field"] = "empirical"
     prior_strength: float | Literal["evidence"] = "evidence"
@@ -49,6 +53,8 @@ class LikelihoodOptions:
     """A known interaction."""
     mobility: Mobility = field(default_factory=LogMean)
     internal: InternalEnergy = field(default_factory=Entropy)
+    growth: Growth | None = None
+    """Births and deaths beside transport."""
     tolerance: float = 1e-4
     max_iterations: int = 100
     hurried: bool = False
@@ -67,6 +73,17 @@ class LikelihoodOptions:
                 raise InputError(
                     f"{name} is {value!r}; choose {' or '.join(repr(a) for a in allowed)}."
                 )
+        plain = self.observation == "independent" and self.discretization == "continuous"
+        if not (plain or isinstance(self.noise, Multinomial)):
+            raise InputError(
+                f"{type(self.noise).__name__} counts are those of independent snapshots of the "
+                "continuous flow; leave out observation='tracked' and discretization='frozen'."
+            )
+        if self.growth is not None and not plain:
+            raise InputError(
+                "growth is learned from independent snapshots of the continuous flow; leave out "
+                "observation='tracked' and discretization='frozen'."
+            )
         if self.prior_strength != "evidence":
             _checks.positive(self.prior_strength, "prior_strength", zero=True)
 
@@ -106,6 +123,8 @@ class LikelihoodOptions:
             fixed_initial=initial,
             mobility=self.mobility,
             internal=self.internal,
+            growth=None if self.growth is None else self.growth.known(n),
+            growth_features=None if self.growth is None else self.growth.columns(n),
         )
         if model.n_parameters == 0:
             raise InputError(

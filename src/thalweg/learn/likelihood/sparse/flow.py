@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -12,9 +12,11 @@ from scipy.linalg.blas import dsyrk
 from thalweg.energy import Entropy
 from thalweg.learn.likelihood.dynamics import EXTRAPOLATION
 from thalweg.learn.likelihood.model import FlowModel, Mesh
-from thalweg.learn.likelihood.objective import Evaluation, saturated
+from thalweg.learn.likelihood.objective import Evaluation
 from thalweg.learn.likelihood.sparse import chains
 from thalweg.learn.likelihood.sparse.elimination import Plan, make_plan
+from thalweg.learn.observation import CountModel, Multinomial
+from thalweg.learn.observation.model import Terms
 from thalweg.mobility import LogMean
 
 __all__ = ["SPARSE_STATES", "Point", "SparseFlow", "is_plain", "probabilities"]
@@ -35,6 +37,7 @@ def is_plain(model: FlowModel) -> bool:
         and model.time_basis is None
         and model.fixed_potential is None
         and model.n_interactions == 0
+        and not model.grows
         and not model.fixed_interaction.size
         and model.fixed_initial is None
         and (model.fixed_beta is None or model.fixed_beta > 0)
@@ -50,6 +53,7 @@ class SparseFlow:
     model: FlowModel
     counts: Array
     mesh: Mesh
+    noise: CountModel = field(default_factory=Multinomial)
 
     @cached_property
     def plan(self) -> Plan:
@@ -65,12 +69,8 @@ class SparseFlow:
         return np.concatenate([place, middle, n + 1 + place]).astype(np.int64)
 
     @cached_property
-    def _counts(self) -> Array:
-        return np.ascontiguousarray(self.counts[:, self.plan.order])
-
-    @cached_property
     def _saturated(self) -> float:
-        return saturated(self.counts)
+        return self.noise.saturated(self.counts)
 
     @cached_property
     def _grids(self) -> list[tuple[Array, NDArray[np.int64]]]:
@@ -165,12 +165,22 @@ class Point:
         return self._combined[0]
 
     @cached_property
+    def _terms(self) -> Terms:
+        """Terms of the counts, states in eliminated order."""
+        flow, order = self.flow, self.flow.plan.order
+        log_p = np.empty_like(self.log_p)
+        log_p[:, order] = self.log_p
+        value, pull, information, curvature = flow.noise.terms(flow.counts, log_p)
+        return Terms(value, pull[:, order], information[:, order], curvature[:, order])
+
+    @property
     def expected(self) -> Array:
-        return np.asarray(self.flow._counts.sum(axis=1, keepdims=True) * np.exp(self.log_p))
+        """Weights of the information: expected counts, where they are multinomial."""
+        return self._terms.information
 
     @cached_property
     def value(self) -> float:
-        return self.flow._saturated - float(np.vdot(self.flow._counts, self.log_p))
+        return self.flow._saturated + self._terms.value
 
     @cached_property
     def mesh_error(self) -> float:
@@ -198,13 +208,13 @@ class Point:
 
     @cached_property
     def gradient(self) -> Array:
-        return self._pull_back(self.expected - self.flow._counts)
+        pull = self._terms.pull
+        return self._pull_back(np.exp(self.log_p) * pull.sum(axis=1, keepdims=True) - pull)
 
     @property
     def weights(self) -> Array:
-        """Of the steering curvature: expected counts, more where more was seen than expected."""
-        excess = np.maximum(self.flow._counts - self.expected, 0.0)
-        return np.asarray(self.expected + np.where(excess > 0.05 * self.expected, excess, 0.0))
+        """Of the steering curvature: larger where more was seen than expected."""
+        return self._terms.curvature
 
     def product(self, step: Array, weights: Array) -> Array:
         """`S^T diag(weights) S step` with `S = d log p / d theta`, exactly."""

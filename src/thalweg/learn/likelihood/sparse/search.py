@@ -74,9 +74,10 @@ def minimise_likelihood(
     if (
         isinstance(objective, IndependentObjective)
         and model.n_states >= SPARSE_STATES
+        and objective.totals is None
         and is_plain(model)
     ):
-        flow = SparseFlow(model, objective.counts, mesh)
+        flow = SparseFlow(model, objective.counts, mesh, objective.noise)
         first = flow.at(theta, None if near is None else near.point)
         if first is None and near is not None:
             first = flow.at(theta)
