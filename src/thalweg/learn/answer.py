@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,6 +14,8 @@ from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.few.mixture import Mixture
+from thalweg.learn.growth import Growth, GrowthFound, as_growth, growth_of
+from thalweg.learn.limits import work_limit
 from thalweg.learn.network.paper import FeatureNetwork, fit_feature_network, fit_neural
 from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
 from thalweg.learn.verdict import BetaVerdict, unassessed
@@ -59,6 +61,7 @@ class Settings:
     features: ArrayLike | None = None
     interactions: Sequence[Any] = ()
     time_basis: TimeBasis | None = None
+    growth: Growth | Literal["states"] | ArrayLike | None = None
     prior: float | Literal["evidence"] = "evidence"
     use_coordinates: bool = True
     smoother: Smoother | None = None
@@ -68,6 +71,8 @@ class Settings:
     epochs: int = 2
     device: str | None = None
     seed: int = 0
+    max_seconds: float | None = None
+    max_iterations: int | None = None
     progress: Progress | None = None
 
 
@@ -103,6 +108,8 @@ class Fitted:
     network: FeatureNetwork | None = None
     noise: CountModel = field(default_factory=Multinomial)
     """How the counts scatter around the flow."""
+    growth: GrowthFound | None = None
+    """Births and deaths beside transport, where they were asked for."""
     summary: dict[str, float | int | str] = field(default_factory=dict)
     """Plain numbers about the fit, by name."""
     source: Any = None
@@ -112,8 +119,21 @@ class Fitted:
 
 
 def fit_snapshots(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings) -> Fitted:
-    """Fit by the method that the settings name."""
+    """Fit by the method that the settings name, within the limits that they set."""
+    if settings.max_seconds is not None:
+        _checks.positive(settings.max_seconds, "max_seconds")
+    if settings.max_iterations is not None:
+        _checks.positive(settings.max_iterations, "max_iterations")
+    with work_limit(settings.max_seconds, settings.max_iterations):
+        return _fit_within(kernel, snapshots, settings)
+
+
+def _fit_within(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings) -> Fitted:
     check_match(kernel, snapshots)
+    if settings.growth is not None and settings.method != "likelihood":
+        raise InputError(
+            f"method={settings.method!r} does not learn growth; use method='likelihood'."
+        )
     if settings.method == "weak":
         return _weak(kernel, snapshots, settings)
     if settings.method == "neural":
@@ -254,6 +274,7 @@ def _neural(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
 
 def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
     from thalweg.learn.assess import assess
+    from thalweg.learn.few.choose import applies_to
     from thalweg.learn.likelihood.fit import fit_likelihood
     from thalweg.learn.likelihood.options import LikelihoodOptions
 
@@ -272,7 +293,11 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         interactions=s.interactions,
         mobility=s.mobility,
         internal=s.internal,
+        growth=as_growth(s.growth),
     )
+    # Where an average over priors stands ready, a hard optimum is not worth the search.
+    if applies_to(options.model(kernel, snapshots.times), options):
+        options = replace(options, hurried=True)
     fit = fit_likelihood(kernel, snapshots.times, dense_counts(snapshots), options=options)
     fitted = Fitted(
         energy=fit.energy,
@@ -294,6 +319,7 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
             **fit.noise.summary(),
         },
         noise=fit.noise,
+        growth=growth_of(fit) if fit.model.grows else None,
         source=fit,
     )
     return assess(fitted, fit, seed=s.seed, progress=s.progress)
@@ -340,6 +366,7 @@ def _beyond_plain(s: Settings) -> list[str]:
         "features": s.features is None,
         "interactions": not len(s.interactions),
         "time_basis": s.time_basis is None,
+        "growth": s.growth is None,
         f"observation={s.observation!r}": s.observation == "independent",
         "discretization='frozen'": s.discretization == "continuous",
         "mobility": isinstance(s.mobility, LogMean),
@@ -407,6 +434,7 @@ def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:
         "beta_lower": fit.beta_verdict.lower,
         "beta_upper": fit.beta_verdict.upper if np.isfinite(fit.beta_verdict.upper) else None,
         "beta_says": str(fit.beta_verdict),
+        **({} if fit.growth is None else {"growth_says": str(fit.growth)}),
         "beta_undetermined": fit.beta_verdict.kind == "undetermined",
     }
     from thalweg.learn.likelihood.result import LikelihoodFit
