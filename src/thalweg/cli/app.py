@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 import typer
 
 from thalweg._version import __version__
 from thalweg.cli.point_options import Basis, Coordinates, PointsFlag, on_points
-from thalweg.errors import MissingDependencyError
 
 app = typer.Typer(
     name="thalweg",
@@ -481,7 +478,9 @@ def bench(
     [bold]thalweg bench reproduce --from DIR --out docs[/] makes the page 'Reproducing the paper'
     from results that earlier runs wrote below DIR.
     """
-    command = _benchmarks()
+    from thalweg.cli.bench import benchmarks
+
+    command = benchmarks()
     if name is None:
         command.list_benchmarks()
     elif name == "reproduce":
@@ -497,15 +496,3 @@ def bench(
             instances=instances,
             as_json=json,
         )
-
-
-def _benchmarks() -> ModuleType:
-    """The package of benchmarks, which a clone installs beside the library."""
-    try:
-        return import_module("thalweg_bench.command")
-    except ModuleNotFoundError as error:
-        if error.name != "thalweg_bench":
-            raise
-        raise MissingDependencyError(
-            "the benchmarks are not installed; in a clone of thalweg, run pip install ./benchmarks."
-        ) from None

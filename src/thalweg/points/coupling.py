@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 _ITERATIONS = 10_000_000
-_FAR = 2.0
+_FAR = 3.0
 
 
 class Pairs(NamedTuple):
@@ -93,8 +93,8 @@ def coupling(
 def unbalanced_coupling(x: Array, y: Array, *, far: float = _FAR) -> Pairs:
     """An optimal plan in which mass may die and be born instead of moving too far.
 
-    Moving costs the squared distance; dying and being born together cost `far` squared times the
-    mean cost of the balanced plan. One network simplex with a point more on either side.
+    Moving costs the squared distance; dying and being born together cost `far` times the mean cost
+    of the balanced plan. One network simplex with a point more on either side.
 
     >>> x = np.array([[0.0], [0.1], [0.2]])
     >>> plan = unbalanced_coupling(x, np.array([[0.0], [0.1], [9.0]]), far=1.0)
@@ -105,7 +105,7 @@ def unbalanced_coupling(x: Array, y: Array, *, far: float = _FAR) -> Pairs:
     n, m = x.shape[0], y.shape[0]
     cost = ot.dist(x, y, metric="sqeuclidean")
     i, j, mass = coupling(x, y)
-    price = 0.5 * far**2 * float((mass * cost[i, j]).sum())
+    price = 0.5 * far * float((mass * cost[i, j]).sum())
     padded = np.full((n + 1, m + 1), price)
     padded[:n, :m] = cost
     padded[n, m] = 0.0
