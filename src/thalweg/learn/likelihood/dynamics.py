@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
+from thalweg._dense import copy, solve
 from thalweg.mobility import formulas
 
 __all__ = ["EXTRAPOLATION", "integrate"]
@@ -38,7 +39,7 @@ _NEWTON_TOLERANCE = 1e-7  # of the last update; convergence is quadratic
 _HAND_MADE = 24  # up to this size an LU written out beats the call to LAPACK
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _factor(a: Array, pivot: NDArray[np.int64]) -> bool:
     """LU in place with partial pivoting."""
     n = a.shape[0]
@@ -65,7 +66,7 @@ def _factor(a: Array, pivot: NDArray[np.int64]) -> bool:
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _solve(a: Array, pivot: NDArray[np.int64], b: Array) -> None:
     """Solve in place for all columns of `b`, from `_factor`."""
     n, m = b.shape
@@ -91,7 +92,7 @@ def _solve(a: Array, pivot: NDArray[np.int64], b: Array) -> None:
             b[i, j] *= inverse
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _slope(order: float, u: float) -> float:
     """`U'(rho)` of the internal energy: `log rho`, or that of the power energy."""
     if order == 1.0:
@@ -99,14 +100,14 @@ def _slope(order: float, u: float) -> float:
     return order * math.expm1((order - 1.0) * u) / (order - 1.0)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _slope_derivative(order: float, u: float) -> float:
     if order == 1.0:
         return 1.0
     return order * math.exp((order - 1.0) * u)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _assemble(
     source: Index,
     target: Index,
@@ -193,7 +194,7 @@ def _assemble(
     return worst
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _newton(
     source: Index,
     target: Index,
@@ -229,12 +230,14 @@ def _newton(
             if not _factor(jacobian, pivot):
                 return False
             _solve(jacobian, pivot, update)
-        else:
-            update[:, 0] = np.linalg.solve(jacobian, update[:, 0].copy())
+        elif not solve(jacobian, update):
+            return False
         # The balance of an emptying state behaves like 1/z - beta in its depth z, for which
         # Newton doubles z and overshoots upwards: the limits follow the depth.
         biggest = 0.0
-        top = u.max()
+        top = u[0]
+        for x in range(1, n):
+            top = max(top, u[x])
         for x in range(n):
             step = -update[x, 0]
             depth = top - u[x]
@@ -258,7 +261,7 @@ def _newton(
     return False
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _step(
     source: Index,
     target: Index,
@@ -279,23 +282,23 @@ def _step(
     update: Array,
 ) -> bool:
     """One step from `u0`, into `u`; where Newton fails, along the path of growing step sizes."""
-    u[:] = u0
+    copy(u0, u)
     if _newton(
         source, target, conductance, pi, spec, order, beta, potential, interaction,
         h, u0, u, level, weights, jacobian, pivot, update,
     ):  # fmt: skip
         return True
     reached, part = 0.0, h / 16.0
-    u[:] = u0
+    copy(u0, u)
     keep = u0.copy()
     while reached < h:
         trial = min(h, reached + part)
-        u[:] = keep
+        copy(keep, u)
         if _newton(
             source, target, conductance, pi, spec, order, beta, potential, interaction,
             trial, u0, u, level, weights, jacobian, pivot, update,
         ):  # fmt: skip
-            keep[:] = u
+            copy(u, keep)
             reached = trial
             part *= 2.0
         else:
@@ -305,7 +308,7 @@ def _step(
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _limited(correction: float) -> tuple[float, float]:
     """A correction of `log p` kept within `+-2`, and the derivative: at depth chains differ wildly.
 
@@ -317,7 +320,7 @@ def _limited(correction: float) -> tuple[float, float]:
     return correction * (1.0 + power) ** -0.25, (1.0 + power) ** -1.25
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def integrate(
     source: Index,
     target: Index,
@@ -379,15 +382,19 @@ def integrate(
     if n_interactions > 0 or fixed_interaction.shape[0] > 0:
         interaction = np.zeros((n, n))
         if fixed_interaction.shape[0] > 0:
-            interaction += fixed_interaction
+            for x in range(n):
+                for z in range(n):
+                    interaction[x, z] = fixed_interaction[x, z]
         for j in range(n_interactions):
-            interaction += strengths[j] * interactions[j]
+            for x in range(n):
+                for z in range(n):
+                    interaction[x, z] += strengths[j] * interactions[j, x, z]
 
     # With a constant potential it is built once.
     moving = basis.shape[0] > 0
     first_fine = basis_start
     if not moving:
-        potential[:] = fixed
+        copy(fixed, potential)
         for j in range(n_basis):
             for x in range(n):
                 for i in range(n_features):
@@ -395,7 +402,8 @@ def integrate(
 
     for k in range(lengths.size):
         if starts.shape[0] > 0:
-            chains[:] = starts[k]
+            for chain in range(n_levels):
+                copy(starts[k], chains[chain])
             sensitivities[:] = 0.0
         for chain in range(n_levels):
             count = substeps[k] * 2**chain
@@ -409,7 +417,7 @@ def integrate(
                         for i in range(group):
                             total += basis[first_fine + s * group + i, j]
                         parts[j] = total / group
-                    potential[:] = fixed
+                    copy(fixed, potential)
                     for x in range(n):
                         for j in range(n_basis):
                             for i in range(n_features):
@@ -459,10 +467,12 @@ def integrate(
                             right[y, column] += weights[e, 1] * (field[x] - field[y])
                     if n <= _HAND_MADE:
                         _solve(jacobian, pivot, right)
-                        s0[:] = right
-                    else:
-                        s0[:] = np.linalg.solve(jacobian, right)
-                u0[:] = u
+                    elif not solve(jacobian, right):
+                        return False
+                    for x in range(n):
+                        for j in range(n_columns):
+                            s0[x, j] = right[x, j]
+                copy(u, u0)
         first_fine += substeps[k] * finest
         for x in range(n):
             fine, best, coarse = chains[n_levels - 1, x], 0.0, 0.0
