@@ -62,7 +62,7 @@ def choose(cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:
 
 
 def run(settings: BenchSettings) -> BenchResult:
-    """The confusion tables, by the number of individuals a snapshot."""
+    """The confusion tables, by the number of individuals per snapshot."""
     families = GRAPH_FAMILIES[::4] if settings.quick else GRAPH_FAMILIES
     instances = range(settings.instances or (1 if settings.quick else 3))
     sizes = (10_000, 1_000_000)
@@ -97,7 +97,7 @@ def run(settings: BenchSettings) -> BenchResult:
     for n, part in table.groupby("individuals"):
         share = float(np.average(part["right"], weights=part["runs"]))
         notes.append(
-            f"{n} individuals a snapshot: the held-out likelihood chooses the right mean in "
+            f"{n} individuals per snapshot: the held-out likelihood chooses the right mean in "
             f"{100 * share:.0f} % of {int(part['runs'].sum())} runs (chance: 25 %)."
         )
     failed = sweep.failed

@@ -1,6 +1,6 @@
 """Speed: the weak form and the likelihood against the paper's network, and against one solve.
 
-Small: `N = 6`, horizon 5, 50 intervals, 10^4 individuals a snapshot, `V` uniform in [-1, 1]. The
+Small: `N = 6`, horizon 5, 50 intervals, 10^4 individuals per snapshot, `V` uniform in [-1, 1]. The
 network is trained in the same process, once, as the paper says; the others are timed as the median
 of repeated fits. All run on one thread, and processor time is what is counted. The error is the
 Hellinger distance between the forecast from the true start and the truth, averaged over the times.

@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 def hellinger_limit(
     kernel: MarkovKernel, energy: FreeEnergy, p0: Array, times: Array, n: int, *, tracked: bool
 ) -> float:
-    """The limit for `n` individuals a snapshot; NaN where the flow could not be differentiated.
+    """The limit for `n` individuals per snapshot; NaN where the flow could not be differentiated.
 
     `tracked`: the same individuals at every time, moving by the rates of the flow (the information
     of the conditional means and covariances of the counts); otherwise independent snapshots. Both

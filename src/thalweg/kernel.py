@@ -325,7 +325,7 @@ def _check_entries(csr: sparse.csr_array, name: str, what: str) -> None:
         k = int(np.argmax(~np.isfinite(coo.data) | (coo.data < 0)))
         raise InputError(
             f"{name} is {coo.data[k]:.6g} between {int(coo.row[k])} and {int(coo.col[k])}; "
-            f"{what} must be finite and not negative: remove the edge or mend the number."
+            f"{what} must be finite and not negative: remove the edge or correct its weight."
         )
     csr.eliminate_zeros()
 

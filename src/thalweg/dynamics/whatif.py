@@ -29,6 +29,7 @@ from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.learn.answer import Fitted
+from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.regressor import FreeEnergyRegressor
 
 __all__ = ["perturb", "without"]
@@ -109,9 +110,26 @@ def perturb(
         potentials=potentials[:, kept] - (potentials[:, kept] @ graph.stationary)[:, None],
         joint_covariance=covariance,
         draws=draws,
+        members=_perturbed_members(fit.members, graph, kept, change, beta),
         summary={**fit.summary, "perturbed": "yes"},
     )
     return clone(model)._adopt(graph, changed)
+
+
+def _perturbed_members(
+    members: Mixture | None, graph: MarkovKernel, kept: Index, change: Array, beta: float | None
+) -> Mixture | None:
+    """The same intervention on every landscape that forecasts are averaged over."""
+    if members is None:
+        return None
+    v = (members.potentials + change)[:, kept]
+    initials = members.initials[:, kept]
+    return Mixture(
+        members.weights,
+        v - (v @ graph.stationary)[:, None],
+        members.betas if beta is None else np.full(members.size, beta),
+        initials / initials.sum(axis=1, keepdims=True),
+    )
 
 
 def _added(kernel: MarkovKernel, potential: ArrayLike | Mapping[Any, float] | None) -> Array:

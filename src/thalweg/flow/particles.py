@@ -60,10 +60,10 @@ def simulate(
 
     `method`:
 
-    - `"exact"`: every jump. In mean-field rates, held over steps of at most `dt` (0.01 unless told)
+    - `"exact"`: every jump. In mean-field rates, held over steps of at most `dt` (0.01 by default)
       at the flow's value in their middle, second order in `dt`; in empirical rates by Gillespie's
       algorithm, one jump after the other, with no time step at all.
-    - `"tau-leap"`: steps of at most `dt` (0.01 unless told); in each, an individual leaves at most
+    - `"tau-leap"`: steps of at most `dt` (0.01 by default); in each, an individual leaves at most
       once. First order in `dt`; counts are never negative.
     - `"frozen"`, the paper's: rates are held from one time to the next (or over steps of at most
       `dt`) at the distribution of the beginning, and individuals move by `exp(dt Q)`. With

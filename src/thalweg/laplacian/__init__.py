@@ -1,4 +1,4 @@
-"""Solving `M psi = b` for weighted graph Laplacians: one file a method, one policy that chooses."""
+"""Solving `M psi = b` for weighted graph Laplacians: one file per method, one policy to choose."""
 
 from thalweg.laplacian.solver import Factor, LaplacianSolver, Method, Solution
 

@@ -113,7 +113,7 @@ class Factor:
 
         Without a ground `b` must sum to zero (what rounding left is taken off in proportion to
         `|b|`, which perturbs every entry by a rounding only), and `x` has mean zero. With several
-        columns the result tells the worst status and error, and the most iterations, of them all.
+        columns the result holds the worst status, the largest error and the most iterations.
         """
         right = _checks.as_array(b, "b")
         n = self.pattern.n_nodes - self.pattern.grounded

@@ -73,7 +73,7 @@ def solve_krylov(
     max_iterations: int = 300,
     restart: int = 80,
 ) -> Direction:
-    """The direction by GMRES on the integrated form; one averaged Laplacian solve an iteration."""
+    """The direction by GMRES on the integrated form; one averaged Laplacian solve per iteration."""
     source, target, _ = lin.kernel.edges
     pi, mesh, table = lin.kernel.stationary, lin.mesh, lin.table
     count, n = lin.rho.shape

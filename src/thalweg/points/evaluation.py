@@ -107,7 +107,7 @@ def leave_one_time_out(
 ) -> pd.DataFrame:
     """One row per left-out time and method: exact W1 on points, Hellinger on states, seconds.
 
-    `left_out`: positions; the inner times unless told. The last position is forecast. States,
+    `left_out`: positions; the inner times by default. The last position is forecast. States,
     kernel, bandwidth, couplings and the choice of `"auto"` come from the other times alone; the
     left-out points are only counted on those states to be compared. `most` thins the clouds for
     W1, which is exact up to thousands of points. `mean_error` is the distance of the means, a

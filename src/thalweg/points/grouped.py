@@ -30,7 +30,7 @@ _LEAST_EXPECTED = 5.0
 
 @dataclass(frozen=True, eq=False)
 class GroupedDraws:
-    """Energies refitted to redrawn groups, one row a draw."""
+    """Energies refitted to redrawn groups, one row per draw."""
 
     potentials: Array
     betas: Array

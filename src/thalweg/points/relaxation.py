@@ -84,8 +84,8 @@ def fit_relaxation(
 ) -> RelaxationFit:
     """The flow through the snapshots whose walk departs least from free diffusion.
 
-    `fastest`: where the ladder of `beta` begins; unless told, so high that the flow would rest
-    long before the last snapshot. `start`: a guess of `U` there; unless told, the last snapshot as
+    `fastest`: where the ladder of `beta` begins; by default so high that the flow would rest
+    long before the last snapshot. `start`: a guess of `U` there; by default the last snapshot as
     an equilibrium.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])

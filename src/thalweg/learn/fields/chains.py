@@ -267,7 +267,7 @@ def tangent_chain(
     tolerance: float,
     out: Array,
 ) -> bool:
-    """`out[i] = d u[keep[i]]` for the directions `(du0, dV, dbeta)`, one a column."""
+    """`out[i] = d u[keep[i]]` for the directions `(du0, dV, dbeta)`, one per column."""
     n, width = du0.shape
     x = du0.copy()
     right = np.empty((n, width))

@@ -188,7 +188,7 @@ def _as_counts(counts: ArrayLike, n_times: int, n: int) -> Array:
         k, x = np.unravel_index(int(np.argmin(table)), table.shape)
         raise InputError(
             f"counts are {table.min():g} at time {int(k)}, state {int(x)}; a count cannot be "
-            "negative: mend the number."
+            "negative: correct the number."
         )
     empty = np.flatnonzero(table.sum(axis=1) == 0)
     if empty.size:

@@ -127,7 +127,7 @@ class Run:
     def adjoint(
         self, weights: Array, *, tolerance: float | None = None
     ) -> tuple[Array, Array, Array]:
-        """Derivatives in `(u0, V, beta)` of `sum weights * log_density`, one set a direction."""
+        """Derivatives in `(u0, V, beta)` of `sum weights * log_density`, one set per direction."""
         tolerance = self.flow.product_tolerance if tolerance is None else tolerance
         _, n, width = weights.shape
         slope = self._slope()[:, :, None]

@@ -131,7 +131,7 @@ class Point:
         return g
 
     def push(self, du0: Array, dV: Array, dtheta: Array, *, tolerance: float) -> Array:
-        """Derivatives of the log densities along these fields, one direction a column."""
+        """Derivatives of the log densities along these fields, one direction per column."""
         du0 = du0 - (self.posterior.kernel.stationary * np.exp(self.u0)) @ du0
         if self.posterior.fixed_log_beta is not None:
             dtheta = np.zeros_like(dtheta)

@@ -20,7 +20,7 @@ _MOST_STEPS = 40
 
 
 def smoothed(kernel: MarkovKernel, counts: Array) -> Array:
-    """Positive probabilities: half a count a state, spread over as many neighbours as needed.
+    """Positive probabilities: half a count per state, spread over as many neighbours as needed.
 
     The steps of the lazy walk grow with the sparsity of the counts, up to a neighbourhood of some
     thirty counts.

@@ -2,8 +2,8 @@
 
 `theta = [potential coefficients | interaction strengths | log beta | log initial density]`; each
 part may be absent because it is known. The potential is `V(t) = V_known + sum_j b_j(t) Phi a_j`
-with given features `Phi` (the identity unless told) and a basis `b_j` in time (one constant unless
-told); the interaction is `W = W_known + sum_j w_j W_j`.
+with given features `Phi` (the identity by default) and a basis `b_j` in time (one constant by
+default); the interaction is `W = W_known + sum_j w_j W_j`.
 """
 
 from __future__ import annotations
