@@ -43,6 +43,7 @@ class BenchResult:
 
 
 BENCHMARKS: dict[str, tuple[str, str, str]] = {
+    "limit": ("paper_sweeps", "run_limit", "the paper's population against its own limit"),
     "table1": ("paper_sweeps", "run_table1", "the paper's Table 1: Hellinger distance per beta"),
     "size": ("paper_sweeps", "run_size", "errors against the number of states"),
     "samples": ("paper_sweeps", "run_samples", "errors against the number of samples"),
@@ -54,6 +55,7 @@ BENCHMARKS: dict[str, tuple[str, str, str]] = {
     "mobility": ("mobility", "run", "which mean the held-out likelihood chooses, and the truth"),
     "w2": ("w2", "run", "the two-state lemma: the W2 speed diverges, the W_K speed converges"),
     "accuracy": ("accuracy", "run", "fits against the Cramer-Rao limit, coverage, robustness"),
+    "scatter": ("scatter", "run", "coverage where counts are overdispersed or have replicates"),
     "laplacian": ("laplacian", "run", "Laplacian solves against scipy and CHOLMOD"),
     "flow": ("flow", "run", "gradient flows: evaluations, error, mass, positivity"),
     "geodesic": ("geodesic", "run", "W_K distances, geodesics, JKO steps: cost and error"),

@@ -21,6 +21,7 @@ __all__ = ["SnapshotTable", "read_snapshots", "read_table", "state_key"]
 _CHUNK = 500_000
 _MOST_STATES = 5_000_000
 _MOST_TIMES = 100_000
+_KEYS = ["time", "state", "replicate"]
 _TEXT = (".csv", ".tsv", ".txt", ".tab")
 
 
@@ -42,12 +43,14 @@ def read_snapshots(
     state: str | None = None,
     count: str | None = None,
     states: Sequence[Hashable] | None = None,
+    replicate: str | None = None,
 ) -> SnapshotTable:
     """The snapshots in a file.
 
     `time`, `state`, `count` name the columns; what is left out is guessed where there is one way,
     and the guess is reported in `messages`. `states`: the states there are, in the kernel's order;
-    without it, those in the file, in order of appearance. Text files are read piece by piece:
+    without it, those in the file, in order of appearance. `replicate` names the column of
+    replicates; it is never guessed. Text files are read piece by piece:
     memory is bounded by times x states, not by lines.
     """
     source = Path(path)
@@ -55,7 +58,10 @@ def read_snapshots(
     first = next(pieces, None)
     if first is None or first.empty:
         raise InputError(f"{source.name} has no rows; it needs at least two times.")
-    columns = list(first.columns)
+    own = None
+    if replicate is not None:
+        own = choose(list(first.columns), replicate, (), "replicate", source.name)
+    columns = [column for column in first.columns if column != own]
     time_column = choose(columns, time, TIME_NAMES, "time", source.name)
     if time_column is None:
         raise InputError(
@@ -66,12 +72,13 @@ def read_snapshots(
     known = None if states is None else {state_key(name): k for k, name in enumerate(states)}
     if _is_wide(columns, time_column, state, known, first):
         messages.append("one row a time, one column a state")
-        collected: _Collected = _Wide(source.name, time_column, known)
+        collected: _Collected = _Wide(source.name, time_column, known, own)
     else:
         state_column, count_column = _long_columns(
             source.name, columns, time_column, state, count, messages
         )
-        collected = _Long(source.name, time_column, state_column, count_column, known)
+        collected = _Long(source.name, time_column, known, own)
+        collected.state_column, collected.count_column = state_column, count_column
     collected.add(first)
     for piece in pieces:
         collected.add(piece)
@@ -316,10 +323,17 @@ class _Times:
 
 
 class _Collected:
-    """Counts by (time, state), added piece by piece."""
+    """Counts by (time, state, replicate), added piece by piece."""
 
-    def __init__(self, where: str, time_column: Hashable, known: dict[str, int] | None) -> None:
-        self.where, self.known = where, known
+    def __init__(
+        self,
+        where: str,
+        time_column: Hashable,
+        known: dict[str, int] | None,
+        replicate: Hashable | None = None,
+    ) -> None:
+        self.where, self.known, self.replicate = where, known, replicate
+        self.labels: dict[str, int] = {}
         self.times = _Times(where, time_column)
         self.time_column = time_column
         self.index: dict[str, int] = {} if known is None else known
@@ -328,7 +342,20 @@ class _Collected:
     def add(self, piece: pd.DataFrame) -> None:
         raise NotImplementedError
 
-    def store(self, time: Any, state: Any, count: Any) -> None:
+    def replicates(self, piece: pd.DataFrame) -> Any:
+        """The number of each row's replicate; all zero where there is no such column."""
+        if self.replicate is None:
+            return np.zeros(len(piece), dtype=np.int64)
+        codes, uniques = pd.factorize(piece[self.replicate])
+        if (codes < 0).any():
+            row = int(piece.index[int(np.argmax(codes < 0))]) + 2
+            raise InputError(
+                f"{self.where}: the replicate is missing in row {row}; fill or drop it."
+            )
+        number = [self.labels.setdefault(state_key(u), len(self.labels)) for u in uniques]
+        return np.array(number, dtype=np.int64)[codes]
+
+    def store(self, time: Any, state: Any, count: Any, replicate: Any) -> None:
         bad = ~np.isfinite(count) | (count < 0)
         if bad.any():
             row = int(np.argmax(bad))
@@ -336,8 +363,8 @@ class _Collected:
                 f"{self.where}: a count is {count[row]} at time {time[row]:g}; counts must be "
                 "finite and not negative."
             )
-        part = pd.DataFrame({"time": time, "state": state, "count": count})
-        part = part.groupby(["time", "state"], as_index=False, sort=False)["count"].sum()
+        columns = {"time": time, "state": state, "replicate": replicate, "count": count}
+        part = pd.DataFrame(columns).groupby(_KEYS, as_index=False, sort=False)["count"].sum()
         self.parts.append(part)
         if len(self.parts) > 8:
             self.parts = [self._merged()]
@@ -346,7 +373,7 @@ class _Collected:
 
     def _merged(self) -> pd.DataFrame:
         whole = pd.concat(self.parts, ignore_index=True)
-        return whole.groupby(["time", "state"], as_index=False, sort=False)["count"].sum()
+        return whole.groupby(_KEYS, as_index=False, sort=False)["count"].sum()
 
     def table(self, states: Sequence[Hashable] | None, messages: list[str]) -> SnapshotTable:
         merged = self._merged()
@@ -365,20 +392,24 @@ class _Collected:
         times, labels, unit = self.times.finish(numbers)
         small = numbers.size * len(names) <= 50_000_000
         snapshots = Snapshots.from_counts(times, counts.toarray() if small else counts)
+        if self.replicate is not None:
+            snapshots = self._split(snapshots, rows, merged)
         return SnapshotTable(snapshots, names, labels, unit, tuple(messages))
+
+    def _split(self, whole: Snapshots, rows: Any, merged: pd.DataFrame) -> Snapshots:
+        """The same snapshots with the counts of each replicate."""
+        labels = merged["replicate"].to_numpy()
+        pairs, place = np.unique(np.stack([rows, labels], axis=1), axis=0, return_inverse=True)
+        table = np.zeros((pairs.shape[0], whole.n_states))
+        np.add.at(table, (place, merged["state"].to_numpy()), merged["count"].to_numpy())
+        return Snapshots.from_counts(
+            whole.times[pairs[:, 0]], table, replicates=pairs[:, 1].tolist()
+        )
 
 
 class _Long(_Collected):
-    def __init__(
-        self,
-        where: str,
-        time_column: Hashable,
-        state_column: Hashable,
-        count_column: Hashable | None,
-        known: dict[str, int] | None,
-    ) -> None:
-        super().__init__(where, time_column, known)
-        self.state_column, self.count_column = state_column, count_column
+    state_column: Hashable
+    count_column: Hashable | None = None
 
     def add(self, piece: pd.DataFrame) -> None:
         time = self.times.numbers(piece[self.time_column])
@@ -400,7 +431,7 @@ class _Long(_Collected):
                 )
             count = values.to_numpy(dtype=np.float64)
         number = np.array([self._number(name) for name in uniques], dtype=np.int64)
-        self.store(time, number[codes], count)
+        self.store(time, number[codes], count, self.replicates(piece))
 
     def _number(self, name: object) -> int:
         key = state_key(name)
@@ -413,8 +444,9 @@ class _Long(_Collected):
 
 class _Wide(_Collected):
     def add(self, piece: pd.DataFrame) -> None:
-        time = self.times.numbers(piece[self.time_column])
-        keys = [state_key(c) for c in piece.columns if c != self.time_column]
+        time, replicate = self.times.numbers(piece[self.time_column]), self.replicates(piece)
+        others = [c for c in piece.columns if c not in (self.time_column, self.replicate)]
+        keys = [state_key(c) for c in others]
         if len(set(keys)) < len(keys):
             twice = next(k for k in keys if keys.count(k) > 1)
             raise InputError(f"{self.where} has two columns for the state {twice!r}; merge them.")
@@ -423,7 +455,7 @@ class _Wide(_Collected):
             if strange:
                 raise _unknown(self.where, strange[0], self.known)
         columns = np.array([self.index.setdefault(key, len(self.index)) for key in keys])
-        frame = piece.drop(columns=[self.time_column]).apply(pd.to_numeric, errors="coerce")
+        frame = piece[others].apply(pd.to_numeric, errors="coerce")
         values = frame.to_numpy(dtype=np.float64)
         if np.isnan(values).any():
             row, column = (int(i) for i in np.argwhere(np.isnan(values))[0])
@@ -435,7 +467,7 @@ class _Wide(_Collected):
         empty = np.flatnonzero(~values.any(axis=1))
         # A row of zeros is kept, so that the empty snapshot is named later and not lost.
         rows, states = np.concatenate([rows, empty]), np.concatenate([states, 0 * empty])
-        self.store(time[rows], columns[states], values[rows, states])
+        self.store(time[rows], columns[states], values[rows, states], replicate[rows])
 
 
 def _unknown(where: str, key: str, known: dict[str, int]) -> InputError:

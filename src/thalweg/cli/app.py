@@ -103,6 +103,10 @@ GraphFile = Annotated[
 TimeColumn = Annotated[str | None, typer.Option("--time", help="The column of times.")]
 StateColumn = Annotated[str | None, typer.Option("--state", help="The column of states.")]
 CountColumn = Annotated[str | None, typer.Option("--count", help="The column of counts.")]
+ReplicateColumn = Annotated[
+    str | None,
+    typer.Option("--replicate", help="The column of replicates (animals, batches, runs)."),
+]
 WeightColumn = Annotated[str | None, typer.Option("--weight", help="The edges' weights.")]
 Largest = Annotated[
     bool,
@@ -170,7 +174,10 @@ def fit(
     ] = "likelihood",
     observation: Annotated[
         str,
-        typer.Option(help="[bold]independent[/] snapshots, or one [bold]tracked[/] population."),
+        typer.Option(
+            help="[bold]independent[/] snapshots, [bold]overdispersed[/] ones (individuals in "
+            "clumps, a census), or one [bold]tracked[/] population."
+        ),
     ] = "independent",
     beta: Annotated[float | None, typer.Option(help="The noise, if you know it.")] = None,
     horizon: Annotated[
@@ -179,6 +186,7 @@ def fit(
     time: TimeColumn = None,
     state: StateColumn = None,
     count: CountColumn = None,
+    replicate: ReplicateColumn = None,
     weight: WeightColumn = None,
     positions: Annotated[
         Path | None, typer.Option(help="A table with the states' coordinates.")
@@ -202,6 +210,7 @@ def fit(
         time=time,
         state=state,
         count=count,
+        replicate=replicate,
         weight=weight,
         positions=positions,
         largest_component=largest_component,

@@ -45,7 +45,9 @@ def run_fit(
     with progress_bars() as progress:
         model = FreeEnergyRegressor(
             method=_choice(method, ("likelihood", "weak", "neural"), "--method"),
-            observation=_choice(observation, ("independent", "tracked"), "--observation"),
+            observation=_choice(
+                observation, ("independent", "overdispersed", "tracked"), "--observation"
+            ),
             beta=beta,
             seed=seed,
             progress=progress,

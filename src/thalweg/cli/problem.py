@@ -51,6 +51,7 @@ def load_problem(
     time: str | None = None,
     state: str | None = None,
     count: str | None = None,
+    replicate: str | None = None,
     weight: str | None = None,
     positions: Path | None = None,
     largest_component: bool = False,
@@ -70,7 +71,9 @@ def load_problem(
     assert kernel.names is not None
     if positions is not None:
         kernel = replace(kernel, coordinates=_positions(positions, kernel))
-    table = read_snapshots(snapshots, time=time, state=state, count=count, states=kernel.names)
+    table = read_snapshots(
+        snapshots, time=time, state=state, count=count, states=kernel.names, replicate=replicate
+    )
     messages = tuple(f"{graph.name}: {text}" for text in about_graph)
     messages += tuple(f"{snapshots.name}: {text}" for text in table.messages)
     return Problem(kernel, table.snapshots, table.time_labels, table.time_unit, messages)

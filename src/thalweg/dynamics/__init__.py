@@ -9,6 +9,7 @@
 | which way does it go? | `fluxes`, `reactive_flux`, `coarse_fluxes`, `velocity`, `force` |
 | what if? | `perturb`, `without` |
 | are two landscapes the same? | `compare` |
+| how do I get there? | `steer`, `push_few` |
 | where will it be, where was it? | `descendants`, `ancestors`, `transition_matrix` |
 
 Each takes a `Landscape` (of a fitted model: `as_landscape(model)`) and gives values with standard
@@ -16,6 +17,7 @@ errors and intervals from the fit's posterior.
 """
 
 from thalweg.dynamics.compare import Comparison, compare
+from thalweg.dynamics.control import Intervention, Steering, push_few, steer
 from thalweg.dynamics.fates import Fates, committor, fate_probabilities
 from thalweg.dynamics.kinship import Kinship, ancestors, descendants, transition_matrix
 from thalweg.dynamics.landscape import Estimate, Landscape, as_landscape
@@ -31,12 +33,14 @@ __all__ = [
     "Comparison",
     "Estimate",
     "Fates",
+    "Intervention",
     "Kinship",
     "Landscape",
     "Macrostates",
     "Modes",
     "ReactiveFlux",
     "Route",
+    "Steering",
     "ancestors",
     "as_landscape",
     "basins",
@@ -51,8 +55,10 @@ __all__ = [
     "mean_first_passage_time",
     "passage_quantiles",
     "perturb",
+    "push_few",
     "reactive_flux",
     "relaxation_modes",
+    "steer",
     "transition_matrix",
     "transition_rates",
     "velocity",

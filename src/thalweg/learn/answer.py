@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from thalweg import _checks
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.network.paper import FeatureNetwork, fit_feature_network, fit_neural
+from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
 from thalweg.learn.verdict import BetaVerdict, unassessed
 from thalweg.learn.weak.fit import Ridge, TimeBasis, fit_weak
 from thalweg.learn.weak.terms import Quadrature, Weighting
@@ -21,10 +23,14 @@ from thalweg.mobility import LogMean, Mobility
 from thalweg.snapshots import Dirichlet, Smoother, Snapshots
 from thalweg.status import Status
 
+if TYPE_CHECKING:
+    from thalweg.learn.likelihood.result import LikelihoodFit
+
 __all__ = ["Fitted", "Method", "Settings", "fit_snapshots"]
 
 Array = NDArray[np.float64]
 Method = Literal["likelihood", "weak", "neural"]
+Observation = Literal["independent", "overdispersed", "tracked"] | CountModel
 Progress = Callable[[str, int, int], None]
 
 SMALL_STATES = 300
@@ -42,13 +48,14 @@ class Settings:
     """What a fit needs to know beside the data; the estimator's parameters, resolved."""
 
     method: Method = "likelihood"
-    observation: Literal["independent", "tracked"] = "independent"
+    observation: Observation = "independent"
     discretization: Literal["continuous", "frozen"] = "continuous"
     environment: Literal["mean-field", "empirical"] = "mean-field"
     mobility: Mobility = field(default_factory=LogMean)
     internal: InternalEnergy = field(default_factory=Entropy)
     beta: float | None = None
     potential: ArrayLike | None = None
+    initial: ArrayLike | None = None
     features: ArrayLike | None = None
     interactions: Sequence[Any] = ()
     time_basis: TimeBasis | None = None
@@ -92,6 +99,8 @@ class Fitted:
     coefficients: Array | None = None
     """Weights of the features, where the potential is linear in them."""
     network: FeatureNetwork | None = None
+    noise: CountModel = field(default_factory=Multinomial)
+    """How the counts scatter around the flow."""
     summary: dict[str, float | int | str] = field(default_factory=dict)
     """Plain numbers about the fit, by name."""
     source: Any = None
@@ -149,7 +158,10 @@ def _two_times(snapshots: Snapshots) -> None:
 
 def _probabilities(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Array:
     smoother = Dirichlet() if s.smoother is None else s.smoother
-    return smoother.smooth(kernel, snapshots)[0]
+    p = smoother.smooth(kernel, snapshots)[0]
+    if s.initial is not None:
+        p[0] = _checks.as_probability(s.initial, kernel.n_states, "initial")
+    return p
 
 
 def _pseudo_count(s: Settings) -> float | None:
@@ -245,12 +257,14 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
 
     _two_times(snapshots)
     options = LikelihoodOptions(
-        observation=s.observation,
+        observation="tracked" if s.observation == "tracked" else "independent",
+        noise=count_model(s.observation, snapshots),
         discretization=s.discretization,
         environment=s.environment,
         prior_strength=s.prior,
         beta=s.beta,
         potential=s.potential,
+        initial=s.initial,
         features=s.features,
         time_basis=_likelihood_basis(s.time_basis),
         interactions=s.interactions,
@@ -272,11 +286,37 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         summary={
             "log_likelihood": fit.log_likelihood,
             "deviance": fit.deviance,
+            **_degrees(fit),
             "n_iterations": fit.n_iterations,
+            "n_intervals_fitted": fit.n_intervals or fit.times.size - 1,
+            **fit.noise.summary(),
         },
+        noise=fit.noise,
         source=fit,
     )
     return assess(fitted, fit, seed=s.seed, progress=s.progress)
+
+
+def count_model(observation: Observation, snapshots: Snapshots) -> CountModel:
+    """How the counts scatter: as asked, or by the replicates where there are some."""
+    if isinstance(observation, CountModel):
+        return observation
+    if observation == "overdispersed":
+        return Overdispersed()
+    if observation == "independent" and snapshots.replicates is not None:
+        return Replicated(snapshots.replicates)
+    if observation not in ("independent", "tracked"):
+        raise InputError(
+            f"observation is {observation!r}; choose 'independent', 'overdispersed' or 'tracked', "
+            "or give a CountModel."
+        )
+    return Multinomial()
+
+
+def _degrees(fit: LikelihoodFit) -> dict[str, float]:
+    """Deviance per degree of freedom, where a deviance tests anything."""
+    value = fit.deviance_per_degree
+    return {"deviance_per_degree": value} if np.isfinite(value) else {}
 
 
 def _likelihood_basis(basis: TimeBasis | None) -> Any:
@@ -294,10 +334,11 @@ def _beyond_plain(s: Settings) -> list[str]:
     """What is asked for beyond independent snapshots of the plain model."""
     plain = {
         "potential": s.potential is None,
+        "initial": s.initial is None,
         "features": s.features is None,
         "interactions": not len(s.interactions),
         "time_basis": s.time_basis is None,
-        "observation='tracked'": s.observation == "independent",
+        f"observation={s.observation!r}": s.observation == "independent",
         "discretization='frozen'": s.discretization == "continuous",
         "mobility": isinstance(s.mobility, LogMean),
         "internal": isinstance(s.internal, Entropy),
@@ -371,6 +412,13 @@ def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:
     if isinstance(fit.source, LikelihoodFit):
         from thalweg.learn.diagnostics import goodness_of_fit, undetermined
 
+        if fit.source.rejected:
+            out["advice"] += (
+                f" But the model does not describe these snapshots: their deviance is "
+                f"{fit.source.deviance_per_degree:.3g} per degree of freedom, where 1 is expected; "
+                "error bars are too narrow, and another observation, environment or discretization "
+                "may fit."
+            )
         unknown = undetermined(fit.source)
         out["undetermined"] = [str(contrast) for contrast in unknown.contrasts]
         if fit.still:  # any frozen flow fits: there is nothing to test

@@ -41,7 +41,7 @@ def assess(
     """
     still, fresh = False, fit.settings.observation == "independent"
     if fresh:
-        p = movement_p_value(fit.counts, rng=np.random.default_rng(seed))
+        p = movement_p_value(fit.noise.effective(fit.counts), rng=np.random.default_rng(seed))
         still = p > _STILL
     verdict, status = ordinary_verdict(fit), fit.status
     if applies(fit) and (still or is_few(fit)):
@@ -96,6 +96,7 @@ def _averaged(fitted: Fitted, few: FewFit) -> Fitted:
             "deviance": few.best.deviance,
             "n_iterations": few.best.n_iterations,
             "n_landscapes_averaged": few.n_cells,
+            **few.best.noise.summary(),
         },
         source=few.best,
     )

@@ -19,7 +19,6 @@ from thalweg._threads import single_threaded
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.fit import check_counts, fit_likelihood
-from thalweg.learn.likelihood.objective import saturated
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.likelihood.tracked import TrackedObjective
@@ -193,7 +192,14 @@ def goodness_of_fit(
     independent snapshots they get a score test of their own, which needs no further fit: with `s`
     the slope of the log likelihood in such forces and `I` their information after all parameters
     have adjusted, `s^T I^-1 s` is chi-square.
+
+    Where the scatter of the counts was estimated from the same residuals, a large deviance passes
+    for scatter and tests nothing. What a wrong flow leaves over is alike at neighbouring times,
+    which scatter is not: the statistic is then the sum of the products of standardised residuals
+    at neighbouring times, and `expected` and `deviation` are its own.
     """
+    if fit.noise.absorbs_misfit:
+        return _pattern_test(fit, rng, n_draws)
     draws = _null_deviances(fit, rng, n_draws)
     used = _parameters_used(fit)
     mean, variance = float(draws.mean()), float(draws.var(ddof=1))
@@ -207,6 +213,32 @@ def goodness_of_fit(
         # Beyond the draws: a gamma distribution with their mean, variance and skewness.
         p_value = min(p_value, _gamma_tail(draws, observed))
     return GoodnessOfFit(fit.deviance, expected, deviation, p_value, _cycle_test(fit, rng))
+
+
+def _pattern_test(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) -> GoodnessOfFit:
+    """Whether residuals at neighbouring times resemble each other more than the fit explains."""
+    found = fit.model.sensitivities(fit.theta, fit.mesh)
+    if found is None:
+        return GoodnessOfFit(fit.deviance, fit.deviance, 1.0, 1.0, 1.0)
+    log_p, slopes = found
+    terms = fit.noise.terms(fit.counts, log_p)
+    size = np.sqrt(np.maximum(terms.curvature, 1e-300))
+    scaled = (slopes * size[:, :, None]).reshape(-1, slopes.shape[2])
+    back = fit.covariance / fit.noise.inflation @ scaled.T
+
+    def statistic(counts: Array, fitted: bool) -> float:
+        z = (fit.noise.terms(counts, log_p).pull / size).ravel()
+        if not fitted:  # a fit to the draw would take its share of the residuals
+            z = z - scaled @ (back @ z)
+        by_time = z.reshape(size.shape)
+        return float(np.sum(by_time[1:] * by_time[:-1]))
+
+    seen = statistic(fit.counts, True)
+    draws = np.array([statistic(_draw(fit, rng), False) for _ in range(n_draws)])
+    p_value = (float(np.sum(draws >= seen)) + 1.0) / (n_draws + 1.0)
+    return GoodnessOfFit(
+        seen, float(draws.mean()), float(draws.std(ddof=1)), p_value, _cycle_test(fit, rng)
+    )
 
 
 def _cycle_test(fit: LikelihoodFit, rng: np.random.Generator) -> float:
@@ -224,10 +256,10 @@ def _cycle_test(fit: LikelihoodFit, rng: np.random.Generator) -> float:
         if chunk is None:
             return 1.0
         c = fit.counts[chunk.start : chunk.start + chunk.log_p.shape[0]]
-        expected = c.sum(axis=1, keepdims=True) * np.exp(chunk.log_p)
+        terms = fit.noise.terms(c, chunk.log_p)
         slopes = chunk.sensitivities.reshape(-1, total)
-        score += slopes.T @ (c - expected).ravel()
-        scaled = slopes * np.sqrt(expected).ravel()[:, None]
+        score += slopes.T @ terms.pull.ravel()
+        scaled = slopes * np.sqrt(terms.information).ravel()[:, None]
         information += scaled.T @ scaled
     own = information[:size, :size]
     ridge = 1e-10 * np.trace(own) / size * np.eye(size)
@@ -274,9 +306,7 @@ def _null_deviances(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) 
     for i in range(n_draws):
         counts = _draw(fit, rng)
         if not tracked:
-            with np.errstate(divide="ignore"):
-                log_p = np.log(np.maximum(fit.probabilities, 1e-300))
-            out[i] = 2.0 * (saturated(counts) - float(np.sum(counts * log_p)))
+            out[i] = fit.noise.deviance(counts, fit.probabilities)
             continue
         objective = TrackedObjective(
             fit.model,
@@ -286,7 +316,7 @@ def _null_deviances(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) 
         ).reweighted(fit.theta, fit.mesh)
         found = None if objective is None else objective.evaluate(fit.theta, fit.mesh)
         out[i] = np.nan if found is None else 2.0 * found.value
-    return out[np.isfinite(out)]
+    return fit.noise.null_deviances(out[np.isfinite(out)], rng)
 
 
 def _parameters_used(fit: LikelihoodFit) -> float:

@@ -21,6 +21,7 @@ from thalweg.learn import storage
 from thalweg.learn.answer import (
     Fitted,
     Method,
+    Observation,
     Progress,
     Settings,
     check_match,
@@ -28,6 +29,7 @@ from thalweg.learn.answer import (
     fit_snapshots,
 )
 from thalweg.learn.forecast import Forecast, bands, flow_of, mixed_flow
+from thalweg.learn.observation import Multinomial
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.learn.weak.fit import Ridge, TimeBasis
 from thalweg.learn.weak.terms import Quadrature, Weighting
@@ -53,12 +55,16 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     method : `"likelihood"` (the counts' maximum likelihood under the flow), `"weak"` (closed form;
         fast, biased where densities are noisy near zero), or `"neural"` (the paper's network; with
         `features`, a network of them).
-    observation : `"independent"` snapshots of fresh individuals, or one `"tracked"` population.
+    observation : `"independent"` snapshots of fresh individuals; `"overdispersed"` ones, whose
+        individuals come in clumps (a census, correlated frames: `Overdispersed`); one `"tracked"`
+        population; or a `CountModel`. Independent snapshots with replicates get error bars from
+        how the replicates differ.
     discretization : `"continuous"` flow, or rates `"frozen"` over each interval, as in the paper.
     environment : of a tracked population: rates set by the density of the infinite population
         (`"mean-field"`), or by its own (`"empirical"`).
     mobility, internal : the mean and the internal energy; logarithmic mean and entropy by default.
     beta, potential : what is known of them.
+    initial : the distribution at the first time, where it is known.
     features : `(N, d)`; the potential is linear in them (a network of them for `"neural"`).
     interactions : symmetric matrices whose strengths are learned.
     time_basis : a `TimeBasis`, for a potential that varies in time.
@@ -94,13 +100,14 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         self,
         *,
         method: Method = "likelihood",
-        observation: Literal["independent", "tracked"] = "independent",
+        observation: Observation = "independent",
         discretization: Literal["continuous", "frozen"] = "continuous",
         environment: Literal["mean-field", "empirical"] = "mean-field",
         mobility: Mobility | None = None,
         internal: InternalEnergy | None = None,
         beta: float | None = None,
         potential: ArrayLike | None = None,
+        initial: ArrayLike | None = None,
         features: ArrayLike | None = None,
         interactions: Sequence[ArrayLike] = (),
         time_basis: TimeBasis | None = None,
@@ -123,6 +130,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         self.internal = internal
         self.beta = beta
         self.potential = potential
+        self.initial = initial
         self.features = features
         self.interactions = interactions
         self.time_basis = time_basis
@@ -370,7 +378,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             )
         path = self.predict(p0, times)
         p = path.probabilities / path.probabilities.sum(axis=1, keepdims=True)
-        counts = [draw.multinomial(n_samples, row) for row in p]
+        counts = self._fit.noise.draw(n_samples * p, p, draw)
         return Snapshots.from_counts(path.times, counts, names=self.kernel_.names)
 
     def bootstrap(
@@ -411,11 +419,14 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         def drawn(draw: np.random.Generator) -> Snapshots:
             if self.observation == "tracked":
                 return self.sample(snapshots.times, int(sizes[0]), rng=draw)
-            counts = [draw.multinomial(n, p) for n, p in zip(sizes, path, strict=True)]
+            counts = self._fit.noise.draw(sizes[:, None] * path, path, draw)
             return Snapshots.from_counts(snapshots.times, counts, names=self.kernel_.names)
 
+        again = clone(self)
+        if not isinstance(self._fit.noise, Multinomial):
+            again.observation = self._fit.noise.settled()
         fits = Parallel(n_jobs=jobs)(
-            delayed(_refit)(clone(self), self.kernel_, drawn(draw)) for draw in generators
+            delayed(_refit)(clone(again), self.kernel_, drawn(draw)) for draw in generators
         )
         return Bootstrap(
             np.array([energy.potential for energy, _ in fits]),

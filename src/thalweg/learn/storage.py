@@ -22,6 +22,7 @@ from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.model_checks import check_content
 from thalweg.learn.model_file import read_model, write_model
 from thalweg.learn.network.paper import FeatureNetwork
+from thalweg.learn.observation import Overdispersed, model_of
 from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
 from thalweg.learn.weak.terms import TimeBasis
 from thalweg.status import Status
@@ -40,7 +41,7 @@ _PART_TYPES: tuple[type, ...] = (
 _PARTS = {cls.__name__: cls for cls in _PART_TYPES}
 """The settings that are small values of their own."""
 
-_ARRAY_SETTINGS = ("potential", "features")
+_ARRAY_SETTINGS = ("potential", "features", "initial")
 _DROPPED_SETTINGS = ("progress", "device")
 
 LARGEST_DRAWS = 10_000_000
@@ -199,6 +200,8 @@ def _settings(settings: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
             out[name] = None if value is None else list(value.breaks)
         elif name in ("mobility", "internal", "smoother"):
             out[name] = _part(name, value)
+        elif name == "observation" and not isinstance(value, str):
+            out[name] = "overdispersed" if isinstance(value, Overdispersed) else "independent"
         elif isinstance(value, np.generic):
             out[name] = value.item()
         else:
@@ -311,6 +314,7 @@ def _fitted(header: dict[str, Any], arrays: Arrays, kernel: MarkovKernel) -> Fit
         coefficients=arrays.get("coefficients"),
         network=network,
         summary=dict(header["summary"]),
+        noise=model_of(header["summary"]),
         draws=draws,
         members=_members(arrays, n),
         beta_verdict=_verdict(header.get("beta_verdict")),

@@ -162,7 +162,7 @@ class _Profile:
             return None if tracked is None else replace(tracked, model=model)
         if options.discretization == "frozen":
             return FrozenObjective(model, fit.counts)
-        return IndependentObjective(model, fit.counts)
+        return IndependentObjective(model, fit.counts, fit.noise)
 
     def _value(self, log_beta: float, start: Array) -> tuple[float, Array]:
         objective = self._objective(log_beta)
@@ -276,23 +276,15 @@ def parametric_bootstrap(
 
 
 def _draw(fit: LikelihoodFit, rng: np.random.Generator) -> Array:
-    sizes = fit.counts.sum(axis=1)
-    whole = np.rint(sizes).astype(np.int64)
     options = fit.settings
     if options.observation == "independent":
-        return np.array(
-            [
-                rng.multinomial(n, p / p.sum())
-                for n, p in zip(whole, fit.probabilities, strict=True)
-            ],
-            dtype=np.float64,
-        )
+        return fit.noise.draw(fit.counts, fit.probabilities, rng)
     seen = simulate(
         fit.kernel,
         FreeEnergy(fit.potential, fit.beta, fit.energy.interaction, fit.energy.internal),
         fit.initial / fit.initial.sum(),
         fit.times,
-        int(whole[0]),
+        int(np.rint(fit.counts[0].sum())),
         rng=rng,
         method="frozen" if options.discretization == "frozen" else "tau-leap",
         rates=options.environment,
@@ -302,7 +294,7 @@ def _draw(fit: LikelihoodFit, rng: np.random.Generator) -> Array:
 
 
 def _refit(fit: LikelihoodFit, counts: Array) -> tuple[Array, float, Status]:
-    options = replace(fit.settings, prior_strength=fit.prior.strength)
+    options = replace(fit.settings, prior_strength=fit.prior.strength, noise=fit.noise.settled())
     again = fit_likelihood(fit.kernel, fit.times, counts, options=options)
     return again.potential, again.beta, again.status
 

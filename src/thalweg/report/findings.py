@@ -23,6 +23,7 @@ def findings(model: FreeEnergyRegressor, snapshots: Snapshots | None = None) -> 
     if snapshots is not None:
         sentences.append(_agreement(model, snapshots))
     sentences += _verdict(diagnostics)
+    sentences += _scatter(diagnostics)
     sentences.append(_noise(model))
     unseen = diagnostics["never_visited"]
     if unseen:
@@ -94,6 +95,27 @@ def _verdict(diagnostics: dict[str, Any]) -> list[str]:
     if p < 0.05:
         return [f"There are signs that one landscape does not explain everything (p = {p:.2g})."]
     return [f"The data are consistent with a population sliding down one landscape (p = {p:.2g})."]
+
+
+def _scatter(diagnostics: dict[str, Any]) -> list[str]:
+    """How far the counts are from those of independent individuals, where that was estimated."""
+    effect = diagnostics.get("design_effect")
+    s = diagnostics.get("concentration")
+    if s is not None:
+        n = diagnostics["n_samples"] / diagnostics["n_times"]
+        effect = (n + s) / (1.0 + s)
+    if effect is None:
+        return []
+    text = (
+        f"Counts scatter {effect:.3g} times as much (in variance) as those of independent "
+        "individuals would; the error bars allow for it."
+    )
+    if s is not None:
+        text += (
+            " Without replicates a wrong landscape can pass for scatter: the p-value only tests "
+            "whether residuals at neighbouring times are alike."
+        )
+    return [text]
 
 
 def _noise(model: FreeEnergyRegressor) -> str:

@@ -9,6 +9,7 @@ from thalweg.snapshots.density import (
     estimate_probabilities,
 )
 from thalweg.snapshots.metrics import hellinger, total_variation
+from thalweg.snapshots.replicates import Replicates
 from thalweg.snapshots.snapshots import Snapshots
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Dirichlet",
     "HeatKernel",
     "PointSnapshots",
+    "Replicates",
     "Smoother",
     "Snapshots",
     "WeightedPoints",

@@ -25,10 +25,16 @@ def read_frame(
     state: str,
     count: str | None,
     states: Sequence[Hashable] | MarkovKernel | int | None,
-) -> tuple[NDArray[np.float64], sparse.csr_array, Names | None]:
-    """Times, counts and names of a table whose rows are individuals or groups of them."""
+    replicate: str | None = None,
+) -> tuple[NDArray[np.float64], sparse.csr_array, Names | None, list[Hashable] | None]:
+    """Times, counts and names of a table whose rows are individuals or groups of them.
+
+    With a column of replicates there is one row of counts per time and replicate, times repeat,
+    and the replicate of each row comes last.
+    """
     df = _as_pandas(frame)
-    for role, column in (("time", time), ("state", state), ("count", count)):
+    roles = (("time", time), ("state", state), ("count", count), ("replicate", replicate))
+    for role, column in roles:
         if column is not None and column not in df.columns:
             raise InputError(
                 f"the frame has no column {column!r} for {role}; it has "
@@ -40,8 +46,18 @@ def read_frame(
     weight = np.ones(len(df)) if count is None else _numbers(df[count], count, "count")
     where, n_states, names = _positions(df[state], state, states)
     times, row = np.unique(when, return_inverse=True)
+    labels: list[Hashable] | None = None
+    if replicate is not None:
+        if df[replicate].isna().any():
+            k = int(np.argmax(df[replicate].isna().to_numpy()))
+            raise InputError(
+                f"column {replicate!r} is empty in row {k}; remove rows without a replicate."
+            )
+        which, kinds = pd.factorize(df[replicate])
+        pairs, row = np.unique(np.stack([row, which], axis=1), axis=0, return_inverse=True)
+        times, labels = times[pairs[:, 0]], [kinds[k] for k in pairs[:, 1]]
     table = sparse.coo_array((weight, (row, where)), shape=(times.size, n_states)).tocsr()
-    return times, table, names
+    return times, table, names, labels
 
 
 def _as_pandas(frame: Any) -> pd.DataFrame:

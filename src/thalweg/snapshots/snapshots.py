@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ from thalweg._optional import optional
 from thalweg._sparse import as_sparse
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.snapshots.replicates import Replicates, gather
 
 if TYPE_CHECKING:
     from thalweg.snapshots.clouds import PointSnapshots
@@ -50,6 +51,8 @@ class Snapshots:
     times: Array
     counts: Array | sparse.csr_array
     names: tuple[Hashable, ...] | None = field(default=None, kw_only=True)
+    replicates: Replicates | None = field(default=None, kw_only=True)
+    """The counts of each replicate, where several were seen at a time."""
 
     # ---------------------------------------------------------------- constructors
 
@@ -60,11 +63,20 @@ class Snapshots:
         counts: ArrayLike | sparse.sparray | sparse.spmatrix,
         *,
         names: Sequence[Hashable] | None = None,
+        replicates: Sequence[Hashable] | None = None,
     ) -> Snapshots:
-        """Snapshots from a table of counts, one row a time, one column a state.
+        """Snapshots from a table of counts, one row per time, one column per state.
 
-        Counts may be fractions (individuals shared out between states), but not negative.
+        Counts may be fractions (individuals shared out between states), but not negative. With
+        `replicates`, the name of each row's replicate (animal, batch, run), times may repeat.
+
+        >>> rows = [[8, 2], [6, 4], [5, 5], [3, 7]]
+        >>> seen = Snapshots.from_counts([0, 0, 1, 1], rows, replicates=["a", "b", "a", "b"])
+        >>> seen.counts.tolist(), seen.replicates.count
+        ([[14.0, 6.0], [8.0, 12.0]], 2)
         """
+        if replicates is not None:
+            return cls._with_replicates(times, counts, names, replicates)
         t = _checks.as_times(times)
         table: Any
         if sparse.issparse(counts):
@@ -86,20 +98,26 @@ class Snapshots:
         n_states: int,
         *,
         names: Sequence[Hashable] | None = None,
+        replicates: Sequence[Hashable] | None = None,
     ) -> Snapshots:
-        """Snapshots from the states of the individuals, one array of integers a time.
+        """Snapshots from the states of the individuals, one array of integers per time.
+
+        With `replicates`, the name of each array's replicate, times may repeat.
 
         >>> Snapshots.from_samples([0, 1], [[0, 0, 2], [2, 1]], n_states=3).counts
         array([[2., 0., 1.],
                [0., 1., 1.]])
         """
-        t = _checks.as_times(times)
+        t = _checks.as_times(times) if replicates is None else _checks.as_array(times, "times")
         clouds = [np.asarray(sample) for sample in samples]
         if len(clouds) != t.size:
             raise InputError(f"{len(clouds)} samples for {t.size} times; give one array per time.")
         rows = []
         for k, states in enumerate(clouds):
             rows.append(_tally(states, n_states, k, t[k]))
+        if replicates is not None:
+            table = np.vstack([row.toarray() for row in rows])
+            return cls._with_replicates(t, table, names, replicates)
         if t.size * n_states <= DENSE_LIMIT:
             return cls._checked(t, np.vstack([row.toarray() for row in rows]), names)
         return cls._checked(t, sparse.csr_array(sparse.vstack(rows, format="csr")), names)
@@ -113,13 +131,14 @@ class Snapshots:
         state: str,
         count: str | None = None,
         states: Sequence[Hashable] | MarkovKernel | int | None = None,
+        replicate: str | None = None,
     ) -> Snapshots:
         """Snapshots from a table with one row per individual (or per `count` of individuals).
 
         `frame`: pandas, or anything with `to_pandas()` (polars, pyarrow). `states`: the names of
         all states in the kernel's order, or the kernel itself, or, for numbered states, how many
         there are. Without it, integers number the states, and names are sorted. Rows may come in
-        any order.
+        any order. `replicate`: the column that names each row's replicate (animal, batch, run).
 
         >>> import pandas as pd
         >>> df = pd.DataFrame({"day": [4, 2, 2, 4], "type": ["b", "a", "b", "b"]})
@@ -130,8 +149,10 @@ class Snapshots:
         optional("pandas", extra="cli", what="reading a data frame")
         from thalweg.snapshots.frames import read_frame
 
-        t, table, names = read_frame(frame, time, state, count, states)
-        return cls._checked(t, table, names)
+        t, table, names, labels = read_frame(frame, time, state, count, states, replicate)
+        if labels is None:
+            return cls._checked(t, table, names)
+        return cls._with_replicates(t, table.toarray(), names, labels)
 
     @classmethod
     def from_points(
@@ -160,6 +181,27 @@ class Snapshots:
             times, points, kernel=kernel, n_states=n_states, n_neighbors=n_neighbors,
             states=states, rng=rng,
         )  # fmt: skip
+
+    @classmethod
+    def _with_replicates(
+        cls,
+        times: ArrayLike,
+        counts: Any,
+        names: Sequence[Hashable] | None,
+        replicates: Sequence[Hashable],
+    ) -> Snapshots:
+        """From one row per time and replicate, in any order."""
+        table = _checks.as_array(counts.toarray() if sparse.issparse(counts) else counts, "counts")
+        t = _checks.as_array(times, "times")
+        if t.ndim != 1 or table.ndim != 2 or table.shape[0] != t.size:
+            raise InputError(
+                f"counts have shape {table.shape} for {t.size} times; give one row per time and "
+                "replicate, and its time, which may repeat."
+            )
+        if table.min(initial=0.0) < 0:
+            return cls._checked(t, table, names)  # which says where
+        when, pooled, parts = gather(t, table, replicates)
+        return replace(cls._checked(when, pooled, names), replicates=parts)
 
     @classmethod
     def _checked(
@@ -240,7 +282,10 @@ class Snapshots:
         rows = np.unique(np.atleast_1d(rows))
         if rows.size == 0:
             raise InputError("no snapshot is selected; keep at least one.")
-        return Snapshots._checked(self.times[rows], self.counts[rows], self.names)
+        kept = Snapshots._checked(self.times[rows], self.counts[rows], self.names)
+        if self.replicates is None:
+            return kept
+        return replace(kept, replicates=self.replicates.select(rows))
 
     def drop(self, times: ArrayLike) -> Snapshots:
         """All snapshots but those at these times, for instance to forecast them from the rest.
@@ -275,8 +320,12 @@ class Snapshots:
     def resample(self, *, rng: np.random.Generator) -> Snapshots:
         """A bootstrap replicate: as many individuals at each time, drawn with replacement.
 
-        Sizes that are not whole are rounded.
+        Sizes that are not whole are rounded. Where there are replicates, whole ones are drawn.
         """
+        if self.replicates is not None:
+            parts = self.replicates.resampled(rng)
+            new = Snapshots._checked(self.times, parts.pooled(self.n_times), self.names)
+            return replace(new, replicates=parts)
         sizes = np.maximum(self.sizes.round(), 1).astype(np.int64)
         return self._redrawn(lambda k, c: rng.multinomial(sizes[k], c / c.sum()))
 

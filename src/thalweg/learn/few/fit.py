@@ -17,7 +17,7 @@ from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.likelihood import start
 from thalweg.learn.likelihood.fit import first_mesh
 from thalweg.learn.likelihood.model import Mesh
-from thalweg.learn.likelihood.objective import IndependentObjective, saturated
+from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.priors import Prior
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.verdict import BetaVerdict
@@ -81,7 +81,7 @@ def fit_few(
     model, counts, n = fit.model, fit.counts, fit.model.n_states
     mesh = first_mesh(model, 0.5 / float(model.times[-1] - model.times[0]) + fit.beta)
     mesh = Mesh(np.minimum(mesh.substeps, 8), 2)
-    inner = Inner(model, counts, mesh)
+    inner = Inner(model, counts, mesh, fit.noise)
     log_initial = np.log(start.smoothed(counts[:1])[0] / model.kernel.stationary)
     begin = np.concatenate([np.zeros(n), log_initial - log_initial.mean()])
     seed = np.concatenate([fit.theta[:n], fit.theta[model.initial_slice]])
@@ -121,6 +121,7 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
     for cell, weight in weighted:
         linear = _centring(cell, pi)
         covariance += weight * linear @ cell.covariance @ linear.T
+    covariance *= fit.noise.inflation
     initial = np.exp(mean[n + 1 :])
     some = slice(0, _MEMBERS)
     mixture = Mixture(
@@ -178,17 +179,18 @@ def _as_fit(fit: LikelihoodFit, cell: Cell, inner: Inner) -> LikelihoodFit:
         mean[model.beta_index] = -np.log(inner.span)
     strength = float(np.exp(cell.place.log_strength))
     prior = Prior(strength, cell.place.potential.matrix, base, mean, 1.0)
-    evaluation = IndependentObjective(model, fit.counts).evaluate(theta, cell.mesh)
+    evaluation = IndependentObjective(model, fit.counts, fit.noise).evaluate(theta, cell.mesh)
     p = model.probabilities(theta, cell.mesh)
     if evaluation is None or p is None:  # it was computed at this very place before
         return fit
     covariance = np.linalg.pinv(evaluation.information + prior.precision, hermitian=True)
+    covariance *= fit.noise.inflation
     return replace(
         fit,
         energy=model.energy(theta),
         initial=p[0],
         probabilities=p,
-        log_likelihood=saturated(fit.counts) - evaluation.value,
+        log_likelihood=fit.noise.saturated(fit.counts) - evaluation.value,
         deviance=2.0 * evaluation.value,
         status=cell.status,
         n_iterations=fit.n_iterations + inner.n_iterations,

@@ -22,6 +22,7 @@ from thalweg.learn.few.shapes import FieldPrior, Shape
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.optimize import Minimum, minimise
+from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.status import Status
 
 __all__ = ["Cell", "Inner", "Place"]
@@ -82,6 +83,7 @@ class Inner:
     model: FlowModel
     counts: Array
     mesh: Mesh
+    noise: CountModel = field(default_factory=Multinomial)
     tolerance: float = 1e-2
     max_iterations: int = 60
     n_iterations: int = 0
@@ -119,7 +121,9 @@ class Inner:
             float(np.exp(place.log_initial)),
             scale,
         )
-        objective = IndependentObjective(replace(self.model, fixed_beta=beta), self.counts)
+        objective = IndependentObjective(
+            replace(self.model, fixed_beta=beta), self.counts, self.noise
+        )
         mesh = self.mesh if mesh is None else mesh
         best: Minimum | None = None
         for _ in range(_REFINEMENTS + 1):

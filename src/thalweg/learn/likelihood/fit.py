@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,15 +12,17 @@ from thalweg._threads import single_threaded
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood import start
-from thalweg.learn.likelihood.deviance import expected_deviance
-from thalweg.learn.likelihood.frozen import FrozenObjective
+from thalweg.learn.likelihood.chain.kinks import certify
+from thalweg.learn.likelihood.chain.search import grow
+from thalweg.learn.likelihood.frozen import FrozenObjective, frozen_chain
 from thalweg.learn.likelihood.model import FlowModel, Mesh
-from thalweg.learn.likelihood.objective import IndependentObjective, Objective, saturated
+from thalweg.learn.likelihood.objective import IndependentObjective, Objective
 from thalweg.learn.likelihood.optimize import Minimum, minimise
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.priors import WEAK, Prior, make_prior
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.likelihood.tracked import PSEUDO_COUNT, TrackedObjective
+from thalweg.learn.observation import CountModel, Residuals
 from thalweg.status import Status
 
 __all__ = ["check_counts", "fit_likelihood"]
@@ -32,7 +34,11 @@ _EVIDENCE_ROUNDS = 4
 _REWEIGHTINGS = 6
 _SUSPICIOUS = 4.0  # standard deviations of the deviance beyond which other starts are tried
 _DATA_DECIDE = 0.9  # share of the directions of V that the data determine by themselves
+_DISPERSION_ROUNDS = 6  # between the scatter of the counts and the fit under it
 _FINEST = 400_000  # steps of the finest chain
+_NO_START = (
+    "no flow could be computed from any start; check that times and weights have ordinary sizes."
+)
 
 
 @single_threaded
@@ -60,7 +66,7 @@ def fit_likelihood(
     table = check_counts(counts, grid, kernel)
     model = options.model(kernel, grid)
     if options.observation == "tracked":
-        if options.environment == "empirical":
+        if options.environment == "empirical" and options.initial is None:
             first = (table[0] + PSEUDO_COUNT) / (table[0] + PSEUDO_COUNT).sum()
             model = replace(model, fixed_initial=first)
         return _Search(model, table, options).tracked()
@@ -108,13 +114,20 @@ class _Search:
     options: LikelihoodOptions
     n_iterations: int = 0
     interrupted: bool = False
+    noise: CountModel = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.noise = self.options.noise.started(self.counts)
 
     def independent(self) -> LikelihoodFit:
-        objective: Objective = IndependentObjective(self.model, self.counts)
+        objective = IndependentObjective(self.model, self.counts, self.noise)
         best, prior, mesh = self._from_starts(objective)
+        best, prior, mesh = self._scatter(best, prior, mesh)
+        objective = replace(objective, noise=self.noise)
         decided = best.status is Status.CONVERGED and not self.interrupted
         if self.options.prior_strength == "evidence" and decided:
             best, prior, mesh = self._evidence(objective, prior, best, mesh)
+            best, prior, mesh = self._scatter(best, prior, mesh)
         if self.options.discretization == "continuous":
             return self._finish(best, prior, mesh, self.model.probabilities(best.theta, mesh))
         return self._freeze(best, prior, mesh)
@@ -123,20 +136,89 @@ class _Search:
         """Increments weighted at the fit: start as if independent, then reweight and refit."""
         frozen = self.options.discretization == "frozen"
         empirical = self.options.environment == "empirical"
+        if frozen and not empirical:
+            return self._along_the_chain()
         independent = IndependentObjective(self.model, self.counts)
         best, prior, mesh = self._from_starts(independent, patient=False)
         objective = TrackedObjective(self.model, self.counts, False, empirical)
         best, prior, mesh = self._reweight(objective, best, prior, mesh)
+        p = self.model.probabilities(best.theta, mesh)
         if frozen:
             objective = replace(objective, frozen=True)
             best, prior, mesh = self._reweight(objective, best, prior, mesh)
-        p = self.model.probabilities(best.theta, mesh)
-        if frozen:
-            path = FrozenObjective(self.model, self.counts).trajectory(best.theta, mesh)
-            p = None if path is None else path[0]
-        return self._finish(best, prior, mesh, p)
+            p = _chain_probabilities(self.model, best.theta)
+        expected = objective.judge(best.theta, mesh).expected
+        return self._finish(best, prior, mesh, p, (expected, 2.0 * expected))
+
+    def _along_the_chain(self) -> LikelihoodFit:
+        """The mean-field chain of frozen rates, over a growing horizon."""
+        points, beta, scale = start.starting_points(self.model, self.counts)
+        prior, mesh = self._weak_prior(beta, scale), first_mesh(self.model, scale)
+        objective = TrackedObjective(self.model, self.counts, True, False)
+        points.insert(0, self._by_intervals(points[0], beta, scale, mesh))
+        # The search is part of the method, not of the data: the same draws for everybody.
+        growth = grow(objective, prior, points, mesh, rng=np.random.default_rng(0))
+        self.n_iterations += growth.n_iterations
+        whole = self.counts.shape[0] - 1
+        # Where no horizon fits, the model is wrong rather than the search: all data count.
+        horizon = whole if growth.rejected else growth.n_intervals
+        part = objective.shortened(horizon)
+        weighted = part.reweighted(growth.theta, mesh)
+        best = None if weighted is None else self._minimise(weighted, prior, growth.theta, mesh)
+        if best is None:
+            raise InputError(_NO_START)
+        best, prior, mesh = self._reweight(part, best, prior, mesh)
+        if horizon < whole and best.status is Status.CONVERGED:
+            best = replace(best, status=Status.SHORTER_HORIZON)
+        p = _chain_probabilities(self.model, best.theta)
+        expected = part.judge(best.theta, mesh).expected
+        fit = self._finish(best, prior, mesh, p, (expected, 2.0 * expected))
+        return replace(fit, n_intervals=horizon)
+
+    def _by_intervals(self, theta: Array, beta: float, scale: float, mesh: Mesh) -> Array:
+        """A start for the chain: each interval by itself, under the rates of the density seen."""
+        model = replace(self.model, fixed_initial=self.counts[0] / self.counts[0].sum())
+        objective = TrackedObjective(model, self.counts, True, True)
+        prior, energy = make_prior(model, beta, scale, WEAK), theta[: model.n_parameters]
+        for _ in range(2):
+            weighted = objective.reweighted(energy, mesh)
+            found = None if weighted is None else self._minimise(weighted, prior, energy, mesh)
+            if found is None:
+                break
+            energy = found.theta
+        return np.concatenate([energy, theta[model.n_parameters :]])
 
     # ------------------------------------------------------------------ stages
+
+    def _scatter(self, best: Minimum, prior: Prior, mesh: Mesh) -> tuple[Minimum, Prior, Mesh]:
+        """Alternate between what is estimated of the counts' scatter and the fit under it."""
+        for _ in range(_DISPERSION_ROUNDS):
+            refined = self.noise.refined(self._residuals(best, prior, mesh))
+            again = refined.differs(self.noise)
+            self.noise = refined
+            if not again or self.interrupted:
+                break
+            objective = IndependentObjective(self.model, self.counts, refined)
+            result, mesh = self._climb(objective, prior, best.theta, mesh)
+            if result is None:
+                break
+            best = result
+        return best, prior, mesh
+
+    def _residuals(self, best: Minimum, prior: Prior, mesh: Mesh) -> Residuals:
+        p = self.model.probabilities(best.theta, mesh)
+        if p is None:
+            raise ConvergenceError(Status.NOT_FINITE.value)
+        information = best.evaluation.information
+        covariance = np.linalg.pinv(information + prior.precision, hermitian=True)
+
+        def sensitivities() -> Array:
+            found = self.model.sensitivities(best.theta, mesh)
+            assert found is not None  # the probabilities were computed at the same place
+            return found[1]
+
+        used = float(np.sum(covariance * information))
+        return Residuals(self.counts, p, used, np.asarray(covariance), sensitivities)
 
     def _reweight(
         self, objective: TrackedObjective, best: Minimum, prior: Prior, mesh: Mesh
@@ -162,8 +244,7 @@ class _Search:
     ) -> tuple[Minimum, Prior, Mesh]:
         """The best minimum under a weak prior; other starts only where the first looks wrong."""
         points, beta, scale = start.starting_points(self.model, self.counts)
-        strength = self.options.prior_strength
-        prior = make_prior(self.model, beta, scale, WEAK if isinstance(strength, str) else strength)
+        prior = self._weak_prior(beta, scale)
         first = first_mesh(self.model, scale)
         best, mesh = self._climb(objective, prior, points[0], first)
         tried = 1
@@ -177,11 +258,12 @@ class _Search:
                 best, mesh = other, other_mesh
             tried += 1
         if best is None:
-            raise InputError(
-                "no flow could be computed from any start; check that times and weights have "
-                "ordinary sizes."
-            )
+            raise InputError(_NO_START)
         return best, prior, mesh
+
+    def _weak_prior(self, beta: float, scale: float) -> Prior:
+        strength = self.options.prior_strength
+        return make_prior(self.model, beta, scale, WEAK if isinstance(strength, str) else strength)
 
     def _freeze(self, best: Minimum, prior: Prior, mesh: Mesh) -> LikelihoodFit:
         """Continuation: rates renewed 8, 4, 2 times an interval, then once."""
@@ -191,21 +273,25 @@ class _Search:
             if result is not None:
                 if pieces == 1 or result.status is Status.CONVERGED:
                     best = result
-        path = FrozenObjective(self.model, self.counts).trajectory(best.theta, mesh)
-        return self._finish(best, prior, mesh, None if path is None else path[0])
+        return self._finish(best, prior, mesh, _chain_probabilities(self.model, best.theta))
 
     def _minimise(
         self, objective: Objective, prior: Prior, theta: Array, mesh: Mesh
     ) -> Minimum | None:
-        result = minimise(
-            objective,
-            prior,
-            theta,
-            mesh,
-            max_iterations=self.options.max_iterations,
-            tolerance=self.options.tolerance,
-        )
+        def search(theta: Array) -> Minimum | None:
+            return minimise(
+                objective,
+                prior,
+                theta,
+                mesh,
+                max_iterations=self.options.max_iterations,
+                tolerance=self.options.tolerance,
+            )
+
+        result = search(theta)
         if result is not None:
+            if isinstance(objective, TrackedObjective) and objective.frozen:
+                result = certify(objective, prior, result, mesh, search)
             self.n_iterations += result.n_iterations
             self.interrupted = self.interrupted or result.status is Status.INTERRUPTED
         return result
@@ -244,7 +330,10 @@ class _Search:
         p = self.model.probabilities(minimum.theta, mesh)
         if p is None:
             return True
-        mean, variance = expected_deviance(self.counts.sum(axis=1), p)
+        moments = self.noise.expected_deviance(self.counts, p)
+        if moments is None:
+            return False
+        mean, variance = moments
         excess = 2.0 * minimum.evaluation.value - mean + self.model.n_parameters - 2
         return excess > _SUSPICIOUS * np.sqrt(variance)
 
@@ -269,7 +358,15 @@ class _Search:
             best = result
         return best, prior, mesh
 
-    def _finish(self, best: Minimum, prior: Prior, mesh: Mesh, p: Array | None) -> LikelihoodFit:
+    def _finish(
+        self,
+        best: Minimum,
+        prior: Prior,
+        mesh: Mesh,
+        p: Array | None,
+        null: tuple[float, float] | None = None,
+    ) -> LikelihoodFit:
+        """The answer; `null`: mean and variance of the deviance at the true parameters."""
         model = self.model
         if p is None:  # the optimiser accepts no parameters without a flow
             raise ConvergenceError(Status.NOT_FINITE.value)
@@ -277,6 +374,10 @@ class _Search:
         covariance = np.asarray(
             np.linalg.pinv(information + prior.precision, hermitian=True), dtype=np.float64
         )
+        moments = self.noise.expected_deviance(self.counts, p) if null is None else null
+        mean, variance = (np.nan, np.nan) if moments is None else moments
+        used = float(np.sum(covariance * information))
+        covariance *= self.noise.inflation
         status = best.status
         if status is Status.CONVERGED and p[-1].max() > 1 - 1e-9 and p[0].max() < 0.99:
             seen = self.counts[-1] / self.counts[-1].sum()
@@ -286,8 +387,10 @@ class _Search:
             energy=model.energy(best.theta),
             initial=p[0],
             probabilities=p,
-            log_likelihood=saturated(self.counts) - best.evaluation.value,
+            log_likelihood=self.noise.saturated(self.counts) - best.evaluation.value,
             deviance=2.0 * best.evaluation.value,
+            expected_deviance=float(np.maximum(mean - used, 1.0)),
+            deviance_stderr=float(np.sqrt(np.maximum(variance - 2.0 * used, 0.25 * variance))),
             status=status,
             n_iterations=self.n_iterations,
             settings=replace(self.options),
@@ -298,7 +401,13 @@ class _Search:
             model=model,
             mesh=mesh,
             prior=prior,
+            noise=self.noise,
         )
+
+
+def _chain_probabilities(model: FlowModel, theta: Array) -> Array | None:
+    chain = frozen_chain(model, theta, slopes=False)
+    return None if chain is None else chain.probabilities
 
 
 def first_mesh(model: FlowModel, scale: float) -> Mesh:

@@ -1,7 +1,7 @@
 """Minus the log likelihood of independent snapshots, with its gradient and information.
 
-Each snapshot is a multinomial sample of the flow at its time, so with `S = d log p / d theta`
-(columns centred under `p`)
+A model of counts gives the terms of each snapshot in `log p`. With `S = d log p / d theta` (columns
+centred under `p`) and multinomial counts
 
     gradient    = -sum_k S_k^T (C_k - n_k p_k)
     information =  sum_k S_k^T diag(n_k p_k) S_k.
@@ -9,13 +9,14 @@ Each snapshot is a multinomial sample of the flow at its time, so with `S = d lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.learn.likelihood.model import FlowModel, Mesh
+from thalweg.learn.observation import CountModel, Multinomial
 
 __all__ = ["Evaluation", "IndependentObjective", "Objective"]
 
@@ -51,10 +52,18 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class IndependentObjective:
-    """`-sum C log p + sum C log(C / n)`: half the deviance from the saturated model."""
+    """Minus the log likelihood plus that of a free distribution at every time: half the deviance.
+
+    Parameters
+    ----------
+    model : The flow as a function of the parameters.
+    counts : Individuals seen, shape (times, N).
+    noise : How they scatter around the flow.
+    """
 
     model: FlowModel
     counts: Array
+    noise: CountModel = field(default_factory=Multinomial)
 
     def evaluate(self, theta: Array, mesh: Mesh) -> Evaluation | None:
         size = self.model.n_parameters
@@ -65,28 +74,27 @@ class IndependentObjective:
             if chunk is None:
                 return None
             c = self.counts[chunk.start : chunk.start + chunk.log_p.shape[0]]
-            expected = c.sum(axis=1, keepdims=True) * np.exp(chunk.log_p)
             with np.errstate(over="ignore", invalid="ignore"):
+                terms = self.noise.terms(c, chunk.log_p)
                 gap = np.clip(chunk.log_p - chunk.log_p_coarse, -50.0, 50.0)
-                value -= float(np.vdot(c, chunk.log_p))
-                error += float(np.vdot(expected, gap * gap))
+                value += terms.value
+                error += float(np.vdot(terms.information, gap * gap))
                 slopes = chunk.sensitivities.reshape(-1, size)
-                gradient -= slopes.T @ (c - expected).ravel()
-                scaled = slopes * np.sqrt(expected).ravel()[:, None]
+                gradient -= slopes.T @ terms.pull.ravel()
+                scaled = slopes * np.sqrt(terms.information).ravel()[:, None]
                 information += scaled.T @ scaled
-                excess = np.maximum(c - expected, 0.0).ravel()
-                rows = np.flatnonzero(excess > 0.05 * expected.ravel())
+                excess = (terms.curvature - terms.information).ravel()
+                rows = np.flatnonzero(excess > 0.0)
                 part = slopes[rows] * np.sqrt(excess[rows])[:, None]
                 curvature += part.T @ part
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             return None
         if not np.isfinite(information).all():
             return None
-        value += saturated(self.counts)
+        value += self.noise.saturated(self.counts)
         return Evaluation(value, gradient, information + curvature, information, error)
 
 
 def saturated(counts: Array) -> float:
     """`sum C log(C / n)`: the log likelihood of a free distribution at every time."""
-    share = counts / counts.sum(axis=1, keepdims=True)
-    return float(np.sum(counts * np.log(np.where(share > 0, share, 1.0))))
+    return Multinomial().saturated(counts)

@@ -14,6 +14,7 @@ from thalweg.energy import Entropy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.model import FlowModel, PiecewiseConstant, TimeBasis
+from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.mobility import LogMean, Mobility
 
 __all__ = ["LikelihoodOptions"]
@@ -34,6 +35,8 @@ class LikelihoodOptions:
     """
 
     observation: Literal["independent", "tracked"] = "independent"
+    noise: CountModel = field(default_factory=Multinomial)
+    """How the counts of independent snapshots scatter."""
     discretization: Literal["continuous", "frozen"] = "continuous"
     environment: Literal["empirical", "mean-field"] = "empirical"
     prior_strength: float | Literal["evidence"] = "evidence"
@@ -65,6 +68,12 @@ class LikelihoodOptions:
                 raise InputError(
                     f"{name} is {value!r}; choose {' or '.join(repr(a) for a in allowed)}."
                 )
+        plain = self.observation == "independent" and self.discretization == "continuous"
+        if not (plain or isinstance(self.noise, Multinomial)):
+            raise InputError(
+                f"{type(self.noise).__name__} counts are those of independent snapshots of the "
+                "continuous flow; leave out observation='tracked' and discretization='frozen'."
+            )
         if self.prior_strength != "evidence":
             _checks.positive(self.prior_strength, "prior_strength", zero=True)
 

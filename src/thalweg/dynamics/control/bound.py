@@ -1,0 +1,165 @@
+"""A lower bound on the cost of every path: weak duality.
+
+For any function `phi(x, t)` the cost of any path from `p0` is at least
+
+    [phi . p + F]_0^T - integral of sup_p H(p) dt,
+    H(p) = phi_dot . p + 1/2 sum_e c (m dphi^2) - 1/2 I(p).
+
+`H` is one-homogeneous, and where it is concave `H(p) <= H'(q) . p` for any `q`. Along a path `q(t)`
+the equation `H'(q) = 0` is an ordinary differential equation for `phi`; its solution makes the
+integral vanish. On edges that drop by so much that their part of `H` is not concave, its concave
+envelope takes its place. So the bound holds whatever path it was made from; it is sharp for the
+cheapest one of a convex problem. A jump `j` of `phi` at some time costs `max_x j_x`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.integrate import solve_ivp
+from scipy.interpolate import CubicSpline
+from scipy.special import expit, logsumexp
+
+from thalweg.dynamics.control.action import CONVEX_DROP, Action
+from thalweg.mobility import LogMean
+
+__all__ = ["dual_bound", "hamilton_jacobi", "humps", "least_end"]
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_STEEPEST = 1e5
+_STRAY = 3.0
+"""How far `phi` may stray from the path's own potential, in units of that potential's span."""
+
+
+def hamilton_jacobi(action: Action, p: Array, phi: Array) -> Array:
+    """The rate of `phi` at which `H'(p)` vanishes, `H` replaced by its concave envelope."""
+    at = action.moments(p[None], p[None])
+    out = at.by_p(phi[None])[0]
+    steep = action.differences(phi)
+    beta = action.energy.beta
+    alpha = steep**2 - action.drop**2
+    bent = np.flatnonzero(alpha < -((CONVEX_DROP * beta) ** 2) * (1 - 1e-12))
+    if not bent.size:
+        return np.asarray(out)
+    source, target, c = action.kernel.edges
+    rho = p / action.kernel.stationary
+    s, t = rho[source[bent]], rho[target[bent]]
+    ratio, height = humps(alpha[bent], beta)
+    flat = np.abs(np.log(s / t)) < ratio
+    by_s, by_t = action.mobility.partials(s, t)
+    log = np.log(s / t)
+    own = alpha[bent] * by_s - beta**2 * (log + 1 - t / s)
+    other = alpha[bent] * by_t + beta**2 * (log - 1 + s / t)
+    more = np.zeros((2, c.size))
+    more[0, bent] = np.where(flat, 0.5 * c[bent] * (height - own), 0.0)
+    more[1, bent] = np.where(flat, 0.5 * c[bent] * (height - other), 0.0)
+    return np.asarray(out - action.scattered(more[:1], more[1:])[0])
+
+
+@cache
+def _hump_table() -> tuple[CubicSpline, CubicSpline]:
+    """Ratio and height of the humps for `beta = 1`, by the logarithm of `-alpha`."""
+    steep = np.geomspace(12.0, _STEEPEST, 4000)
+    mean = LogMean()
+
+    def height(z: Array) -> Array:
+        s, t = expit(z), expit(-z)
+        return np.asarray(-steep * mean(s, t) - (s - t) * z)
+
+    # Golden section on z = log(s / t): one hump on the positive side.
+    low, high = np.zeros_like(steep), np.full_like(steep, 500.0)
+    golden = 0.5 * (np.sqrt(5.0) - 1.0)
+    for _ in range(60):
+        a, b = high - golden * (high - low), low + golden * (high - low)
+        rises = height(a) < height(b)
+        low, high = np.where(rises, a, low), np.where(rises, high, b)
+    z = 0.5 * (low + high)
+    return CubicSpline(np.log(steep), z), CubicSpline(np.log(steep), height(z))
+
+
+def humps(alpha: Array, beta: float) -> tuple[Array, Array]:
+    """Where `alpha m(s, t) - beta^2 (s - t) log(s / t)`, `s + t = 1`, is largest, and its value.
+
+    For `alpha < -12 beta^2` and the logarithmic mean this is symmetric with two humps; its concave
+    envelope is flat between them. Returns the logarithm of the ratio at the hump, and the height.
+
+    >>> ratio, height = humps(np.array([-12.0, -100.0]), 1.0)
+    >>> ratio.round(2), height.round(2)
+    (array([0.  , 9.99]), array([ -6., -20.]))
+    """
+    if beta == 0:
+        return np.full_like(alpha, np.inf), np.zeros_like(alpha)
+    where, height = _hump_table()
+    steep = -alpha / beta**2
+    inside = np.log(np.minimum(steep, _STEEPEST))
+    # Beyond the table one end is empty but for exp(-z): -steep / z - z is largest at its root.
+    far, root = steep > _STEEPEST, np.sqrt(steep)
+    ratio = np.where(far, root, where(inside))
+    return ratio, np.asarray(beta**2 * np.where(far, -2.0 * root, height(inside)))
+
+
+def dual_bound(
+    action: Action, path: Callable[[float], Array], psi: Callable[[float], Array], breaks: Array
+) -> tuple[Array, Array, float]:
+    """`phi` at the first and the last time, and what its jumps at the other `breaks` cost.
+
+    Between two breaks `phi` starts from `psi` in the middle. Where it strays, which the equation
+    allows over long times, it is infinitely bad there: the caller asks again with more breaks.
+    """
+    first: Array | None = None
+    before: Array | None = None
+    lost = 0.0
+    for left, right in zip(breaks[:-1], breaks[1:], strict=True):
+        middle = 0.5 * (left + right)
+        back = _integrated(action, path, psi, middle, left)
+        forth = _integrated(action, path, psi, middle, right)
+        if back is None or forth is None:
+            return np.zeros(0), np.zeros(0), np.inf
+        if before is None:
+            first = back
+        else:
+            lost += float(np.max(back - before))
+        before = forth
+    assert first is not None
+    assert before is not None
+    return first, before, lost
+
+
+def _integrated(
+    action: Action,
+    path: Callable[[float], Array],
+    psi: Callable[[float], Array],
+    start: float,
+    end: float,
+) -> Array | None:
+    phi = psi(start)
+    span = max(float(np.ptp(phi)), 1e-6)
+
+    def strays(t: float, y: Array) -> float:
+        gap = y - psi(t)
+        return _STRAY * span - float(np.ptp(gap))
+
+    strays.terminal = True  # type: ignore[attr-defined]
+    found = solve_ivp(
+        lambda t, y: hamilton_jacobi(action, path(t), y), (start, end), phi, method="DOP853",
+        rtol=1e-9, atol=1e-10 * span, events=strays, max_step=np.inf,
+    )  # fmt: skip
+    if found.status != 0 or not np.isfinite(found.y[:, -1]).all():
+        return None
+    return np.asarray(found.y[:, -1])
+
+
+def least_end(action: Action, phi: Array, members: Mask, mass: float) -> float:
+    """The minimum of `F(q) + phi . q` over ends `q` with at least `mass` in `members`."""
+    beta, pi = action.energy.beta, action.kernel.stationary
+    level = action.energy.potential + phi
+    logs = np.log(pi) - level / beta
+    inside, outside = logsumexp(logs[members]), logsumexp(logs[~members])
+    alone = 1.0 / (1.0 + np.exp(outside - inside))
+    a = max(mass, float(alone))
+    return float(beta * (a * (np.log(a) - inside) + (1 - a) * (np.log1p(-a) - outside)))

@@ -1,0 +1,264 @@
+"""Which few states to push: a potential that stays the same over time and acts on few states.
+
+Greedy: at the current push, the adjoint of the flow gives the slope `g` of the wanted share in the
+potential of every state, and `C = integral of M(rho) dt` the cost of small changes. The state that
+raises `g^T C^-1 g` on the chosen states most joins them, and the push on all of them is found anew:
+the cheapest that reaches the share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.integrate import simpson
+from scipy.optimize import brentq, minimize
+
+from thalweg import _checks
+from thalweg._threads import single_threaded
+from thalweg.dynamics.control.steering import checked_wish, supported
+from thalweg.dynamics.landscape import Landscape
+from thalweg.edges.static import edge_weights
+from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.flow import gradient_flow
+from thalweg.learn.fields.flow_map import FlowMap
+from thalweg.status import Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Intervention", "push_few"]
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_TIMES = 33
+_SUBSTEPS = 8
+_STRONGEST = 20.0
+"""Largest push, in units of the landscape's span plus `beta`: beyond, states are empty or full."""
+_CLOSE = 1e-6
+"""By how much the reached share may fall short."""
+
+
+@dataclass(frozen=True, eq=False)
+class Intervention:
+    """A push on few states; one row per number of states, the last is the answer."""
+
+    landscape: Landscape
+    states: tuple[int, ...]
+    """In the order in which they were chosen."""
+    potential: Array
+    """What to add to the landscape, zero at all other states."""
+    cost: float
+    reached: float
+    """The share that is held at the horizon."""
+    wanted: float
+    costs: tuple[float, ...]
+    """The cost with the first state alone, with two, and so on; infinite where it fell short."""
+    status: Status
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per pushed state."""
+        import pandas as pd
+
+        names = self.landscape.kernel.names or tuple(range(self.potential.size))
+        return pd.DataFrame(
+            {
+                "state": [names[x] for x in self.states],
+                "push": self.potential[list(self.states)],
+                "cost_so_far": self.costs,
+            }
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    landscape: Landscape
+    p0: Array
+    members: Mask
+    share: float
+    horizon: float
+
+    @property
+    def times(self) -> Array:
+        return np.linspace(0.0, self.horizon, _TIMES)
+
+    def energy(self, u: Array) -> FreeEnergy:
+        return FreeEnergy(self.landscape.energy.potential + u, self.landscape.energy.beta)
+
+    def run(self, u: Array) -> tuple[float, float, Array]:
+        """The share reached, the cost, and the time integral of the Laplacian's weights."""
+        kernel = self.landscape.kernel
+        path = gradient_flow(kernel, self.energy(u), self.p0, self.times, rtol=1e-8)
+        spec = self.landscape.mobility.spec
+        weights = [
+            edge_weights(*kernel.edges, p / kernel.stationary, spec) for p in path.probabilities
+        ]
+        total = simpson(np.array(weights), x=self.times, axis=0)
+        source, target, _ = kernel.edges
+        cost = 0.5 * float(total @ (u[source] - u[target]) ** 2)
+        return float(path.final[self.members].sum()), cost, total
+
+    def slopes(self, u: Array) -> Array:
+        """Derivatives of the share in the potential of every state, by the adjoint."""
+        kernel = self.landscape.kernel
+        flow = FlowMap(kernel, self.times, substeps=_SUBSTEPS)
+        log_rho = np.log(self.p0 / kernel.stationary)
+        ran = flow(log_rho, self.landscape.energy.potential + u, self.landscape.energy.beta)
+        if ran is None:
+            raise InputError("the flow of this push cannot be computed; ask for a smaller share.")
+        weights = np.zeros((*ran.log_density.shape, 1))
+        final = kernel.stationary * np.exp(ran.log_density[-1])
+        weights[-1, self.members, 0] = final[self.members]
+        return np.asarray(ran.adjoint(weights)[1][:, 0])
+
+    def metric(self, total: Array, states: list[int]) -> Array:
+        """The rows and columns of the integrated Laplacian that belong to `states`."""
+        source, target, _ = self.landscape.kernel.edges
+        place = {x: k for k, x in enumerate(states)}
+        out = np.zeros((len(states), len(states)))
+        for e in np.flatnonzero(np.isin(source, states) | np.isin(target, states)):
+            x, y = place.get(int(source[e])), place.get(int(target[e]))
+            for z in (x, y):
+                if z is not None:
+                    out[z, z] += total[e]
+            if x is not None and y is not None:
+                out[x, y] -= total[e]
+                out[y, x] -= total[e]
+        return out
+
+    def best_next(self, u: Array, chosen: list[int]) -> int:
+        """The state that helps most beside the chosen ones, to first order."""
+        g, (_, _, total) = self.slopes(u), self.run(u)
+        source, target, _ = self.landscape.kernel.edges
+        n = g.size
+        diagonal = np.bincount(source, total, n) + np.bincount(target, total, n)
+        gain = g**2 / diagonal
+        gain[chosen] = -np.inf
+        if not chosen:
+            return int(np.argmax(gain))
+        # Exactly, for the most promising of them.
+        candidates = np.argsort(-gain)[: min(n - len(chosen), 64)]
+        scores = []
+        for x in candidates:
+            states = [*chosen, int(x)]
+            scores.append(g[states] @ np.linalg.solve(self.metric(total, states), g[states]))
+        return int(candidates[int(np.argmax(scores))])
+
+    def cheapest(self, states: list[int], start: Array) -> tuple[Array, float, float, bool]:
+        """The cheapest push on `states` that reaches the share, if any does."""
+        n = self.landscape.kernel.n_states
+        limit = _STRONGEST * (
+            float(np.ptp(self.landscape.energy.potential)) + self.landscape.energy.beta
+        )
+        seen: dict[bytes, tuple[float, float]] = {}
+
+        def ran(z: Array) -> tuple[float, float]:
+            key = np.asarray(z).tobytes()
+            if key not in seen:
+                u = np.zeros(n)
+                u[states] = z
+                seen[key] = self.run(u)[:2]
+            return seen[key]
+
+        z = self._reach(states, start, ran, limit)
+        if z is None:
+            return np.zeros(n), np.inf, np.nan, False
+        if len(states) > 1:
+            scale = max(ran(z)[1], 1e-300)
+            found = minimize(
+                lambda y: ran(y)[1] / scale, z, method="SLSQP",
+                bounds=[(-limit, limit)] * len(states),
+                constraints={"type": "ineq", "fun": lambda y: ran(y)[0] - self.share},
+                options={"maxiter": 40, "ftol": 1e-7},
+            )  # fmt: skip
+            if ran(found.x)[0] >= self.share - _CLOSE and ran(found.x)[1] <= ran(z)[1]:
+                z = found.x
+        u = np.zeros(n)
+        u[states] = z
+        reached, cost = ran(z)
+        return u, cost, reached, True
+
+    def _reach(self, states: list[int], start: Array, ran: Any, limit: float) -> Array | None:
+        """A push along one direction that just reaches the share, by bisection."""
+        u = np.zeros(self.landscape.kernel.n_states)
+        _, _, total = self.run(u)
+        direction = np.linalg.solve(self.metric(total, states), self.slopes(u)[states])
+        old = start[states]
+        for way in (old, direction) if old.any() else (direction,):
+            size = float(np.abs(way).max())
+            if size == 0:
+                continue
+            way = way / size
+            step = 0.05 * limit / _STRONGEST
+            while step < limit and ran(step * way)[0] < self.share:
+                step *= 2
+            if ran(min(step, limit) * way)[0] < self.share:
+                continue
+            high = min(step, limit)
+            root = brentq(lambda a: ran(a * way)[0] - self.share, 0.0, high, xtol=1e-9 * high)
+            return np.asarray(root * way)
+        return None
+
+
+@single_threaded
+def push_few(
+    landscape: Landscape, p0: ArrayLike, raise_mass: tuple[Any, float], horizon: float = 1.0, *,
+    most: int = 3,
+) -> Intervention:  # fmt: skip
+    """Which few states to push, and how hard, so that a set of states holds a share in time.
+
+    The push is a potential that stays the same from 0 to the horizon and is zero at all but `most`
+    states. States are chosen one after another; with each, all pushes are found anew.
+
+    Parameters
+    ----------
+    landscape : Landscape
+        Kernel and energy.
+    p0 : array
+        The population at time 0; every state must be occupied.
+    raise_mass : (states, share)
+        The share of the population that these states must hold at the horizon at least.
+    horizon : float
+        When.
+    most : int
+        How many states at most.
+
+    >>> from thalweg import FreeEnergy, MarkovKernel
+    >>> path = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    >>> land = Landscape(path, FreeEnergy([0.0, 0.0, 0.0], beta=0.5))
+    >>> plan = push_few(land, [0.25, 0.5, 0.25], (2, 0.4), 3.0, most=1)
+    >>> plan.states, plan.potential[2] < 0
+    ((2,), np.True_)
+    """
+    supported(landscape)
+    start, members, share = checked_wish(landscape, p0, raise_mass)
+    span = _checks.positive(horizon, "horizon")
+    n = landscape.kernel.n_states
+    if not 1 <= most < n:
+        raise InputError(f"most is {most}; choose between 1 and {n - 1} states.")
+    task = _Task(landscape, start, members, share, span)
+    u = np.zeros(n)
+    chosen: list[int] = []
+    costs: list[float] = []
+    reached = task.run(u)[0]
+    if reached >= share:
+        return Intervention(landscape, (), u, 0.0, reached, share, (), Status.CONVERGED)
+    cost, done = np.inf, False
+    for _ in range(most):
+        chosen.append(task.best_next(u, chosen))
+        found, price, got, ok = task.cheapest(chosen, u)
+        costs.append(price)
+        if ok:
+            u, cost, reached, done = found, price, got, True
+    if not done:
+        label = landscape.kernel.names or tuple(range(n))
+        raise InputError(
+            f"no push on {', '.join(str(label[x]) for x in chosen)} brings {share:g} of the "
+            f"population there by {span:g}; allow more states, a later time, or a smaller share."
+        )
+    status = Status.CONVERGED if reached >= share - _CLOSE else Status.STALLED
+    return Intervention(landscape, tuple(chosen), u, cost, reached, share, tuple(costs), status)

@@ -1,0 +1,246 @@
+"""The cheapest path on a given mesh: Newton's method with conjugate gradients.
+
+Unknown are the probabilities at the nodes of a `Curve`. Every iterate is an admissible path, so its
+cost bounds the optimum from above. The Hessian is applied through one Laplacian solve per time; the
+preconditioner takes the time-averaged path as if the population rested there: in the modes of the
+averaged generator each mode is a small system in time of its own,
+
+    S / lambda + beta^2 lambda W (+ beta at a free end),
+
+with `S` and `W` the time integrals of products of rates and of values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.dynamics.control.action import Action, Moments
+from thalweg.dynamics.control.curve import DEGREE, Curve
+from thalweg.status import Status
+
+__all__ = ["Descent", "PathProblem", "cheapest_path"]
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+MAX_NEWTON = 60
+MAX_CG = 300
+POINTS = DEGREE + 2
+"""Quadrature points per piece."""
+_BACK = 0.9
+"""Share of the way to the boundary that a step may take."""
+
+
+@dataclass(frozen=True, eq=False)
+class PathProblem:
+    """Find the path from `start` on the nodes of `curve`; its last node is `end`, or free.
+
+    With a free end the mass of `members` there is fixed, that of all other paths is not.
+    """
+
+    action: Action
+    curve: Curve
+    start: Array
+    end: Array | None = None
+    members: Mask | None = None
+    maps: tuple[Array, Array] = field(init=False)
+    weights: Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        times, weights = self.curve.quadrature(POINTS)
+        object.__setattr__(self, "maps", self.curve.maps(times))
+        object.__setattr__(self, "weights", weights)
+
+    @property
+    def free(self) -> slice:
+        """The nodes that are not given."""
+        return slice(1, -1 if self.end is not None else None)
+
+    def moments(self, nodes: Array) -> Moments:
+        value, rate = self.maps
+        return self.action.moments(value @ nodes, rate @ nodes)
+
+    def value(self, nodes: Array) -> float:
+        """The cost, up to the free energy of the fixed ends; infinite outside the simplex."""
+        if not (self.maps[0] @ nodes).min() > 0 or not nodes[self.free].min(initial=1.0) > 0:
+            return float("inf")
+        out = float(self.weights @ self.moments(nodes).lagrangian())
+        return out + (self.action.free_energy(nodes[-1]) if self.end is None else 0.0)
+
+    def gradient(self, nodes: Array, at: Moments) -> Array:
+        value, rate = self.maps
+        w = self.weights[:, None]
+        out = value.T @ (w * at.by_p()) + rate.T @ (w * at.psi)
+        if self.end is None:
+            out[-1] += self.action.first_variation(nodes[-1])
+        return self.along(out[self.free])
+
+    def along(self, force: Array) -> Array:
+        """The part of a gradient that changes which keep the masses can see."""
+        out = force - force.mean(axis=1, keepdims=True)
+        if self.members is not None:
+            normal = self.members - self.members.mean()
+            out[-1] -= normal * (float(out[-1] @ normal) / float(normal @ normal))
+        return np.asarray(out)
+
+    def product(self, nodes: Array, at: Moments, change: Array) -> Array:
+        """The Hessian times a change of the free nodes."""
+        value, rate = self.maps
+        full = np.zeros_like(nodes)
+        full[self.free] = change
+        by_p, chi = at.curvature(value @ full, rate @ full)
+        w = self.weights[:, None]
+        out = value.T @ (w * by_p) + rate.T @ (w * chi)
+        if self.end is None:
+            out[-1] += self.action.energy.beta * full[-1] / nodes[-1]
+        return self.along(out[self.free])
+
+    def preconditioner(self, at: Moments) -> Preconditioner:
+        w = self.weights / self.weights.sum()
+        return Preconditioner(self, w @ at.p, w @ at.weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Preconditioner:
+    """The inverse Hessian of a path that rests at `p` with the Laplacian of `weights`."""
+
+    problem: PathProblem
+    p: Array
+    weights: Array
+
+    @cached_property
+    def _modes(self) -> tuple[Array, Array]:
+        kernel, root = self.problem.action.kernel, np.sqrt(self.p)
+        source, target, _ = kernel.edges
+        n = kernel.n_states
+        a = np.zeros((n, n))
+        a[source, target] = a[target, source] = -self.weights / root[source] / root[target]
+        leaving = np.bincount(source, self.weights, n) + np.bincount(target, self.weights, n)
+        a[np.diag_indices(n)] = leaving / self.p
+        rates, vectors = np.linalg.eigh(a)
+        # The first mode is the population itself, which no change that keeps mass contains.
+        return np.maximum(rates[1:], 1e-12 * rates[-1]), vectors[:, 1:]
+
+    @cached_property
+    def _inverses(self) -> Array:
+        problem = self.problem
+        value, rate = (m[:, problem.free] for m in problem.maps)
+        w = problem.weights[:, None]
+        beta = problem.action.energy.beta
+        lam = self._modes[0][:, None, None]
+        stiff, mass = rate.T @ (w * rate), value.T @ (w * value)
+        total = stiff / lam + beta**2 * lam * mass
+        if problem.end is None:
+            total[:, -1, -1] += beta
+        return np.asarray(np.linalg.inv(total))
+
+    def _modal(self, right: Array) -> Array:
+        root, vectors = np.sqrt(self.p), self._modes[1]
+        y = (right * root) @ vectors
+        y = np.einsum("ikl,li->ki", self._inverses, y)
+        return np.asarray((y @ vectors.T) * root)
+
+    @cached_property
+    def _bound(self) -> tuple[Array, float] | None:
+        """The change that a unit of the end's constraint causes, and its effect there."""
+        members = self.problem.members
+        if members is None:
+            return None
+        pull = np.zeros((self.problem.maps[0][:, self.problem.free].shape[1], members.size))
+        pull[-1] = members
+        answer = self._modal(pull)
+        return answer, float(answer[-1] @ members)
+
+    def __call__(self, right: Array) -> Array:
+        """A change that keeps all masses, and that of the members at the end."""
+        out = self._modal(right)
+        if self._bound is not None:
+            answer, effect = self._bound
+            out = out - answer * (float(out[-1] @ self.problem.members) / effect)
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """The nodes of the cheapest path found, how it ended, and what it took."""
+
+    nodes: Array
+    status: Status
+    decrement: float
+    """By how much the quadratic model would still lower the cost."""
+    steps: int
+    products: int
+
+
+def cheapest_path(problem: PathProblem, nodes: Array, tolerance: float) -> Descent:
+    """Minimise from `nodes` until the model promises less than `tolerance`."""
+    value = problem.value(nodes)
+    decrement, products = np.inf, 0
+    for step in range(MAX_NEWTON):
+        at = problem.moments(nodes)
+        gradient = problem.gradient(nodes, at)
+        change, count = _direction(problem, nodes, at, gradient, tolerance)
+        products += count
+        slope = float(np.sum(gradient * change))
+        decrement = -0.5 * slope
+        if decrement <= tolerance:
+            return Descent(nodes, Status.CONVERGED, max(decrement, 0.0), step, products)
+        change = problem.along(change)
+        length, moved, reached = _step(problem, nodes, change, value, slope)
+        if length == 0.0:
+            # Rounding errors of the cost, not of the path, end the search.
+            exact = decrement <= 1e3 * tolerance
+            status = Status.CONVERGED if exact else Status.STALLED
+            return Descent(nodes, status, decrement, step, products)
+        nodes, value = moved, reached
+    return Descent(nodes, Status.MAX_ITERATIONS, decrement, MAX_NEWTON, products)
+
+
+def _direction(
+    problem: PathProblem, nodes: Array, at: Moments, gradient: Array, tolerance: float
+) -> tuple[Array, int]:
+    """Minus the inverse Hessian times the gradient, by conjugate gradients.
+
+    Where the curvature turns negative (steep landscapes at little noise) the way so far is taken.
+    """
+    precondition = problem.preconditioner(at)
+    change, residual = np.zeros_like(gradient), -gradient
+    z = precondition(residual)
+    direction, size = z, float(np.sum(residual * z))
+    first = size
+    for k in range(MAX_CG):
+        if size <= max(1e-10 * first, 0.1 * tolerance):
+            return change, k
+        image = problem.product(nodes, at, direction)
+        bend = float(np.sum(direction * image))
+        if bend <= 0:
+            return (change if k else direction), k + 1
+        alpha = size / bend
+        change = change + alpha * direction
+        residual = residual - alpha * image
+        z = precondition(residual)
+        fresh = float(np.sum(residual * z))
+        direction, size = z + (fresh / size) * direction, fresh
+    return change, MAX_CG
+
+
+def _step(
+    problem: PathProblem, nodes: Array, change: Array, value: float, slope: float
+) -> tuple[float, Array, float]:
+    """The first of halved steps that lowers the cost enough; length 0 where none does."""
+    full = np.zeros_like(nodes)
+    full[problem.free] = change
+    here, there = problem.maps[0] @ nodes, problem.maps[0] @ full
+    falls = np.concatenate([(-there / here).ravel(), (-full / nodes).ravel()])
+    length = min(1.0, _BACK / max(float(falls.max()), 1e-300))
+    for _ in range(40):
+        moved = nodes + length * full
+        reached = problem.value(moved)
+        if reached <= value + 1e-4 * length * slope:
+            return length, moved, reached
+        length *= 0.5
+    return 0.0, nodes, value

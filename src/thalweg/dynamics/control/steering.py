@@ -1,0 +1,425 @@
+"""`steer`: the cheapest additional potential that brings a population where it should be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.integrate import solve_ivp
+
+from thalweg import _checks
+from thalweg._threads import single_threaded
+from thalweg.dynamics.control.action import Action
+from thalweg.dynamics.control.bound import dual_bound, least_end
+from thalweg.dynamics.control.curve import DEGREE, Curve, Piecewise
+from thalweg.dynamics.control.newton import POINTS, Descent, PathProblem, cheapest_path
+from thalweg.dynamics.landscape import Estimate, Landscape, as_states, estimate
+from thalweg.energy import Entropy
+from thalweg.errors import InputError
+from thalweg.flow import gradient_flow
+from thalweg.kernel import MarkovKernel
+from thalweg.mobility import LogMean
+from thalweg.status import Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Steering", "steer"]
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+FLOOR = 1e-9
+"""Least share of a state in a start or a target: below, the cost's integrand is singular."""
+MOST_NODES = 200
+FINE = 2 * DEGREE
+"""Points per piece at which the potential is kept and the cost is summed up."""
+
+
+@dataclass(frozen=True, eq=False)
+class Steering:
+    """A plan: the potential to add at each time, where it leads, and what it costs at least.
+
+    `cost` is `1/2 integral |grad u|^2 dt` of this plan; no plan costs less than `lower_bound`.
+    `missed` is the largest difference in any state's share between what the flow of `V + u` was
+    simulated to reach and what was asked for.
+    """
+
+    landscape: Landscape
+    times: Array
+    probabilities: Array
+    """Along the plan, one row per time."""
+    potential: Array
+    """`u`, added to the landscape; centred, one row per time."""
+    effort: Array
+    """`1/2 |grad u|^2` at each time."""
+    cost: Estimate
+    lower_bound: float
+    missed: float
+    status: Status
+    convex: bool
+    """Whether every local optimum is the global one for certain."""
+    first_order: float
+    """By how much the cost could still fall, to second order."""
+    control: Piecewise | None
+
+    @property
+    def gap(self) -> float:
+        """The share of the cost that might be saved."""
+        cost = float(self.cost.value)
+        return 0.0 if cost == 0 else (cost - self.lower_bound) / cost
+
+    @property
+    def reached(self) -> Array:
+        """The population at the horizon."""
+        return np.asarray(self.probabilities[-1])
+
+    def at(self, t: float) -> Array:
+        """The potential to add at time `t`."""
+        if self.control is None:
+            return np.zeros(self.landscape.kernel.n_states)
+        u = self.control(t)
+        return np.asarray(u - self.landscape.kernel.stationary @ u)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per time and state: time, state, potential, probability."""
+        import pandas as pd
+
+        kernel = self.landscape.kernel
+        names = list(kernel.names or range(kernel.n_states))
+        return pd.DataFrame(
+            {
+                "time": np.repeat(self.times, len(names)),
+                "state": np.tile(np.asarray(names, dtype=object), self.times.size),
+                "potential": self.potential.ravel(),
+                "probability": self.probabilities.ravel(),
+            }
+        )
+
+    def __str__(self) -> str:
+        if self.gap <= 1e-4:
+            proof = f"proved to be within {max(100 * self.gap, 1e-6):.1g} % of the cheapest"
+        else:
+            proof = (
+                "a local optimum; that no other plan is cheaper is not proved (none costs less "
+                f"than {self.lower_bound:.4g})"
+            )
+        return (
+            f"cost {float(self.cost.value):.6g}, {proof}; simulated, the plan misses by "
+            f"{self.missed:.1g} in any state."
+        )
+
+
+@single_threaded
+def steer(
+    landscape: Landscape,
+    p0: ArrayLike,
+    target: ArrayLike | None = None,
+    horizon: float = 1.0,
+    *,
+    raise_mass: tuple[Any, float] | None = None,
+    tolerance: float = 1e-5,
+    level: float = 0.95,
+) -> Steering:
+    """The cheapest additional potential `u(x, t)` that leads from `p0` to a target.
+
+    Minimises `1/2 integral |grad u|^2_rho dt` under `p_dot = -M(rho) (V + u + beta log rho)`.
+    Without a landscape (`V = 0`, `beta = 0`) the answer is the geodesic, and its cost
+    `W_K^2 / (2 horizon)`. Where the flow arrives by itself, `u` is zero.
+
+    Parameters
+    ----------
+    landscape : Landscape
+        Kernel, energy and its uncertainty, which gives the cost its error.
+    p0 : array
+        The population at time 0; every state must be occupied.
+    target : array, optional
+        The population to reach; every state must be occupied.
+    horizon : float
+        When it must be reached.
+    raise_mass : (states, share), optional
+        Instead of a target: the share of the population that these states must hold at least.
+    tolerance : float
+        Of the gap between the cost and its lower bound, relative to the cost.
+    level : float
+        Of the interval of the cost.
+
+    >>> from thalweg import FreeEnergy, MarkovKernel
+    >>> pair = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    >>> land = Landscape(pair, FreeEnergy([0.0, 1.0], beta=0.5))
+    >>> plan = steer(land, [0.5, 0.5], [0.3, 0.7], horizon=2.0)
+    >>> plan.status.name, plan.missed < 1e-6, plan.potential[-1].round(1)
+    ('CONVERGED', True, array([ 1.3, -1.3]))
+    """
+    kernel, energy = landscape.kernel, landscape.energy
+    supported(landscape)
+    span = _checks.positive(horizon, "horizon")
+    start = _occupied(p0, kernel, "p0")
+    if (target is None) == (raise_mass is None):
+        raise InputError("give either a target or raise_mass=(states, share), and not both.")
+    end = None if target is None else _occupied(target, kernel, "target")
+    members, mass = None, 0.0
+    if raise_mass is not None:
+        _, members, mass = checked_wish(landscape, p0, raise_mass)
+    flow = gradient_flow(
+        kernel, energy, start, np.linspace(0.0, span, 33), mobility=landscape.mobility, rtol=1e-10
+    )
+    if _arrives(flow.final, end, members, mass):
+        return _nothing_to_do(landscape, flow.times, flow.probabilities, flow.status, level)
+    action = Action(kernel, energy, landscape.mobility)
+    search = _Search(action, start, end, members, mass, span)
+    path, bound = search.run(tolerance)
+    return _answer(landscape, search, path, bound, tolerance, level)
+
+
+def supported(landscape: Landscape) -> None:
+    """Refuse energies for which the cost has another form."""
+    energy = landscape.energy
+    if energy.interaction is not None or not isinstance(energy.internal, Entropy):
+        raise InputError(
+            "steering is computed for a potential and the entropy alone; leave interactions and "
+            "other internal energies out."
+        )
+    if not isinstance(landscape.mobility, LogMean) and energy.beta > 0:
+        raise InputError(
+            f"steering against noise is computed for the logarithmic mean, not for "
+            f"{landscape.mobility}; use it, or set beta to 0."
+        )
+
+
+def _occupied(p: ArrayLike, kernel: MarkovKernel, name: str) -> Array:
+    out = _checks.as_probability(p, kernel.n_states, name)
+    x = int(np.argmin(out))
+    if out[x] < FLOOR:
+        label = x if kernel.names is None else kernel.names[x]
+        raise InputError(
+            f"{name} has a share of {out[x]:.2g} in state {label!r}; an empty state can neither be "
+            f"left nor reached at a finite push: give every state at least {FLOOR:g}, as "
+            "(1 - 1e-3) * p + 1e-3 * kernel.stationary does, or ask with raise_mass."
+        )
+    return out
+
+
+def _members(kernel: MarkovKernel, wish: tuple[Any, float]) -> tuple[Mask, float]:
+    states, share = wish
+    found = as_states(kernel, states, "raise_mass")
+    if found.size == kernel.n_states:
+        raise InputError(
+            "raise_mass names all states; they hold everybody already: leave some out."
+        )
+    mass = float(share)
+    if not 0 < mass < 1:
+        raise InputError(
+            f"raise_mass asks for a share of {mass:g}; only shares between 0 and 1 can be reached."
+        )
+    members = np.zeros(kernel.n_states, dtype=np.bool_)
+    members[found] = True
+    return members, mass
+
+
+def checked_wish(
+    landscape: Landscape, p0: ArrayLike, raise_mass: tuple[Any, float]
+) -> tuple[Array, Mask, float]:
+    """The start, the states whose share is to be raised, and to what."""
+    if landscape.energy.beta == 0:
+        raise InputError("beta is 0; raising a share needs noise: give a target instead.")
+    start = _occupied(p0, landscape.kernel, "p0")
+    return start, *_members(landscape.kernel, raise_mass)
+
+
+def _arrives(final: Array, end: Array | None, members: Mask | None, mass: float) -> bool:
+    if end is not None:
+        return bool(np.abs(final - end).max() <= 1e-9)
+    return bool(final[members].sum() >= mass - 1e-12)
+
+
+def _nothing_to_do(
+    landscape: Landscape, times: Array, path: Array, status: Status, level: float
+) -> Steering:
+    tangents = np.zeros(len(landscape.directions)) if landscape.has_errors else None
+    return Steering(
+        landscape, times, path, np.zeros_like(path), np.zeros(times.size),
+        estimate(np.asarray(0.0), tangents, scale="positive", level=level, status=status),
+        0.0, 0.0, status, True, 0.0, None,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Path:
+    """A cheapest path on its mesh."""
+
+    problem: PathProblem
+    descent: Descent
+    cost: float
+
+    def at(self, t: float) -> Array:
+        value, _ = self.problem.curve.maps(np.array([t]))
+        return np.asarray((value @ self.descent.nodes)[0])
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """Ever finer meshes until the gap between cost and bound is closed."""
+
+    action: Action
+    start: Array
+    end: Array | None
+    members: Mask | None
+    mass: float
+    span: float
+
+    def run(self, tolerance: float) -> tuple[_Path, float]:
+        curve = Curve(np.linspace(0.0, self.span, 3))
+        nodes: Array | None = None
+        last: tuple[float, float] | None = None
+        while True:
+            problem = PathProblem(self.action, curve, self.start, self.end, self.members)
+            nodes = self._guess(problem) if nodes is None else nodes
+            scale = max(self._cost(problem, nodes), 1e-300)
+            descent = cheapest_path(problem, nodes, 1e-10 * scale)
+            path = _Path(problem, descent, self._cost(problem, descent.nodes))
+            bound = self.bound(path, tolerance)
+            closed = path.cost - bound <= tolerance * path.cost
+            # A steep landscape leaves a gap that no mesh closes: its bound is that of an envelope.
+            same = last is not None and np.allclose(last, (path.cost, bound), rtol=0.1 * tolerance)
+            if closed or same or not descent.status or curve.nodes.size >= MOST_NODES:
+                return path, bound
+            last = path.cost, bound
+            finer = curve.bisected(self._rough(path))
+            nodes = curve.maps(finer.nodes)[0] @ descent.nodes
+            nodes[0], nodes[-1] = descent.nodes[0], descent.nodes[-1]
+            curve = finer
+
+    def _guess(self, problem: PathProblem) -> Array:
+        """The flow, bent more and more towards the end; the straight line where that dips."""
+        tau = (problem.curve.nodes / self.span)[:, None]
+        flow = gradient_flow(
+            self.action.kernel, self.action.energy, self.start, problem.curve.nodes,
+            mobility=self.action.mobility, rtol=1e-8,
+        ).probabilities  # fmt: skip
+        end = self.end
+        if end is None:
+            inside = np.asarray(self.members, dtype=np.bool_)
+            share = np.where(inside, self.mass, 1 - self.mass)
+            held = np.where(inside, flow[-1][inside].sum(), flow[-1][~inside].sum())
+            end = flow[-1] * share / held
+        for bent in ((1 - tau) * flow + tau * end, (1 - tau) * self.start + tau * end):
+            bent[0], bent[-1] = self.start, end
+            if np.isfinite(problem.value(bent)):
+                return np.asarray(bent)
+        return np.asarray(bent)
+
+    def _cost(self, problem: PathProblem, nodes: Array) -> float:
+        times, weights = problem.curve.quadrature(FINE)
+        value, rate = problem.curve.maps(times)
+        p = value @ nodes
+        if not p.min() > 0:
+            return float("inf")
+        return float(weights @ self.action.moments(p, rate @ nodes).effort())
+
+    def bound(self, path: _Path, goal: float) -> float:
+        """The lower bound that the path's own potential gives; never below zero.
+
+        Asked with more and more jumps until it is within `goal` of the cost.
+        """
+        curve = path.problem.curve
+        times, _ = curve.quadrature(FINE)
+        value, rate = curve.maps(times)
+        at = self.action.moments(value @ path.descent.nodes, rate @ path.descent.nodes)
+        psi = Piecewise(curve.breaks, at.psi.reshape(curve.pieces, FINE, -1))
+        best, breaks = 0.0, curve.breaks[[0, -1]]
+        while True:
+            first, last, lost = dual_bound(self.action, path.at, psi, breaks)
+            if np.isfinite(lost):
+                best = max(best, self._ends(first, last) - lost)
+            if path.cost - best <= goal * path.cost or breaks.size > curve.breaks.size:
+                return best
+            breaks = np.sort(np.concatenate([breaks, 0.5 * (breaks[:-1] + breaks[1:])]))
+
+    def _ends(self, first: Array, last: Array) -> float:
+        """`[phi . p + F]_0^T` at the given start and the given or the best end."""
+        out = -float(first @ self.start) - self.action.free_energy(self.start)
+        if self.end is not None:
+            return out + float(last @ self.end) + self.action.free_energy(self.end)
+        assert self.members is not None
+        return out + least_end(self.action, last, self.members, self.mass)
+
+    def _rough(self, path: _Path) -> NDArray[np.bool_]:
+        """The pieces that miss the equation of motion most, weighted by who is there."""
+        curve = path.problem.curve
+        at = path.problem.moments(path.descent.nodes)
+        n = at.p.shape[1]
+        psi = Piecewise(curve.breaks, at.psi.reshape(curve.pieces, POINTS, n))
+        defect = psi.rates().reshape(-1, n) - at.by_p()
+        defect -= np.sum(at.p * defect, axis=1, keepdims=True)
+        size = np.sum(at.p * np.abs(defect), axis=1) * path.problem.weights
+        each = size.reshape(curve.pieces, POINTS).sum(axis=1)
+        return np.asarray(each >= 0.2 * each.max())
+
+
+def _answer(
+    landscape: Landscape,
+    search: _Search,
+    path: _Path,
+    bound: float,
+    tolerance: float,
+    level: float,
+) -> Steering:
+    curve, nodes, kernel = path.problem.curve, path.descent.nodes, landscape.kernel
+    times, weights = curve.quadrature(FINE)
+    value, rate = curve.maps(times)
+    at = search.action.moments(value @ nodes, rate @ nodes)
+    u = -(at.push - (at.push @ kernel.stationary)[:, None])
+    control = Piecewise(curve.breaks, u.reshape(curve.pieces, FINE, -1))
+    asked = nodes[-1] if search.end is None else search.end
+    final, ended = _simulated(search.action, search.start, control, search.span)
+    missed = float(np.abs(final - asked).max())
+    gap = (path.cost - bound) / path.cost
+    status = path.descent.status and ended
+    if status and (missed > 1e-6 or (gap > 10 * tolerance and search.action.is_convex)):
+        status = Status.WORK_LIMIT
+    tangents = None
+    if landscape.has_errors:
+        # The path is optimal, so only the explicit change of the landscape counts:
+        # d cost = integral of <psi + f, df> dt.
+        flux = at.weights * search.action.differences(at.push)
+        drive = weights[:, None] * search.action.gathered(flux)
+        rows = landscape.directions
+        logs = np.log(at.p / kernel.stationary)
+        tangents = rows[:, :-1] @ drive.sum(axis=0) + rows[:, -1] * float(np.sum(drive * logs))
+    found = estimate(np.asarray(path.cost), tangents, scale="positive", level=level, status=status)
+    grid = np.linspace(0.0, search.span, 33)
+    grid_u = np.array([control(float(t)) for t in grid])
+    grid_value, grid_rate = curve.maps(grid)
+    along = search.action.moments(grid_value @ nodes, grid_rate @ nodes)
+    return Steering(
+        landscape, grid, along.p, grid_u - (grid_u @ kernel.stationary)[:, None], along.effort(),
+        found, bound, missed, status, search.action.is_convex, path.descent.decrement, control,
+    )  # fmt: skip
+
+
+def _simulated(
+    action: Action, start: Array, control: Piecewise, span: float
+) -> tuple[Array, Status]:
+    """The flow of `V + u(t)`, by an integrator that knows nothing of the path."""
+
+    def velocity(t: float, p: Array) -> Array:
+        here = np.maximum(p, 1e-300)
+        drop = action.differences(action.energy.potential + control(t))
+        source, target, c = action.kernel.edges
+        rho = here / action.kernel.stationary
+        flux = action.mobility(rho[source], rho[target]) * drop
+        flux += action.energy.beta * (rho[source] - rho[target])
+        return -action.gathered((c * flux)[None])[0]
+
+    p = start
+    for left, right in zip(control.breaks[:-1], control.breaks[1:], strict=True):
+        # The potential jumps between pieces: each is integrated on its own.
+        inside = (left, np.nextafter(right, left))
+        found = solve_ivp(velocity, inside, p, method="DOP853", rtol=1e-9, atol=1e-12)
+        if not found.success:
+            return p, Status.STEP_TOO_SMALL
+        p = found.y[:, -1]
+    return np.asarray(p), Status.CONVERGED

@@ -1,0 +1,90 @@
+"""Counts of each replicate, beside the counts of all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.errors import InputError
+
+__all__ = ["Replicates", "gather"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Replicates:
+    """One row per replicate and time; a replicate seen at several times keeps its label.
+
+    Parameters
+    ----------
+    counts : Individuals per state, shape (rows, N).
+    times : Position of the row's time among the snapshots' times, shape (rows,).
+    labels : Number of the row's replicate, shape (rows,).
+    """
+
+    counts: Array
+    times: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+    @property
+    def count(self) -> int:
+        """How many replicates there are."""
+        return int(np.unique(self.labels).size)
+
+    def select(self, rows: NDArray[np.int64]) -> Replicates:
+        """Those of the snapshots at these positions, which are numbered afresh."""
+        keep = np.isin(self.times, rows)
+        place = np.searchsorted(rows, self.times[keep])
+        return Replicates(self.counts[keep], place.astype(np.int64), self.labels[keep])
+
+    def resampled(self, rng: np.random.Generator) -> Replicates:
+        """A bootstrap replicate: whole replicates, drawn with replacement at each time.
+
+        Where replicates are seen at several times, the same are drawn at all of them.
+        """
+        labels = np.unique(self.labels)
+        at_all = all(
+            np.array_equal(np.unique(self.labels[self.times == k]), labels)
+            for k in np.unique(self.times)
+        )
+        parts = []
+        drawn = rng.choice(labels, labels.size)
+        for k in np.unique(self.times):
+            rows = np.flatnonzero(self.times == k)
+            if at_all:
+                chosen = [rows[self.labels[rows] == label] for label in drawn]
+            else:
+                chosen = [rows[[i]] for i in rng.integers(rows.size, size=rows.size)]
+            for number, some in enumerate(chosen):
+                new = number if at_all else number + int(labels.size) * int(k)
+                parts += [(i, new) for i in some]
+        index = np.array([i for i, _ in parts])
+        new_labels = np.array([label for _, label in parts], dtype=np.int64)
+        return Replicates(self.counts[index], self.times[index], new_labels)
+
+    def pooled(self, n_times: int) -> Array:
+        """The counts of all replicates together, one row per time."""
+        total = np.zeros((n_times, self.counts.shape[1]))
+        np.add.at(total, self.times, self.counts)
+        return total
+
+
+def gather(
+    times: Array, counts: Array, names: Sequence[Hashable]
+) -> tuple[Array, Array, Replicates]:
+    """Distinct times, pooled counts, and the replicates, from one row per replicate and time."""
+    if len(names) != times.size:
+        raise InputError(f"{len(names)} replicates for {times.size} rows; name one for each row.")
+    lookup: dict[Hashable, int] = {}
+    labels = np.array([lookup.setdefault(name, len(lookup)) for name in names], dtype=np.int64)
+    when, place = np.unique(times, return_inverse=True)
+    keys, row = np.unique(np.stack([place, labels], axis=1), axis=0, return_inverse=True)
+    table = np.zeros((keys.shape[0], counts.shape[1]))
+    np.add.at(table, row, counts)
+    kept = table.sum(axis=1) > 0
+    parts = Replicates(table[kept], keys[kept, 0], keys[kept, 1])
+    return when, parts.pooled(when.size), parts
