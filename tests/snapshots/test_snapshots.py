@@ -146,7 +146,10 @@ def test_resample_is_the_bootstrap_and_thin_is_binomial() -> None:
         (lambda: Snapshots.from_samples([0], [[0.5]], 3), "float64 values"),
         (lambda: Snapshots.from_samples([0, 1], [[0]], 3), "1 samples for 2 times"),
         (lambda: Snapshots.from_samples([0, 4], [[0], []], 3), "time 4 .row 1. is empty"),
-        (lambda: Snapshots.from_counts([0], [[1, 1]]).drop(3), "no snapshot at time 3; the nearest is at 0"),
+        (
+            lambda: Snapshots.from_counts([0], [[1, 1]]).drop(3),
+            "no snapshot at time 3; the nearest is at 0",
+        ),
         (lambda: Snapshots.from_counts([0], [[1, 1]]).drop(0), "keep at least one"),
     ],
 )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from time import process_time
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 
 from thalweg import _checks
 from thalweg._optional import optional
@@ -29,7 +31,7 @@ from thalweg.learn.answer import (
     fit_snapshots,
 )
 from thalweg.learn.forecast import Forecast, bands, flow_of, mixed_flow
-from thalweg.learn.observation import Multinomial
+from thalweg.learn.inputs import as_kernel, as_snapshots
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.learn.weak.fit import Ridge, TimeBasis
 from thalweg.learn.weak.terms import Quadrature, Weighting
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["FreeEnergyRegressor", "load"]
 
 Array = NDArray[np.float64]
+_log = logging.getLogger(__name__)
 
 
 class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
@@ -147,14 +150,37 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     # ---------------------------------------------------------------- fitting
 
-    def fit(self, kernel: MarkovKernel, snapshots: Snapshots) -> FreeEnergyRegressor:
-        """Learn the free energy from snapshots of the population on the kernel's states."""
-        if not isinstance(kernel, MarkovKernel) or not isinstance(snapshots, Snapshots):
-            raise InputError(
-                f"fit takes a MarkovKernel and Snapshots, not {type(kernel).__name__} and "
-                f"{type(snapshots).__name__}; build them with their from_* constructors."
-            )
-        return self._adopt(kernel, fit_snapshots(kernel, snapshots, self._settings()))
+    def fit(
+        self,
+        kernel: Any,
+        snapshots: Any,
+        *,
+        time: str | None = None,
+        state: str | None = None,
+        count: str | None = None,
+    ) -> FreeEnergyRegressor:
+        """Learn the free energy from snapshots of the population on the states of a graph.
+
+        Parameters
+        ----------
+        kernel : MarkovKernel, networkx graph, or matrix
+            The graph; a matrix (dense or sparse, or a data frame) holds the edges' weights.
+        snapshots : Snapshots or data frame
+            The population: long (a row per individual or per count of them) or wide (a row per
+            time, a column per state).
+        time, state, count : str, optional
+            Columns of a data frame; `"time"`, `"state"` and `"count"` by default.
+        """
+        graph = as_kernel(kernel)
+        seen = as_snapshots(snapshots, graph, time=time, state=state, count=count)
+        _log.info(
+            "fitting %d states, %d edges, %d snapshots by %s",
+            graph.n_states, graph.n_edges, seen.n_times, self.method,
+        )  # fmt: skip
+        begun = process_time()
+        fitted = fit_snapshots(graph, seen, self._settings())
+        _log.info("fitted in %.1f CPU s: %s", process_time() - begun, fitted.status.name)
+        return self._adopt(graph, fitted)
 
     def _settings(self) -> Settings:
         options = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
@@ -274,16 +300,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
         With `p0=None` it starts from the fitted distribution at the first time of the data.
         """
-        when = _checks.as_times(times)
-        start, shift = p0, False
-        if p0 is None:
-            start, shift = self.initial_, when[0] > self.times_[0]
-            if when[0] < self.times_[0]:
-                raise InputError(
-                    f"times begin with {when[0]:g}, before the first snapshot at "
-                    f"{self.times_[0]:g}; the flow runs forwards only: give p0."
-                )
-        grid = np.insert(when, 0, self.times_[0]) if shift else when
+        grid, shift = self._from_the_start(p0, times)
         members = self._fit.members
         if members is not None:
             flow = mixed_flow(
@@ -293,7 +310,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         flow = flow_of(
             self.kernel_,
             self.energy_,
-            start if start is not None else self.initial_,
+            self.initial_ if p0 is None else p0,
             grid,
             mobility=self._mobility,
             discretization=self.discretization,
@@ -301,6 +318,18 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             potentials=self._fit.potentials,
         )
         return flow if not shift else flow.after_first()
+
+    def _from_the_start(self, p0: ArrayLike | None, times: ArrayLike) -> tuple[Array, bool]:
+        """Times that begin where the flow does, and whether a first one was put before them."""
+        when = _checks.as_times(times)
+        if p0 is not None or when[0] == self.times_[0]:
+            return when, False
+        if when[0] < self.times_[0]:
+            raise InputError(
+                f"times begin with {when[0]:g}, before the first snapshot at "
+                f"{self.times_[0]:g}; the flow runs forwards only: give p0."
+            )
+        return np.insert(when, 0, self.times_[0]), True
 
     def forecast(
         self,
@@ -310,7 +339,9 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         level: float = 0.95,
         n_draws: int = 32,
     ) -> Forecast:
-        """The flow from `p0` (or the fitted start) at `times[0]`, with pointwise bands in [0, 1].
+        """The flow at `times`, with pointwise bands in [0, 1].
+
+        It starts from `p0` at `times[0]`, or from the fitted distribution at the first snapshot.
 
         By the delta method: exact sensitivities up to a few hundred states; beyond, differences of
         the flow along `n_draws` draws from the posterior.
@@ -320,13 +351,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 "bands are drawn for the continuous flow of a fixed potential; use predict."
             )
-        when = _checks.as_times(times)
-        if p0 is None and when[0] != self.times_[0]:
-            raise InputError(
-                f"times begin with {when[0]:g}, but the fitted start belongs to "
-                f"{self.times_[0]:g}; begin there, or give p0."
-            )
-        return bands(
+        when, shift = self._from_the_start(p0, times)
+        found = bands(
             self.kernel_,
             self.energy_,
             self.initial_,
@@ -340,6 +366,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             n_draws=n_draws,
             members=fit.members,
         )
+        return found.after_first() if shift else found
 
     def score(self, snapshots: Snapshots) -> float:
         """The mean log-likelihood of an individual of these snapshots; higher is better."""
@@ -404,35 +431,9 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         >>> draws.potentials.shape, bool(draws.beta_stderr > 0)
         ((20, 5), True)
         """
-        from joblib import Parallel, delayed
+        from thalweg.learn.refits import bootstrap
 
-        from thalweg.learn.uncertainty import Bootstrap
-
-        path = self.predict(None, snapshots.times).probabilities
-        check_match(self.kernel_, snapshots)
-        if n_refits < 2:
-            raise InputError(f"n_refits is {n_refits}; errors need 2 refits or more, such as 100.")
-        generators = (np.random.default_rng(self.seed) if rng is None else rng).spawn(n_refits)
-        sizes = np.maximum(snapshots.sizes.round(), 1).astype(np.int64)
-        path = path / path.sum(axis=1, keepdims=True)
-
-        def drawn(draw: np.random.Generator) -> Snapshots:
-            if self.observation == "tracked":
-                return self.sample(snapshots.times, int(sizes[0]), rng=draw)
-            counts = self._fit.noise.draw(sizes[:, None] * path, path, draw)
-            return Snapshots.from_counts(snapshots.times, counts, names=self.kernel_.names)
-
-        again = clone(self)
-        if not isinstance(self._fit.noise, Multinomial):
-            again.observation = self._fit.noise.settled()
-        fits = Parallel(n_jobs=jobs)(
-            delayed(_refit)(clone(again), self.kernel_, drawn(draw)) for draw in generators
-        )
-        return Bootstrap(
-            np.array([energy.potential for energy, _ in fits]),
-            np.array([energy.beta for energy, _ in fits]),
-            tuple(status for _, status in fits),
-        )
+        return bootstrap(self, snapshots, n_refits, rng=rng, jobs=jobs)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state: name, potential, its error, equilibrium, and whether it was seen."""
@@ -458,13 +459,6 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         """Write kernel, energy, errors and settings to a plain file; read it with `load`."""
         fit = replace(self._fit, verdict=self.diagnostics_)
         storage.save(path, self.kernel_, fit, self.get_params(deep=False))
-
-
-def _refit(
-    model: FreeEnergyRegressor, kernel: MarkovKernel, snapshots: Snapshots
-) -> tuple[FreeEnergy, Status]:
-    model.fit(kernel, snapshots)
-    return model.energy_, model.status_
 
 
 def load(path: str | os.PathLike[str]) -> FreeEnergyRegressor:

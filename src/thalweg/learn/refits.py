@@ -1,0 +1,67 @@
+"""The bootstrap of a fitted regressor: draw from it, fit again, many times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.base import clone
+
+from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.answer import check_match
+from thalweg.learn.observation import Multinomial
+from thalweg.learn.uncertainty import Bootstrap
+from thalweg.snapshots import Snapshots
+from thalweg.status import Status
+
+if TYPE_CHECKING:
+    from thalweg.learn.regressor import FreeEnergyRegressor
+
+__all__ = ["bootstrap"]
+
+
+def bootstrap(
+    model: FreeEnergyRegressor,
+    snapshots: Snapshots,
+    n_refits: int,
+    *,
+    rng: np.random.Generator | None,
+    jobs: int | None,
+) -> Bootstrap:
+    """What `FreeEnergyRegressor.bootstrap` gives."""
+    path = model.predict(None, snapshots.times).probabilities
+    kernel, noise = model.kernel_, model.fitted_.noise
+    check_match(kernel, snapshots)
+    if n_refits < 2:
+        raise InputError(f"n_refits is {n_refits}; errors need 2 refits or more, such as 100.")
+    generators = (np.random.default_rng(model.seed) if rng is None else rng).spawn(n_refits)
+    sizes = np.maximum(snapshots.sizes.round(), 1).astype(np.int64)
+    path = path / path.sum(axis=1, keepdims=True)
+
+    def drawn(draw: np.random.Generator) -> Snapshots:
+        if model.observation == "tracked":
+            return model.sample(snapshots.times, int(sizes[0]), rng=draw)
+        counts = noise.draw(sizes[:, None] * path, path, draw)
+        return Snapshots.from_counts(snapshots.times, counts, names=kernel.names)
+
+    again = clone(model)
+    if not isinstance(noise, Multinomial):
+        again.observation = noise.settled()
+    fits = Parallel(n_jobs=jobs)(
+        delayed(_refit)(clone(again), kernel, drawn(draw)) for draw in generators
+    )
+    return Bootstrap(
+        np.array([energy.potential for energy, _ in fits]),
+        np.array([energy.beta for energy, _ in fits]),
+        tuple(status for _, status in fits),
+    )
+
+
+def _refit(
+    model: FreeEnergyRegressor, kernel: MarkovKernel, snapshots: Snapshots
+) -> tuple[FreeEnergy, Status]:
+    model.fit(kernel, snapshots)
+    return model.energy_, model.status_
