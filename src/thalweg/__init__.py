@@ -59,6 +59,7 @@ _HOMES = {
         "Dirichlet",
         "HeatKernel",
         "Snapshots",
+        "TimeScale",
         "estimate_probabilities",
         "hellinger",
     ],
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
         Dirichlet,
         HeatKernel,
         Snapshots,
+        TimeScale,
         estimate_probabilities,
         hellinger,
     )
@@ -145,6 +147,7 @@ __all__ = [
     "Status",
     "ThalwegError",
     "TimeBasis",
+    "TimeScale",
     "Trajectory",
     "TransportGeometry",
     "centred",

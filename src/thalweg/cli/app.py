@@ -47,6 +47,7 @@ def options(
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Seed = Annotated[int, typer.Option(min=0, help="Same seed, same results.")]
 
 
 def _demo_names() -> list[str]:
@@ -66,7 +67,7 @@ def demo(
     states: Annotated[
         int | None, typer.Option(min=10, max=20_000, help="How many states, about.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same page.")] = 0,
+    seed: Seed = 0,
     list_them: Annotated[bool, typer.Option("--list", help="List the examples.")] = False,
     json: Json = False,
 ) -> None:
@@ -88,7 +89,7 @@ SnapshotsFile = Annotated[
     Path,
     typer.Argument(
         help=(
-            "CSV, TSV or Parquet: long ([bold]time,state[,count][/]) or wide (one row a time); "
+            "CSV, TSV or Parquet: long ([bold]time,state[,count][/]) or wide (one row per time); "
             "or an .h5ad of cells."
         )
     ),
@@ -102,7 +103,14 @@ GraphFile = Annotated[
 ]
 TimeColumn = Annotated[str | None, typer.Option("--time", help="The column of times.")]
 StateColumn = Annotated[str | None, typer.Option("--state", help="The column of states.")]
-CountColumn = Annotated[str | None, typer.Option("--count", help="The column of counts.")]
+CountColumn = Annotated[
+    str | None,
+    typer.Option("--count", help="The column of counts; [bold]none[/]: one individual per row."),
+]
+Individuals = Annotated[
+    float | None,
+    typer.Option("--individuals", help="For shares: how many individuals a snapshot stands for."),
+]
 ReplicateColumn = Annotated[
     str | None,
     typer.Option("--replicate", help="The column of replicates (animals, batches, runs)."),
@@ -135,6 +143,7 @@ def check(
     time: TimeColumn = None,
     state: StateColumn = None,
     count: CountColumn = None,
+    individuals: Individuals = None,
     weight: WeightColumn = None,
     largest_component: Largest = False,
     time_key: TimeKey = None,
@@ -152,6 +161,7 @@ def check(
         time=time,
         state=state,
         count=count,
+        individuals=individuals,
         weight=weight,
         largest_component=largest_component,
         time_key=time_key,
@@ -186,6 +196,7 @@ def fit(
     time: TimeColumn = None,
     state: StateColumn = None,
     count: CountColumn = None,
+    individuals: Individuals = None,
     replicate: ReplicateColumn = None,
     weight: WeightColumn = None,
     positions: Annotated[
@@ -195,7 +206,7 @@ def fit(
     time_key: TimeKey = None,
     state_key: StateKey = None,
     neighbors_key: NeighborsKey = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same files.")] = 0,
+    seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Learn the landscape and the noise from snapshots; write model, tables and a report.
@@ -210,6 +221,7 @@ def fit(
         time=time,
         state=state,
         count=count,
+        individuals=individuals,
         replicate=replicate,
         weight=weight,
         positions=positions,
@@ -219,7 +231,7 @@ def fit(
         neighbors_key=neighbors_key,
     )
     problem.tell(quiet=json)
-    # Only now, so that a mistake in the files is told before the mathematics is loaded.
+    # Only now, so that file errors surface before numba is loaded.
     from thalweg.cli.fit import run_fit
 
     run_fit(
@@ -235,13 +247,22 @@ def fit(
     )
 
 
+Times = Annotated[
+    str,
+    typer.Option(
+        help=(
+            "As 1,2,5 or as from:to:how-many, like 0:10:21; in the unit of the data, or as dates "
+            "where they have dates."
+        )
+    ),
+]
 ModelFile = Annotated[Path, typer.Argument(help="A model.thalweg that [bold]thalweg fit[/] wrote.")]
 
 
 @app.command()
 def forecast(
     model: ModelFile,
-    times: Annotated[str, typer.Option(help="As 1,2,5 or as from:to:how-many, like 0:10:21.")],
+    times: Times,
     start: Annotated[
         Path | None,
         typer.Option(
@@ -260,7 +281,7 @@ def forecast(
 @app.command()
 def interpolate(
     snapshots: SnapshotsFile,
-    times: Annotated[str, typer.Option(help="As 1,2,5 or as from:to:how-many, like 0:10:21.")],
+    times: Times,
     graph: OptionalGraph = None,
     model: Annotated[
         Path | None, typer.Option(help="A model.thalweg; else the landscape is fitted first.")
@@ -278,12 +299,13 @@ def interpolate(
     time: TimeColumn = None,
     state: StateColumn = None,
     count: CountColumn = None,
+    individuals: Individuals = None,
     weight: WeightColumn = None,
     largest_component: Largest = False,
     time_key: TimeKey = None,
     state_key: StateKey = None,
     neighbors_key: NeighborsKey = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same numbers.")] = 0,
+    seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(help="A .csv, or an .html page with a slider; else printed.")
     ] = None,
@@ -298,6 +320,7 @@ def interpolate(
         time=time,
         state=state,
         count=count,
+        individuals=individuals,
         weight=weight,
         largest_component=largest_component,
         time_key=time_key,
@@ -336,12 +359,13 @@ def distance(
     second: Population,
     graph: GraphFile,
     mean: MeanName = "logarithmic",
+    largest_component: Largest = False,
     json: Json = False,
 ) -> None:
     """The transport distance W_K between two populations on a graph."""
     from thalweg.cli.transport import run_distance
 
-    run_distance(first, second, graph, mean, json)
+    run_distance(first, second, graph, mean, largest_component, json)
 
 
 @app.command()
@@ -350,6 +374,7 @@ def geodesic(
     second: Population,
     graph: GraphFile,
     mean: MeanName = "logarithmic",
+    largest_component: Largest = False,
     steps: Annotated[int, typer.Option(min=2, max=10_000, help="How many points.")] = 21,
     out: Annotated[
         Path | None, typer.Option(help="A .csv, or an .html page with a slider; else printed.")
@@ -359,18 +384,27 @@ def geodesic(
     """The shortest path in W_K from one population to another."""
     from thalweg.cli.transport import run_geodesic
 
-    run_geodesic(first, second, graph, mean, steps, out, json)
+    run_geodesic(
+        first,
+        second,
+        graph,
+        mean=mean,
+        largest=largest_component,
+        steps=steps,
+        out=out,
+        as_json=json,
+    )
 
 
 @app.command()
 def simulate(
     model: ModelFile,
-    times: Annotated[str, typer.Option(help="As 1,2,5 or as from:to:how-many, like 0:10:21.")],
+    times: Times,
     individuals: Annotated[int, typer.Option(min=1, help="How many individuals.")] = 1000,
     tracked: Annotated[
         bool, typer.Option(help="Follow one population, or draw afresh at each time.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Same seed, same counts.")] = 0,
+    seed: Seed = 0,
     out: Annotated[Path | None, typer.Option(help="A CSV file; else it is printed.")] = None,
     json: Json = False,
 ) -> None:
@@ -386,7 +420,7 @@ def bench(
         str | None, typer.Argument(help="Which benchmark; leave it out to list them.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Finish in about a minute.")] = False,
-    seed: Annotated[int, typer.Option(help="Same seed, same problems.")] = 0,
+    seed: Seed = 0,
     jobs: Annotated[int, typer.Option(help="Worker processes; -1 takes all cores.")] = 1,
     out: Annotated[
         Path | None,

@@ -20,7 +20,7 @@ from thalweg.learn.verdict import BetaVerdict, unassessed
 from thalweg.learn.weak.fit import Ridge, TimeBasis, fit_weak
 from thalweg.learn.weak.terms import Quadrature, Weighting
 from thalweg.mobility import LogMean, Mobility
-from thalweg.snapshots import Dirichlet, Smoother, Snapshots
+from thalweg.snapshots import Dirichlet, Smoother, Snapshots, TimeScale
 from thalweg.status import Status
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ class Fitted:
     """Landscapes to average forecasts over, where the data do not single one out."""
     beta_verdict: BetaVerdict = field(default_factory=unassessed)
     """What the data say about beta."""
+    scale: TimeScale = field(default_factory=TimeScale)
+    """What the times mean."""
     still: bool = False
     """True where the snapshots could all be samples of one distribution."""
     coefficients: Array | None = None
@@ -409,7 +411,7 @@ def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:
     }
     from thalweg.learn.likelihood.result import LikelihoodFit
 
-    if isinstance(fit.source, LikelihoodFit):
+    if isinstance(fit.source, LikelihoodFit) and fit.status is not Status.INTERRUPTED:
         from thalweg.learn.diagnostics import goodness_of_fit, undetermined
 
         if fit.source.rejected:

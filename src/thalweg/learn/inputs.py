@@ -83,7 +83,7 @@ def as_snapshots(
         )
     frame = frame.sort_index()
     return Snapshots.from_counts(
-        frame.index.to_numpy(dtype=np.float64),
+        frame.index.to_numpy(),
         frame[list(names)].to_numpy(dtype=np.float64),
         names=kernel.names,
     )

@@ -32,9 +32,12 @@ def bootstrap(
     jobs: int | None,
 ) -> Bootstrap:
     """What `FreeEnergyRegressor.bootstrap` gives."""
-    path = model.predict(None, snapshots.times).probabilities
+    if not hasattr(model, "fitted_"):
+        raise InputError("this regressor is not fitted yet; call fit first.")
     kernel, noise = model.kernel_, model.fitted_.noise
     check_match(kernel, snapshots)
+    snapshots = snapshots.on(model.time_scale_)
+    path = model.predict(None, snapshots.times).probabilities
     if n_refits < 2:
         raise InputError(f"n_refits is {n_refits}; errors need 2 refits or more, such as 100.")
     generators = (np.random.default_rng(model.seed) if rng is None else rng).spawn(n_refits)

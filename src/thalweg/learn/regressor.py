@@ -30,13 +30,13 @@ from thalweg.learn.answer import (
     diagnose,
     fit_snapshots,
 )
-from thalweg.learn.forecast import Forecast, bands, flow_of, mixed_flow
+from thalweg.learn.forecast import Forecast, bands, flow_of, from_start, mixed_flow
 from thalweg.learn.inputs import as_kernel, as_snapshots
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.learn.weak.fit import Ridge, TimeBasis
 from thalweg.learn.weak.terms import Quadrature, Weighting
-from thalweg.mobility import LogMean, Mobility
-from thalweg.snapshots import Smoother, Snapshots
+from thalweg.mobility import Mobility, as_mobility
+from thalweg.snapshots import Smoother, Snapshots, TimeScale
 from thalweg.status import Status
 
 if TYPE_CHECKING:
@@ -180,17 +180,18 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         begun = process_time()
         fitted = fit_snapshots(graph, seen, self._settings())
         _log.info("fitted in %.1f CPU s: %s", process_time() - begun, fitted.status.name)
-        return self._adopt(graph, fitted)
+        return self._adopt(graph, replace(fitted, scale=seen.scale))
 
     def _settings(self) -> Settings:
         options = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
         options["mobility"] = self._mobility
         options["internal"] = Entropy() if self.internal is None else self.internal
+        options["seed"] = _checks.whole(self.seed, "seed")
         return Settings(**options)
 
     @property
     def _mobility(self) -> Mobility:
-        return LogMean() if self.mobility is None else self.mobility
+        return as_mobility(self.mobility)
 
     def _adopt(self, kernel: MarkovKernel, fitted: Fitted) -> FreeEnergyRegressor:
         self.kernel_ = kernel
@@ -260,6 +261,11 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         return self._fit.times
 
     @property
+    def time_scale_(self) -> TimeScale:
+        """What times mean: their unit, and the date of time 0 where the data had dates."""
+        return self._fit.scale
+
+    @property
     def status_(self) -> Status:
         return self._fit.status
 
@@ -271,7 +277,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         """
         fit = self._fit
         if self._diagnostics is None:
-            self._diagnostics = diagnose(self.kernel_, fit, seed=int(self.seed))
+            self._diagnostics = diagnose(self.kernel_, fit, seed=self._settings().seed)
         return self._diagnostics
 
     def predict_potential(self, features: ArrayLike) -> Array:
@@ -295,12 +301,17 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     # ---------------------------------------------------------------- what follows from it
 
+    def _when(self, times: ArrayLike) -> Array:
+        """Increasing times as numbers of the data's scale."""
+        return _checks.as_times(self.time_scale_.numbers(times))
+
     def predict(self, p0: ArrayLike | None, times: ArrayLike) -> Trajectory:
         """The flow of the learned energy from `p0` at `times[0]`.
 
-        With `p0=None` it starts from the fitted distribution at the first time of the data.
+        With `p0=None` it starts from the fitted distribution at the first time of the data. Times
+        may be dates or labels where the data had them.
         """
-        grid, shift = self._from_the_start(p0, times)
+        grid, shift = from_start(self._when(times), self.times_[0], p0)
         members = self._fit.members
         if members is not None:
             flow = mixed_flow(
@@ -319,23 +330,12 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         )
         return flow if not shift else flow.after_first()
 
-    def _from_the_start(self, p0: ArrayLike | None, times: ArrayLike) -> tuple[Array, bool]:
-        """Times that begin where the flow does, and whether a first one was put before them."""
-        when = _checks.as_times(times)
-        if p0 is not None or when[0] == self.times_[0]:
-            return when, False
-        if when[0] < self.times_[0]:
-            raise InputError(
-                f"times begin with {when[0]:g}, before the first snapshot at "
-                f"{self.times_[0]:g}; the flow runs forwards only: give p0."
-            )
-        return np.insert(when, 0, self.times_[0]), True
-
     def forecast(
         self,
         times: ArrayLike,
         *,
         p0: ArrayLike | None = None,
+        p0_size: float | None = None,
         level: float = 0.95,
         n_draws: int = 32,
     ) -> Forecast:
@@ -343,6 +343,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
         It starts from `p0` at `times[0]`, or from the fitted distribution at the first snapshot.
 
+        `p0` counts as known; if it was counted from a sample, give the number of individuals as
+        `p0_size`, and the band holds their sampling noise too.
         By the delta method: exact sensitivities up to a few hundred states; beyond, differences of
         the flow along `n_draws` draws from the posterior.
         """
@@ -351,7 +353,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 "bands are drawn for the continuous flow of a fixed potential; use predict."
             )
-        when, shift = self._from_the_start(p0, times)
+        when, shift = from_start(self._when(times), self.times_[0], p0)
         found = bands(
             self.kernel_,
             self.energy_,
@@ -360,6 +362,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             fit.draws,
             when,
             p0=p0,
+            p0_size=None if p0_size is None else _checks.positive(p0_size, "p0_size"),
             mobility=self._mobility,
             level=level,
             size=float(fit.visits.sum()) / fit.times.size,
@@ -371,7 +374,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     def score(self, snapshots: Snapshots) -> float:
         """The mean log-likelihood of an individual of these snapshots; higher is better."""
         check_match(self.kernel_, snapshots)
-        path = self.predict(None, snapshots.times)
+        path = self.predict(None, snapshots.on(self.time_scale_).times)
         logs = np.log(np.maximum(path.probabilities, 1e-300))
         counts = snapshots.counts
         total = float((counts * logs).sum())
@@ -387,26 +390,33 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     ) -> Snapshots:
         """Snapshots such as the learned energy would give.
 
-        Independent ones are drawn afresh at each time; a tracked population is simulated.
+        Independent ones are drawn afresh at each time; a tracked population is simulated, in the
+        rates of its `environment`.
         """
-        draw = np.random.default_rng(self.seed) if rng is None else rng
+        draw = np.random.default_rng(self._settings().seed) if rng is None else rng
+        _checks.generator(draw)
+        when = self._when(times)
         if self.observation == "tracked":
             from thalweg.flow import simulate
 
-            return simulate(
-                self.kernel_,
-                self.energy_,
-                self.initial_ if p0 is None else p0,
-                times,
-                n_samples,
+            if self.time_basis is not None:
+                raise InputError(
+                    "a tracked population is simulated in a fixed potential only; use "
+                    "observation='independent' for one that varies in time."
+                )
+            grid, early = from_start(when, self.times_[0], p0)
+            seen = simulate(
+                self.kernel_, self.energy_, self.initial_ if p0 is None else p0, grid, n_samples,
                 method="frozen" if self.discretization == "frozen" else "tau-leap",
-                mobility=self._mobility,
-                rng=draw,
-            )
-        path = self.predict(p0, times)
-        p = path.probabilities / path.probabilities.sum(axis=1, keepdims=True)
-        counts = self._fit.noise.draw(n_samples * p, p, draw)
-        return Snapshots.from_counts(path.times, counts, names=self.kernel_.names)
+                rates=self.environment, mobility=self._mobility, rng=draw,
+            )  # fmt: skip
+            seen = seen.drop(0) if early else seen
+        else:
+            path = self.predict(p0, when)
+            p = path.probabilities / path.probabilities.sum(axis=1, keepdims=True)
+            counts = self._fit.noise.draw(n_samples * p, p, draw)
+            seen = Snapshots.from_counts(path.times, counts, names=self.kernel_.names)
+        return replace(seen, scale=self.time_scale_)
 
     def bootstrap(
         self,

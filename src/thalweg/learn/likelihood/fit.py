@@ -273,6 +273,8 @@ class _Search:
             if result is not None:
                 if pieces == 1 or result.status is Status.CONVERGED:
                     best = result
+            if self.interrupted:
+                break
         return self._finish(best, prior, mesh, _chain_probabilities(self.model, best.theta))
 
     def _minimise(
@@ -378,7 +380,7 @@ class _Search:
         mean, variance = (np.nan, np.nan) if moments is None else moments
         used = float(np.sum(covariance * information))
         covariance *= self.noise.inflation
-        status = best.status
+        status = Status.INTERRUPTED if self.interrupted else best.status
         if status is Status.CONVERGED and p[-1].max() > 1 - 1e-9 and p[0].max() < 0.99:
             seen = self.counts[-1] / self.counts[-1].sum()
             if seen.max() < 1 - 1e-9:
