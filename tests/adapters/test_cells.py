@@ -9,6 +9,7 @@ import pytest
 from thalweg.errors import InputError
 
 anndata = pytest.importorskip("anndata", reason="the anndata extra is not installed")
+pytest.importorskip("matplotlib", reason="needs matplotlib").use("agg")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -40,8 +41,9 @@ def test_the_landscape_falls_along_the_curve(cells, state_key):
     np.testing.assert_allclose(annotated.obsm["thalweg_probabilities"].sum(axis=0), 1)
     assert list(annotated.uns["thalweg"]["times"]) == [0, 1, 2, 3]
     assert "thalweg_potential" not in cells.obs
-    figure = thalweg.pl.landscape(annotated)
-    assert len(figure.data[0].x) == 600
+    axes = thalweg.pl.landscape(annotated, show=False)
+    assert axes.collections[0].get_offsets().shape == (600, 2)
+    assert axes.get_xlabel() == "umap1"
 
 
 def test_results_survive_a_file(cells, tmp_path):
