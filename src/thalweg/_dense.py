@@ -7,6 +7,7 @@ argument. These take a tenth of a second.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from thalweg._compile import njit
 
-__all__ = ["copy", "solve"]
+__all__ = ["copy", "factor", "solve", "solve_factored"]
 
 Array = NDArray[np.float64]
 
@@ -49,6 +50,59 @@ def copy(a: Array, out: Array) -> None:
     """
     for i in range(out.shape[0]):
         out[i] = a[i]
+
+
+@njit(cache=True, error_model="numpy")
+def factor(a: Array, pivot: NDArray[np.int64]) -> bool:
+    """LU in place with partial pivoting."""
+    n = a.shape[0]
+    for k in range(n):
+        best, row = abs(a[k, k]), k
+        for i in range(k + 1, n):
+            if abs(a[i, k]) > best:
+                best, row = abs(a[i, k]), i
+        pivot[k] = row
+        if not best > 0.0 or not math.isfinite(best):
+            return False
+        if row != k:
+            for j in range(n):
+                a[k, j], a[row, j] = a[row, j], a[k, j]
+        inverse = 1.0 / a[k, k]
+        for i in range(k + 1, n):
+            factor = a[i, k] * inverse
+            if factor != 0.0:
+                a[i, k] = factor
+                for j in range(k + 1, n):
+                    a[i, j] -= factor * a[k, j]
+            else:
+                a[i, k] = 0.0
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def solve_factored(a: Array, pivot: NDArray[np.int64], b: Array) -> None:
+    """Solve in place for all columns of `b`, from `factor`."""
+    n, m = b.shape
+    for k in range(n):
+        row = pivot[k]
+        if row != k:
+            for j in range(m):
+                b[k, j], b[row, j] = b[row, j], b[k, j]
+    for i in range(1, n):
+        for k in range(i):
+            factor = a[i, k]
+            if factor != 0.0:
+                for j in range(m):
+                    b[i, j] -= factor * b[k, j]
+    for i in range(n - 1, -1, -1):
+        for k in range(i + 1, n):
+            factor = a[i, k]
+            if factor != 0.0:
+                for j in range(m):
+                    b[i, j] -= factor * b[k, j]
+        inverse = 1.0 / a[i, i]
+        for j in range(m):
+            b[i, j] *= inverse
 
 
 @njit(cache=True)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from joblib import Parallel, delayed
+from numpy.typing import NDArray
 from sklearn.base import clone
 
-from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.answer import check_match
 from thalweg.learn.observation import Multinomial
-from thalweg.learn.uncertainty import Bootstrap
+from thalweg.learn.uncertainty import Bootstrap, refits
 from thalweg.snapshots import Snapshots
 from thalweg.status import Status
 
@@ -32,8 +32,6 @@ def bootstrap(
     jobs: int | None,
 ) -> Bootstrap:
     """What `FreeEnergyRegressor.bootstrap` gives."""
-    if not hasattr(model, "fitted_"):
-        raise InputError("this regressor is not fitted yet; call fit first.")
     kernel, noise = model.kernel_, model.fitted_.noise
     check_match(kernel, snapshots)
     snapshots = snapshots.on(model.time_scale_)
@@ -53,18 +51,11 @@ def bootstrap(
     again = clone(model)
     if not isinstance(noise, Multinomial):
         again.observation = noise.settled()
-    fits = Parallel(n_jobs=jobs)(
-        delayed(_refit)(clone(again), kernel, drawn(draw)) for draw in generators
-    )
-    return Bootstrap(
-        np.array([energy.potential for energy, _ in fits]),
-        np.array([energy.beta for energy, _ in fits]),
-        tuple(status for _, status in fits),
-    )
+    return refits(partial(_refit, again, kernel), map(drawn, generators), jobs)
 
 
 def _refit(
     model: FreeEnergyRegressor, kernel: MarkovKernel, snapshots: Snapshots
-) -> tuple[FreeEnergy, Status]:
-    model.fit(kernel, snapshots)
-    return model.energy_, model.status_
+) -> tuple[NDArray[np.float64], float, Status]:
+    found = clone(model).fit(kernel, snapshots)
+    return found.potential_, found.beta_, found.status_

@@ -30,7 +30,15 @@ from thalweg.learn.answer import (
     diagnose,
     fit_snapshots,
 )
-from thalweg.learn.forecast import Forecast, bands, flow_of, from_start, mixed_flow
+from thalweg.learn.forecast import (
+    Forecast,
+    band_with_growth,
+    bands,
+    flow_of,
+    from_start,
+    mixed_flow,
+)
+from thalweg.learn.growth import Growth, GrowthFound
 from thalweg.learn.inputs import as_kernel, as_snapshots
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.learn.weak.fit import Ridge, TimeBasis
@@ -71,6 +79,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     features : `(N, d)`; the potential is linear in them (a network of them for `"neural"`).
     interactions : symmetric matrices whose strengths are learned.
     time_basis : a `TimeBasis`, for a potential that varies in time.
+    growth : Births and deaths beside transport: `"states"` learns one rate per state, an array
+        gives known rates, a `Growth` may also hold features and the totals at each time.
     prior : strength of the smoothness prior of the likelihood, or `"evidence"`.
     use_coordinates : on a graph of many states, let the prior be smooth in the kernel's coordinates
         where it has some, rather than along the graph.
@@ -114,6 +124,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         features: ArrayLike | None = None,
         interactions: Sequence[ArrayLike] = (),
         time_basis: TimeBasis | None = None,
+        growth: Growth | Literal["states"] | ArrayLike | None = None,
         prior: float | Literal["evidence"] = "evidence",
         use_coordinates: bool = True,
         smoother: Smoother | None = None,
@@ -137,6 +148,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         self.features = features
         self.interactions = interactions
         self.time_basis = time_basis
+        self.growth = growth
         self.prior = prior
         self.use_coordinates = use_coordinates
         self.smoother = smoother
@@ -224,10 +236,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     @property
     def potential_stderr_(self) -> Array:
-        """Standard error of the centred potential; NaN for methods that give none.
-
-        Those get theirs from `bootstrap`.
-        """
+        """Standard error of the centred potential; NaN where only `bootstrap` gives one."""
         return self._fit.potential_stderr
 
     @property
@@ -250,6 +259,11 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             "beta": self.beta_verdict_.determined,
             "potential": bool(np.all(2.0 * stderr <= span)),
         }
+
+    @property
+    def growth_(self) -> GrowthFound | None:
+        """Rates of growth with their errors, and whether they were needed; None if not asked."""
+        return self._fit.growth
 
     @property
     def initial_(self) -> Array:
@@ -327,6 +341,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             discretization=self.discretization,
             time_basis=self.time_basis,
             potentials=self._fit.potentials,
+            rates=None if self._fit.growth is None else self._fit.growth.rates,
         )
         return flow if not shift else flow.after_first()
 
@@ -354,6 +369,9 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
                 "bands are drawn for the continuous flow of a fixed potential; use predict."
             )
         when, shift = from_start(self._when(times), self.times_[0], p0)
+        if fit.growth is not None:
+            found = band_with_growth(fit.source, when, p0, level)
+            return found.after_first() if shift else found
         found = bands(
             self.kernel_,
             self.energy_,
@@ -428,9 +446,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     ) -> Bootstrap:
         """Errors by refitting, for any method: no formula, no normal approximation.
 
-        Snapshots at the times and of the sizes of these are drawn from the learned energy, and each
-        is fitted with the same settings. For the closed form this is the way to error bars, and
-        quick. `jobs`: worker processes (one unless told, or what joblib's `parallel_config` says).
+        Snapshots like these in times and sizes are drawn from the learned energy and fitted
+        with the same settings, by `jobs` processes (or what joblib's `parallel_config` says).
 
         >>> from thalweg import make_graph
         >>> graph = make_graph("complete", 5, rng=np.random.default_rng(0))
@@ -443,6 +460,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         """
         from thalweg.learn.refits import bootstrap
 
+        _ = self._fit
         return bootstrap(self, snapshots, n_refits, rng=rng, jobs=jobs)
 
     def to_frame(self) -> pd.DataFrame:

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
-from thalweg._dense import copy, solve
+from thalweg._dense import copy, factor, solve, solve_factored
+from thalweg.learn.likelihood.births import Births, grow
 from thalweg.mobility import formulas
 
 __all__ = ["EXTRAPOLATION", "integrate"]
@@ -37,59 +38,6 @@ EXTRAPOLATION = np.array([[1.0, 0.0, 0.0], [-1.0, 2.0, 0.0], [1.0 / 3.0, -2.0, 8
 _NEWTON_LIMIT = 60
 _NEWTON_TOLERANCE = 1e-7  # of the last update; convergence is quadratic
 _HAND_MADE = 24  # up to this size an LU written out beats the call to LAPACK
-
-
-@njit(cache=True, error_model="numpy")
-def _factor(a: Array, pivot: NDArray[np.int64]) -> bool:
-    """LU in place with partial pivoting."""
-    n = a.shape[0]
-    for k in range(n):
-        best, row = abs(a[k, k]), k
-        for i in range(k + 1, n):
-            if abs(a[i, k]) > best:
-                best, row = abs(a[i, k]), i
-        pivot[k] = row
-        if not best > 0.0 or not math.isfinite(best):
-            return False
-        if row != k:
-            for j in range(n):
-                a[k, j], a[row, j] = a[row, j], a[k, j]
-        inverse = 1.0 / a[k, k]
-        for i in range(k + 1, n):
-            factor = a[i, k] * inverse
-            if factor != 0.0:
-                a[i, k] = factor
-                for j in range(k + 1, n):
-                    a[i, j] -= factor * a[k, j]
-            else:
-                a[i, k] = 0.0
-    return True
-
-
-@njit(cache=True, error_model="numpy")
-def _solve(a: Array, pivot: NDArray[np.int64], b: Array) -> None:
-    """Solve in place for all columns of `b`, from `_factor`."""
-    n, m = b.shape
-    for k in range(n):
-        row = pivot[k]
-        if row != k:
-            for j in range(m):
-                b[k, j], b[row, j] = b[row, j], b[k, j]
-    for i in range(1, n):
-        for k in range(i):
-            factor = a[i, k]
-            if factor != 0.0:
-                for j in range(m):
-                    b[i, j] -= factor * b[k, j]
-    for i in range(n - 1, -1, -1):
-        for k in range(i + 1, n):
-            factor = a[i, k]
-            if factor != 0.0:
-                for j in range(m):
-                    b[i, j] -= factor * b[k, j]
-        inverse = 1.0 / a[i, i]
-        for j in range(m):
-            b[i, j] *= inverse
 
 
 @njit(cache=True, error_model="numpy")
@@ -227,9 +175,9 @@ def _newton(
         if not math.isfinite(worst):
             return False
         if small:
-            if not _factor(jacobian, pivot):
+            if not factor(jacobian, pivot):
                 return False
-            _solve(jacobian, pivot, update)
+            solve_factored(jacobian, pivot, update)
         elif not solve(jacobian, update):
             return False
         # The balance of an emptying state behaves like 1/z - beta in its depth z, for which
@@ -338,6 +286,7 @@ def integrate(
     fixed_interaction: Array,
     beta: float,
     learn_beta: bool,
+    births: Births,
     forces: Array,
     lengths: Array,
     substeps: NDArray[np.int64],
@@ -357,9 +306,10 @@ def integrate(
 
     `chains` (levels, N) and `sensitivities` (levels, N, P) are carried on in place. Columns of a
     sensitivity: the potential's coefficients (basis function by feature), the interaction
-    strengths, `log beta`, then those that start in the initial distribution, last the responses
-    to `forces` (edges, n) that would be added to the differences of the first variation. `basis`
-    (fine steps, n_basis) holds the time basis averaged over the steps of the finest chain.
+    strengths, the rates of birth, `log beta`, then those that start in the initial distribution,
+    last the responses to `forces` (edges, n) that would be added to the differences of the first
+    variation. `basis` (fine steps, n_basis) holds the time basis averaged over the steps of the
+    finest chain.
     `out_coarse` is the extrapolation one order lower, for the error. Returns False where a step
     could not be solved.
     """
@@ -377,6 +327,7 @@ def integrate(
     parts = np.ones(n_basis)
     finest = 2 ** (n_levels - 1)
     n_energy = n_basis * n_features + n_interactions + (1 if learn_beta else 0)
+    n_energy += births.columns.shape[1] if n_columns > 0 else 0
 
     interaction = np.zeros((0, 0))
     if n_interactions > 0 or fixed_interaction.shape[0] > 0:
@@ -466,14 +417,22 @@ def integrate(
                             right[x, column] -= weights[e, 0] * (field[x] - field[y])
                             right[y, column] += weights[e, 1] * (field[x] - field[y])
                     if n <= _HAND_MADE:
-                        _solve(jacobian, pivot, right)
+                        solve_factored(jacobian, pivot, right)
                     elif not solve(jacobian, right):
                         return False
                     for x in range(n):
                         for j in range(n_columns):
                             s0[x, j] = right[x, j]
                 copy(u, u0)
+                if births.rates.size > 0:
+                    grow(births, chain, h, pi, u0, s0)
         first_fine += substeps[k] * finest
+        if births.rates.size > 0:
+            for chain in range(n_levels):
+                c = EXTRAPOLATION[n_levels - 1, chain]
+                births.out[k, 0] += c * births.log_mass[chain]
+                for j in range(n_columns):
+                    births.out[k, 1 + j] += c * births.slopes[chain, j]
         for x in range(n):
             fine, best, coarse = chains[n_levels - 1, x], 0.0, 0.0
             for chain in range(n_levels):
