@@ -431,7 +431,7 @@ def integrate(
             for chain in range(n_levels):
                 c = EXTRAPOLATION[n_levels - 1, chain]
                 births.out[k, 0] += c * births.log_mass[chain]
-                for j in range(n_columns):
+                for j in range(births.slopes.shape[1]):
                     births.out[k, 1 + j] += c * births.slopes[chain, j]
         for x in range(n):
             fine, best, coarse = chains[n_levels - 1, x], 0.0, 0.0
