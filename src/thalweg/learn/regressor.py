@@ -30,6 +30,7 @@ from thalweg.learn.answer import (
 )
 from thalweg.learn.forecast import Forecast, bands, flow_of, mixed_flow
 from thalweg.learn.observation import Multinomial
+from thalweg.learn.questions import Questions
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.learn.weak.fit import Ridge, TimeBasis
 from thalweg.learn.weak.terms import Quadrature, Weighting
@@ -47,7 +48,7 @@ __all__ = ["FreeEnergyRegressor", "load"]
 Array = NDArray[np.float64]
 
 
-class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
+class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     """Learns the free energy `V + beta log rho` that drives a population over a graph.
 
     Parameters
