@@ -10,6 +10,23 @@ from typing import Annotated
 import typer
 
 from thalweg._version import __version__
+from thalweg.cli import questions
+from thalweg.cli.options import (
+    CountColumn,
+    GraphFile,
+    Json,
+    Largest,
+    ModelFile,
+    NeighborsKey,
+    OptionalGraph,
+    ReplicateColumn,
+    SnapshotsFile,
+    StateColumn,
+    StateKey,
+    TimeColumn,
+    TimeKey,
+    WeightColumn,
+)
 from thalweg.errors import MissingDependencyError
 
 app = typer.Typer(
@@ -46,9 +63,6 @@ def options(
     """Options that every command has."""
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-
-
 def _demo_names() -> list[str]:
     from thalweg.cli.demo_names import DEMOS
 
@@ -82,50 +96,6 @@ def demo(
     from thalweg.cli.demo import run
 
     run(name, out, states, seed, json)
-
-
-SnapshotsFile = Annotated[
-    Path,
-    typer.Argument(
-        help=(
-            "CSV, TSV or Parquet: long ([bold]time,state[,count][/]) or wide (one row a time); "
-            "or an .h5ad of cells."
-        )
-    ),
-]
-GraphFile = Annotated[
-    Path,
-    typer.Option(
-        "--graph",
-        help="Edges as CSV ([bold]source,target[,weight][/]), GraphML, or a scipy .npz matrix.",
-    ),
-]
-TimeColumn = Annotated[str | None, typer.Option("--time", help="The column of times.")]
-StateColumn = Annotated[str | None, typer.Option("--state", help="The column of states.")]
-CountColumn = Annotated[str | None, typer.Option("--count", help="The column of counts.")]
-ReplicateColumn = Annotated[
-    str | None,
-    typer.Option("--replicate", help="The column of replicates (animals, batches, runs)."),
-]
-WeightColumn = Annotated[str | None, typer.Option("--weight", help="The edges' weights.")]
-Largest = Annotated[
-    bool,
-    typer.Option("--largest-component", help="Keep the largest piece of a graph that falls apart."),
-]
-OptionalGraph = Annotated[
-    Path | None,
-    typer.Option(
-        "--graph",
-        help="Edges as CSV ([bold]source,target[,weight][/]), GraphML, or a scipy .npz matrix.",
-    ),
-]
-TimeKey = Annotated[str | None, typer.Option("--time-key", help="For .h5ad: the obs column.")]
-StateKey = Annotated[
-    str | None, typer.Option("--state-key", help="For .h5ad: clusters to take as states.")
-]
-NeighborsKey = Annotated[
-    str | None, typer.Option("--neighbors-key", help="For .h5ad: which neighbour graph.")
-]
 
 
 @app.command()
@@ -233,9 +203,6 @@ def fit(
         as_json=json,
         title=f"The landscape behind {snapshots.name}",
     )
-
-
-ModelFile = Annotated[Path, typer.Argument(help="A model.thalweg that [bold]thalweg fit[/] wrote.")]
 
 
 @app.command()
@@ -378,6 +345,10 @@ def simulate(
     from thalweg.cli.transport import run_simulate
 
     run_simulate(model, times, individuals, tracked, seed, out, json)
+
+
+for question in (questions.fates, questions.compare, questions.steer):
+    app.command()(question)
 
 
 @app.command()

@@ -6,7 +6,7 @@
 | where does it end? | `committor`, `fate_probabilities` |
 | when? | `mean_first_passage_time`, `passage_quantiles` |
 | which sets hold it? | `macrostates`, `basins` |
-| which way does it go? | `fluxes`, `reactive_flux`, `coarse_fluxes`, `velocity`, `force` |
+| which way does it go? | `fluxes`, `reactive_flux`, `coarse_fluxes`, `streams`, `velocity` |
 | does it lead where people were seen? | `held_out` |
 | what if? | `perturb`, `without` |
 | are two landscapes the same? | `compare` |
@@ -32,6 +32,7 @@ from thalweg.dynamics.landscape import Estimate, Landscape, as_landscape
 from thalweg.dynamics.macrostates import Basins, Macrostates, basins, macrostates
 from thalweg.dynamics.passage import mean_first_passage_time, passage_quantiles
 from thalweg.dynamics.routes import ReactiveFlux, Route, coarse_fluxes, fluxes, reactive_flux
+from thalweg.dynamics.streams import Streams, streams
 from thalweg.dynamics.velocity import force, velocity
 from thalweg.dynamics.walk import Modes, relaxation_modes, transition_rates
 from thalweg.dynamics.whatif import perturb, without
@@ -50,6 +51,7 @@ __all__ = [
     "ReactiveFlux",
     "Route",
     "Steering",
+    "Streams",
     "ancestors",
     "as_landscape",
     "basins",
@@ -69,6 +71,7 @@ __all__ = [
     "reactive_flux",
     "relaxation_modes",
     "steer",
+    "streams",
     "transition_matrix",
     "transition_operator",
     "transition_rates",

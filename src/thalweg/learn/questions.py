@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Modes,
         ReactiveFlux,
         Steering,
+        Streams,
     )
     from thalweg.learn.regressor import FreeEnergyRegressor
 
@@ -151,6 +152,13 @@ class Questions:
         from thalweg.dynamics import reactive_flux
 
         return reactive_flux(self.landscape_, a, b, **options)
+
+    def streams(self, times: ArrayLike, labels: ArrayLike, **options: Any) -> Streams:
+        """Streams of individuals between groups of states over successive times."""
+        from thalweg.dynamics import streams
+
+        first = float(np.asarray(times, dtype=np.float64).ravel()[0])
+        return streams(self.landscape_, self.population(first), times, labels, **options)
 
     def velocity(self, embedding: ArrayLike, t: float | None = None) -> Array:
         """The velocity of the population on an embedding; of the landscape alone by default."""
