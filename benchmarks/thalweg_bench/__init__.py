@@ -43,6 +43,7 @@ class BenchResult:
 
 
 BENCHMARKS: dict[str, tuple[str, str, str]] = {
+    "limit": ("paper_sweeps", "run_limit", "the paper's population against its own limit"),
     "table1": ("paper_sweeps", "run_table1", "the paper's Table 1: Hellinger distance per beta"),
     "size": ("paper_sweeps", "run_size", "errors against the number of states"),
     "samples": ("paper_sweeps", "run_samples", "errors against the number of samples"),

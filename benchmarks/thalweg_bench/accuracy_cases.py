@@ -21,7 +21,7 @@ from thalweg.graphs import GRAPH_FAMILIES, make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.diagnostics import goodness_of_fit
 from thalweg.learn.likelihood.fit import fit_likelihood
-from thalweg.learn.likelihood.frozen import FrozenObjective
+from thalweg.learn.likelihood.frozen import frozen_chain
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.options import LikelihoodOptions
@@ -189,11 +189,9 @@ def tracked_run(
 
     truth = problem.probabilities
     if frozen:
-        chain = FrozenObjective(problem.model, truth).trajectory(
-            problem.theta, Mesh(np.full(times.size - 1, 4))
-        )
+        chain = frozen_chain(problem.model, problem.theta, slopes=False)
         assert chain is not None
-        truth = chain[0]
+        truth = chain.probabilities
     options = LikelihoodOptions(
         observation="tracked",
         discretization="frozen" if frozen else "continuous",

@@ -92,13 +92,17 @@ def reproduce(results: Path | None, out: Path | None) -> None:
             "then thalweg bench reproduce --from DIR."
         )
     target = results if out is None else out
-    page, pictures = make_page(results)
+    page, pictures = make_page(results, _read(target / "reproducing.md"))
     for name, content in pictures.items():
         with atomic_write(target / "images" / "reproducing" / name, "wb") as file:
             file.write(content)
     with atomic_write(target / "reproducing.md") as file:
         file.write(page)
     Console().print(f"written to {target / 'reproducing.md'}", highlight=False)
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 @contextmanager

@@ -13,20 +13,40 @@ from thalweg._version import __version__
 from thalweg.graphs import GRAPH_FAMILIES
 from thalweg.plots.series import PALETTE
 from thalweg_bench import BenchResult, BenchSettings
-from thalweg_bench.comparison import LIMIT, compare, melt, summary
+from thalweg_bench.comparison import LIMITS, compare, melt, summary
 from thalweg_bench.published import TABLE1
 from thalweg_bench.sweep import SweepResult, run_sweep
 
-__all__ = ["run_energy", "run_samples", "run_size", "run_table1", "run_timegrid"]
+__all__ = ["run_energy", "run_limit", "run_samples", "run_size", "run_table1", "run_timegrid"]
 
 _GRIDS = ("uniform", "random", "logarithmic")
+_READINGS = ("empirical", "mean-field")
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "uniform-20": {"grid": "uniform", "horizon": 5.0, "steps": 20, "beta": 0.1},
+    "random-20": {"grid": "random", "horizon": 5.0, "steps": 20, "beta": 0.1},
+    **{
+        f"T = {horizon}, beta = {beta}": {
+            "horizon": float(horizon), "steps": 10 * horizon, "beta": beta,
+        }
+        for horizon, beta in product((2, 5), (0.01, 0.1, 0.2))
+    },
+    **{
+        f"amplitude {amplitude}": {
+            "amplitude": float(amplitude), "horizon": 5.0, "steps": 50, "beta": 0.2,
+            "n_states": 10,
+        }
+        for amplitude in (2, 4)
+    },
+}  # fmt: skip
+"""The problems of `limit`: N = 6 and amplitude 1 where nothing else is said."""
 
 
 def _cells(settings: BenchSettings, instances: int, **axes: Sequence[Any]) -> list[dict[str, Any]]:
+    """Every combination of the axes, both readings, families and instances; instances last."""
     families = GRAPH_FAMILIES[::4] if settings.quick else GRAPH_FAMILIES
     count = settings.instances or (1 if settings.quick else instances)
-    names = [*axes, "family", "instance"]
-    values = [*axes.values(), families, range(count)]
+    names = ["instance", "reading", *axes, "family"]
+    values = [range(count), _READINGS, *axes.values(), families]
     return [dict(zip(names, combination, strict=True)) for combination in product(*values)]
 
 
@@ -43,6 +63,22 @@ def _sweep(name: str, settings: BenchSettings, cells: list[dict[str, Any]]) -> S
     )
 
 
+def run_limit(settings: BenchSettings) -> BenchResult:
+    """The paper's population against its own limit, in both readings."""
+    names = list(_SETTINGS)[:1] if settings.quick else list(_SETTINGS)
+    cells = [
+        {
+            **cell, "n_states": 6, **_SETTINGS[cell["problem"]], "n": 10_000,
+            "methods": ["likelihood", "likelihood_free", "weak", "paper", "truth"],
+        }
+        for cell in _cells(settings, 2, problem=names)
+    ]  # fmt: skip
+    sweep = _sweep("limit", settings, cells)
+    table = summary(sweep.table, ["reading", "problem"])
+    notes = (*sweep.notes, *_collapses(sweep.table))
+    return BenchResult(table, {"ratio": _ratios(table)}, notes)
+
+
 def run_table1(settings: BenchSettings) -> BenchResult:
     """Table 1 and the figure per family: N = 6, n = 10^4, beta 0.01, 0.1, 0.2, two horizons."""
     cells = []
@@ -54,7 +90,7 @@ def run_table1(settings: BenchSettings) -> BenchResult:
             for cell in _cells(settings, 5, beta=(0.01, 0.1, 0.2))
         ]
     sweep = _sweep("table1", settings, cells)
-    table = summary(sweep.table, ["horizon", "steps", "beta"])
+    table = summary(sweep.table, ["reading", "horizon", "steps", "beta"])
     for name in ("paper", "openfim"):
         table[f"published_{name}"] = [str(TABLE1[beta][name]) for beta in table["beta"]]
     notes = (
@@ -64,7 +100,8 @@ def run_table1(settings: BenchSettings) -> BenchResult:
         "number of steps it does not state.",
         *_collapses(sweep.table),
     )
-    long = melt(sweep.table, ["family", "beta"])
+    headline = sweep.table[sweep.table["reading"] == _READINGS[0]]
+    long = melt(headline, ["family", "beta"])
     figure = _bars(long, "family", "sampled", "Sampled Hellinger distance by family")
     return BenchResult(table, {"families": figure}, notes)
 
@@ -86,7 +123,7 @@ def run_timegrid(settings: BenchSettings) -> BenchResult:
     steps = (20, 100) if settings.quick else (20, 100, 1000, 10_000)
     cells = [
         {**cell, "horizon": 5.0, "n_states": 6, "n": 10_000, "beta": 0.1}
-        for cell in _cells(settings, 1, grid=("uniform", "random", "logarithmic"), steps=steps)
+        for cell in _cells(settings, 3, grid=_GRIDS, steps=steps)
     ]
     for cell in cells:
         # The free chain exponentiates a matrix per step, the network trains on every pair of times:
@@ -94,8 +131,9 @@ def run_timegrid(settings: BenchSettings) -> BenchResult:
         if cell["steps"] > 1000:
             cell["methods"] = ["likelihood", "weak", "truth", "histograms"]
     sweep = _sweep("timegrid", settings, cells)
-    table = summary(sweep.table, ["grid", "steps"])
-    figure = _curves(table[table["grid"] == "uniform"], "steps", "time steps, uniform grid")
+    table = summary(sweep.table, ["reading", "grid", "steps"])
+    uniform = table[(table["grid"] == "uniform") & (table["reading"] == _READINGS[0])]
+    figure = _curves(uniform, "steps", "time steps, uniform grid")
     return BenchResult(table, {"steps": figure}, (*sweep.notes, *_collapses(sweep.table)))
 
 
@@ -105,12 +143,13 @@ def run_energy(settings: BenchSettings) -> BenchResult:
     betas = (0.05, 1.0) if settings.quick else (0.01, 0.05, 0.2, 1.0)
     cells = [
         {**cell, "horizon": 5.0, "steps": 50, "n_states": 10, "n": 10_000}
-        for cell in _cells(settings, 2, amplitude=amplitudes, beta=betas)
+        for cell in _cells(settings, 3, amplitude=amplitudes, beta=betas)
     ]
     sweep = _sweep("energy", settings, cells)
-    table = summary(sweep.table, ["amplitude", "beta"])
+    table = summary(sweep.table, ["reading", "amplitude", "beta"])
+    headline = sweep.table[sweep.table["reading"] == _READINGS[0]]
     figure = _bars(
-        melt(sweep.table, ["amplitude"]), "amplitude", "error", "Error by amplitude, all betas"
+        melt(headline, ["amplitude"]), "amplitude", "error", "Error by amplitude, all betas"
     )
     figure.update_layout(xaxis={"title": "amplitude of V", "type": "category"})
     notes = (*sweep.notes, *_collapses(sweep.table))
@@ -131,9 +170,10 @@ def _line(
         for cell in _cells(settings, instances, **{axis: values})
     ]
     sweep = _sweep(name, settings, cells)
-    table = summary(sweep.table, [axis])
+    table = summary(sweep.table, ["reading", axis])
     notes = (*sweep.notes, *_collapses(sweep.table))
-    return BenchResult(table, {name: _curves(table, axis, label)}, notes)
+    headline = table[table["reading"] == _READINGS[0]]
+    return BenchResult(table, {name: _curves(headline, axis, label)}, notes)
 
 
 def _collapses(table: pd.DataFrame) -> list[str]:
@@ -159,6 +199,22 @@ def _collapses(table: pd.DataFrame) -> list[str]:
                     f"{method}: {int(other.sum())} of {told.size} fits did not converge ({which}); "
                     "they are counted in the errors."
                 )
+        if column.startswith("rejected_"):
+            known = table[column].dropna().astype(bool)
+            if known.any():
+                method = column.removeprefix("rejected_")
+                notes.append(
+                    f"{method}: the deviance rejects {int(known.sum())} of {known.size} fits; they "
+                    "are counted in the errors."
+                )
+        if column.startswith("chaotic_"):
+            known = table[column].dropna().astype(bool)
+            if known.any():
+                method = column.removeprefix("chaotic_")
+                notes.append(
+                    f"{method}: in {int(known.sum())} of {known.size} cells the chain is chaotic "
+                    "(slopes of log p above 1e4), and the limit is that of draws."
+                )
     failed = table[table["status"] != "ok"]
     if len(failed):
         notes.append(f"{len(failed)} cells failed: {failed['status'].iloc[0]}")
@@ -171,9 +227,9 @@ def _curves(table: pd.DataFrame, axis: str, label: str) -> go.Figure:
         PALETTE * 2, table.groupby("method", sort=False), strict=False
     ):
         if (part["error"] > 0).any():
-            y = part["median" if method == LIMIT else "error"]
+            y = part["median" if method in LIMITS else "error"]
             # More methods than colours: those that learn nothing are dotted.
-            dash = "dot" if method in ("no_movement", "histograms", LIMIT) else "solid"
+            dash = "dot" if method in ("no_movement", "histograms", *LIMITS) else "solid"
             figure.add_scatter(
                 x=part[axis], y=y, name=str(method), line={"color": color, "dash": dash}
             )
@@ -181,6 +237,24 @@ def _curves(table: pd.DataFrame, axis: str, label: str) -> go.Figure:
         template="plotly_white",
         xaxis={"title": label, "type": "log"},
         yaxis={"title": "time-averaged Hellinger distance", "type": "log"},
+    )
+    return figure
+
+
+def _ratios(table: pd.DataFrame) -> go.Figure:
+    """Error over the limit, problem by problem, in the headline reading and beside it."""
+    figure = go.Figure()
+    shown = table[~table["method"].isin([*LIMITS, "truth"])]
+    groups = shown.groupby(["method", "reading"], sort=False)
+    for color, ((method, reading), part) in zip(PALETTE * 2, groups, strict=False):
+        figure.add_scatter(
+            x=part["problem"], y=part["over_limit"], name=f"{method}, {reading}",
+            mode="markers", marker={"color": color, "size": 10},
+        )  # fmt: skip
+    figure.add_hline(y=1.0, line={"dash": "dot"})
+    figure.update_layout(
+        template="plotly_white",
+        yaxis={"title": "root mean square error over the limit", "type": "log"},
     )
     return figure
 

@@ -1,7 +1,8 @@
 """The paper's population: rates frozen over each interval, every individual followed.
 
-`p_{k+1} = p_k exp(dt Q(p_k))`, and the individuals move by the same matrices, so that counts of
-transitions, which a Markov-state model needs, come with the snapshots.
+The rates are those of the infinite population, `p_{k+1} = p_k exp(dt Q(p_k))`, by whose matrices
+`follow` moves the individuals, or those of the population's own density (`follow_itself`). Counts
+of transitions, which a Markov-state model needs, come with the snapshots.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.flow.rates import edge_rates
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.likelihood.tracked import PSEUDO_COUNT
 from thalweg.mobility import LogMean
 
-__all__ = ["follow", "frozen_chain", "transition_matrix"]
+__all__ = ["follow", "follow_itself", "frozen_chain", "transition_matrix"]
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -82,3 +84,27 @@ def follow(p0: Array, matrices: Array, n: int, rng: np.random.Generator) -> tupl
         transitions[k] = rng.multinomial(counts[-1], matrix)
         counts.append(transitions[k].sum(axis=0))
     return np.array(counts), transitions
+
+
+@single_threaded
+def follow_itself(
+    kernel: MarkovKernel,
+    energy: FreeEnergy,
+    p0: Array,
+    times: Array,
+    n: int,
+    rng: np.random.Generator,
+) -> tuple[Counts, Counts]:
+    """`n` individuals whose own density sets the rates; counts and transitions as `follow` gives.
+
+    As in `thalweg.simulate`, a pseudo-count in every state lets a potential push individuals into
+    an empty one.
+    """
+    counts, transitions = [rng.multinomial(n, p0)], []
+    for step in np.diff(times):
+        dressed = counts[-1] + np.full(kernel.n_states, PSEUDO_COUNT)
+        p = np.asarray(dressed / dressed.sum(), dtype=np.float64)
+        matrix = transition_matrix(kernel, energy, p, float(step))
+        transitions.append(rng.multinomial(counts[-1], matrix))
+        counts.append(transitions[-1].sum(axis=0))
+    return np.array(counts), np.array(transitions)

@@ -8,6 +8,7 @@ instances before fewer, later before earlier. What was not run is named as missi
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ __all__ = ["Run", "find_runs", "make_page"]
 _LARGEST_SVG = 400_000
 _METHODS = {
     "likelihood": "likelihood (ours)",
+    "likelihood_free": "likelihood, start not known (ours)",
     "weak": "weak form (ours)",
     "paper": "the paper's network, run here",
     "truth": "the true energy",
@@ -32,6 +34,11 @@ _METHODS = {
     "no_movement": "no movement",
     "histograms": "raw histograms",
     "cramer_rao_limit": "Cramér-Rao limit (median)",
+    "cramer_rao_limit_free": "the same, start not known (median)",
+}
+_READINGS = {
+    "empirical": "**Empirical rates**, as the paper writes: the population's own density sets them",
+    "mean-field": "**Mean-field rates**: the density of the infinite population sets them",
 }
 
 
@@ -91,8 +98,14 @@ def find_runs(folder: Path) -> dict[str, Run]:
     return runs
 
 
-def make_page(folder: Path) -> tuple[str, dict[str, bytes]]:
-    """The page in Markdown, and the pictures it shows (in `images/reproducing/`)."""
+def make_page(folder: Path, previous: str = "") -> tuple[str, dict[str, bytes]]:
+    """The page in Markdown, and the pictures it shows (in `images/reproducing/`).
+
+    Parameters
+    ----------
+    folder : Where the results are looked for, at any depth.
+    previous : The page as it stands; sections without results here are kept from it as they are.
+    """
     runs = find_runs(folder)
     if not runs:
         raise InputError(
@@ -100,13 +113,17 @@ def make_page(folder: Path) -> tuple[str, dict[str, bytes]]:
         )
     parts, pictures = [OPENING], {}
     missing = []
+    kept = {part.split("\n", 1)[0]: part for part in previous.split("\n## ")[1:]}
     for name, (title, text) in SECTIONS.items():
         run = runs.get(name)
         if run is None:
-            missing.append(name)
+            if title in kept:
+                parts.append(f"## {kept[title]}")
+            else:
+                missing.append(name)
             continue
         lines = [f"## {title}", f"`{run.command}`", text]
-        lines.append(_TABLES.get(name, _plain)(run.table))
+        lines.append(_by_reading(_TABLES.get(name, _plain), run.table))
         for file, content in run.pictures.items():
             pictures[file] = content
             lines.append(f"![{title}](images/reproducing/{file}){{ width=100% }}")
@@ -173,19 +190,59 @@ def _plain(table: pd.DataFrame) -> str:
     return _markdown([{str(c): v for c, v in row.items()} for row in rows])
 
 
+def _by_reading(render: Callable[[pd.DataFrame], str], table: pd.DataFrame) -> str:
+    """One table for each reading of the paper's rates, the headline first."""
+    if "reading" not in table:
+        return render(table)
+    shown = []
+    for reading, title in _READINGS.items():
+        part = table[table["reading"] == reading]
+        if len(part):
+            shown.append(f"{title}.\n\n{render(part.drop(columns='reading'))}")
+    return "\n\n".join(shown)
+
+
 def _value(part: pd.DataFrame) -> str:
-    """`mean ± deviation` of a method, or the median of the limit."""
+    """`mean ± deviation` of a method, or the median of the limit; then how well it describes."""
     if part.empty:
         return ""
     row = part.iloc[0]
-    if row["method"] == "cramer_rao_limit":
+    if str(row["method"]).startswith("cramer_rao_limit"):
         return f"{row.get('median', row['error']):.4f}"
     failed = f" ({int(row['failed'])} of {int(row['runs'])} failed)" if row["failed"] else ""
     if row["failed"] == row["runs"]:
         return "does not apply"
     skewed = row["deviation"] > row["error"] and "median" in row
     median = f" (median {row['median']:.4f})" if skewed else ""
-    return f"{row['error']:.4f} ± {row['deviation']:.4f}{median}{failed}"
+    deviance = row.get("deviance", float("nan"))
+    fit = f" [{deviance:.3g}]" if deviance == deviance else ""
+    return f"{row['error']:.4f} ± {row['deviation']:.4f}{median}{fit}{failed}"
+
+
+def _limit(table: pd.DataFrame) -> str:
+    """Problems down; each method's error over the limit, its deviance, and fits to doubt."""
+    rows = []
+    for problem, group in table.groupby("problem", sort=False):
+        parts = {str(part["method"].iloc[0]): part for _, part in group.groupby("method")}
+        row = {"problem": str(problem)}
+        for method in ("likelihood", "likelihood_free", "weak", "paper"):
+            if method not in parts:
+                continue
+            one = parts[method].iloc[0]
+            value = f"{one['over_limit']:.2f} (median {one['median_over_limit']:.2f})"
+            if one["deviance"] == one["deviance"]:
+                value += f" [{one['deviance']:.3g}]"
+            row[_METHODS[method]] = value
+        for method in ("cramer_rao_limit", "cramer_rao_limit_free"):
+            if method in parts:
+                row[_METHODS[method]] = _value(parts[method])
+        ours = parts["likelihood"].iloc[0]
+        row["ours: unconverged or partial, rejected"] = (
+            f"{int(ours['unconverged'])}, {int(ours['rejected'])} of {int(ours['runs'])}"
+        )
+        row["ours: CPU s (median)"] = f"{ours['seconds']:.2f}"
+        rows.append(row)
+    return _markdown(rows)
 
 
 def _methods(table: pd.DataFrame, axes: list[str], label: str) -> str:
@@ -256,7 +313,8 @@ def _energy(table: pd.DataFrame) -> str:
 
 def _down(table: pd.DataFrame, axes: dict[str, str]) -> str:
     """The sweep's axes down, methods across."""
-    shown = [name for name in _METHODS if name not in ("truth", "ctmc_least_squares")]
+    ran = set(table["method"]) - {"truth", "ctmc_least_squares"}
+    shown = [name for name in _METHODS if name in ran]
     rows = []
     for values, group in table.groupby(list(axes), sort=False):
         row = {
@@ -295,7 +353,8 @@ def _speed(table: pd.DataFrame) -> str:
     return "\n\n".join(_markdown(part) for part in (rows, grown, last))
 
 
-_TABLES = {
+_TABLES: dict[str, Callable[[pd.DataFrame], str]] = {
+    "limit": _limit,
     "speed": _speed,
     "table1": _table1,
     "size": _size,

@@ -52,6 +52,7 @@ _HOMES = {
         "Dirichlet",
         "HeatKernel",
         "Snapshots",
+        "TimeScale",
         "estimate_probabilities",
         "hellinger",
     ],
@@ -96,6 +97,7 @@ if TYPE_CHECKING:
         Dirichlet,
         HeatKernel,
         Snapshots,
+        TimeScale,
         estimate_probabilities,
         hellinger,
     )
@@ -130,6 +132,7 @@ __all__ = [
     "Status",
     "ThalwegError",
     "TimeBasis",
+    "TimeScale",
     "Trajectory",
     "TransportGeometry",
     "centred",

@@ -19,7 +19,9 @@ __all__ = [
     "as_probability",
     "as_times",
     "as_vector",
+    "generator",
     "positive",
+    "whole",
 ]
 
 SUM_TOLERANCE = 1e-8
@@ -28,8 +30,11 @@ SUM_TOLERANCE = 1e-8
 def as_array(values: ArrayLike | Any, name: str) -> NDArray[np.float64]:
     """`values` as a float64 array with no NaN and no infinity."""
     try:
+        _check_plain(values, name)
         array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except InputError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{name} must be an array of numbers ({error}).") from None
     if not np.all(np.isfinite(array)):
         place = np.argwhere(~np.isfinite(array))[0]
@@ -39,6 +44,32 @@ def as_array(values: ArrayLike | Any, name: str) -> NDArray[np.float64]:
             "every entry must be a finite number: remove or impute it."
         )
     return array
+
+
+def _check_plain(values: Any, name: str) -> None:
+    """Refuse what numpy would turn into float64 with a loss, or by guessing."""
+    pieces = values if isinstance(values, list | tuple) else (values,)
+    if any(isinstance(piece, np.ma.MaskedArray) and np.ma.is_masked(piece) for piece in pieces):
+        raise InputError(
+            f"{name} is a masked array with masked entries; fill them (values.filled(0)) or leave "
+            "them out."
+        )
+    found = np.asarray(values)
+    if found.dtype.kind == "O":
+        kinds = {type(value) for value in found.ravel()}
+        texts = any(issubclass(kind, str | bytes) for kind in kinds)
+        imaginary = any(issubclass(kind, complex | np.complexfloating) for kind in kinds)
+    else:
+        texts, imaginary = found.dtype.kind in "USTa", found.dtype.kind == "c"
+    if imaginary:
+        raise InputError(f"{name} holds complex numbers; take the real part if that is meant.")
+    if texts:
+        raise InputError(f"{name} holds text, not numbers; convert it, for instance with float().")
+    if found.dtype.kind in "mM":
+        raise InputError(
+            f"{name} holds dates or durations; give numbers (Snapshots.from_counts takes dates, "
+            "and a model that was fitted to dates takes them in predict)."
+        )
 
 
 def as_vector(values: ArrayLike, n_states: int, name: str) -> NDArray[np.float64]:
@@ -118,6 +149,28 @@ def as_times(values: ArrayLike, name: str = "times", minimum: int = 1) -> NDArra
             "sort the times in increasing order."
         )
     return array
+
+
+def whole(value: Any, name: str, least: int = 0) -> int:
+    """`value` as an integer that is at least `least`.
+
+    >>> whole(None, "seed")
+    Traceback (most recent call last):
+    ...
+    thalweg.errors.InputError: seed is None; it must be a whole number, 0 or more.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name} is {value!r}; it must be a whole number, {least} or more.")
+    return int(value)
+
+
+def generator(rng: Any) -> np.random.Generator:
+    """`rng` itself, if it is a numpy generator."""
+    if not isinstance(rng, np.random.Generator):
+        raise InputError(
+            f"rng is {rng!r}; give a generator, for instance np.random.default_rng(0)."
+        )
+    return rng
 
 
 def positive(value: float, name: str, *, zero: bool = False) -> float:

@@ -57,6 +57,11 @@ class Status(Enum):
         "landscape: add snapshots, or fix beta."
     )
 
+    SHORTER_HORIZON = (
+        "Only the first intervals could be followed: beyond them no parameters were found that "
+        "describe the snapshots, and those before decide; use environment='empirical', which "
+        "takes each interval by itself, or shorter intervals."
+    )
     UNDETERMINED = (
         "The data do not determine beta: any value fits with a potential of its own; add snapshots "
         "at other times, or give beta."

@@ -78,7 +78,7 @@ def test_missing_neighbours_and_times(cells, tmp_path):
     with pytest.raises(InputError, match=r"scanpy\.pp\.neighbors"):
         thalweg.tl.free_energy(bare, time_key="day")
     bare.obs["when"] = ["early", "early", "late", "late"]
-    with pytest.raises(InputError, match="must hold one number"):
+    with pytest.raises(InputError, match="a label with one number"):
         thalweg.tl.free_energy(bare, time_key="when")
     with pytest.raises(InputError, match=r"thalweg\.tl\.free_energy"):
         thalweg.pl.landscape(bare)

@@ -25,19 +25,19 @@ def _write(folder, text, name="edges.csv"):
 
 
 def test_an_edge_list(tmp_path):
-    kernel, messages = read_graph(_write(tmp_path, EDGES))
+    kernel, messages, _ = read_graph(_write(tmp_path, EDGES))
     assert kernel.names == ("a", "b", "c")
     np.testing.assert_allclose(kernel.stationary, [1 / 8, 1 / 2, 3 / 8])
     assert messages == ("edges run from 'source' to 'target'", "weight is 'weight'")
 
 
 def test_edges_given_both_ways_count_once(tmp_path):
-    both, _ = read_graph(_write(tmp_path, EDGES + "b,a,1\nc,b,3\n"))
+    both, *_ = read_graph(_write(tmp_path, EDGES + "b,a,1\nc,b,3\n"))
     np.testing.assert_allclose(both.stationary, [1 / 8, 1 / 2, 3 / 8])
 
 
 def test_unnamed_columns_and_no_weights(tmp_path):
-    kernel, messages = read_graph(_write(tmp_path, "x,z\n1,2\n2,3\n"))
+    kernel, messages, _ = read_graph(_write(tmp_path, "x,z\n1,2\n2,3\n"))
     assert kernel.names == ("1", "2", "3")
     assert "every edge counts 1" in messages
 
@@ -46,14 +46,14 @@ def test_graphml_with_positions(tmp_path):
     graph = nx.path_graph(4)
     nx.set_node_attributes(graph, {n: {"x": float(n), "y": 0.0} for n in graph})
     nx.write_graphml(graph, tmp_path / "g.graphml")
-    kernel, _ = read_graph(tmp_path / "g.graphml")
+    kernel, *_ = read_graph(tmp_path / "g.graphml")
     assert kernel.n_edges == 3
     assert kernel.coordinates is not None
 
 
 def test_npz(tmp_path):
     sparse.save_npz(tmp_path / "g.npz", sparse.csr_array([[0, 1, 0], [1, 0, 3], [0, 3, 0.0]]))
-    kernel, _ = read_graph(tmp_path / "g.npz")
+    kernel, *_ = read_graph(tmp_path / "g.npz")
     np.testing.assert_allclose(kernel.stationary, [1 / 8, 1 / 2, 3 / 8])
 
 
@@ -70,7 +70,7 @@ def test_pieces_are_refused_or_the_largest_kept(tmp_path):
     path = _write(tmp_path, EDGES + "y,z,1\n")
     with pytest.raises(ThalwegError, match="2 components of sizes 3, 2"):
         read_graph(path)
-    kernel, messages = read_graph(path, largest_component=True)
+    kernel, messages, _ = read_graph(path, largest_component=True)
     assert kernel.names == ("a", "b", "c")
     assert "kept the largest component: 3 of 5 states" in messages
 

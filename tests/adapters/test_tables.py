@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from thalweg.adapters.tables import read_snapshots
 from thalweg.errors import ThalwegError
+from thalweg.snapshots.times import TimeScale
 
 LONG = "day,place,n\n0,a,3\n0,b,1\n2,a,2\n2,b,2\n2,b,1\n"
 WIDE = "t,a,b\n0,3,1\n2,2,3\n"
@@ -70,8 +71,7 @@ def test_dates_become_days(tmp_path):
         _write(tmp_path, "date,state\n2024-03-01,a\n2024-02-28,b\n2024-03-01,b\n")
     )
     np.testing.assert_allclose(table.snapshots.times, [0, 2])
-    assert table.time_labels == ("2024-02-28", "2024-03-01")
-    assert table.time_unit == "days"
+    assert table.snapshots.scale == TimeScale("days", "2024-02-28")
 
 
 def test_the_kernels_order_of_states(tmp_path):
@@ -82,7 +82,7 @@ def test_the_kernels_order_of_states(tmp_path):
 
 
 def test_many_pieces_are_added_up(tmp_path, monkeypatch):
-    monkeypatch.setattr("thalweg.adapters.tables._CHUNK", 7)
+    monkeypatch.setattr("thalweg.adapters.pieces._CHUNK", 7)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"time": rng.integers(0, 4, 200), "state": rng.integers(0, 5, 200)})
     frame.to_csv(tmp_path / "x.csv", index=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -13,11 +14,12 @@ from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import jump_rates
 from thalweg.graphs import make_graph
+from thalweg.snapshots import hellinger
 from thalweg_bench import BENCHMARKS, comparison, load_benchmark, mobility, scale
 from thalweg_bench import command as bench
-from thalweg_bench.population import follow, frozen_chain, transition_matrix
+from thalweg_bench.population import follow, follow_itself, frozen_chain, transition_matrix
 from thalweg_bench.reproduce import find_runs, make_page
-from thalweg_bench.statistical_limit import hellinger_limit
+from thalweg_bench.statistical_limit import chain_limit
 
 CELL = {
     "beta": 0.2, "family": "grid", "instance": 0, "horizon": 2.0, "steps": 10, "n_states": 6,
@@ -48,13 +50,70 @@ def test_nearly_empty_states_do_not_break_the_chain() -> None:
     assert np.array_equal(transitions.sum(axis=1), counts[1:])
 
 
-def test_the_limit_falls_with_the_root_of_the_sample() -> None:
+def test_a_population_in_its_own_rates_is_followed() -> None:
+    data = comparison.draw(CELL, np.random.default_rng(0))
+    counts, transitions = follow_itself(
+        data.kernel, data.energy, data.p0, data.times, 5000, np.random.default_rng(1)
+    )
+    assert np.array_equal(transitions.sum(axis=2), counts[:-1])
+    assert np.array_equal(transitions.sum(axis=1), counts[1:])
+    # Five thousand individuals stay near the infinite population's chain.
+    assert np.mean(hellinger(counts / 5000, data.truth)) < 0.03
+
+
+@pytest.mark.parametrize("reading", ["empirical", "mean-field"])
+def test_the_limit_falls_with_the_root_of_the_sample(reading) -> None:
     data = comparison.draw(CELL, np.random.default_rng(0))
     few, many = (
-        hellinger_limit(data.kernel, data.energy, data.p0, data.times, n, tracked=True)
+        chain_limit(data.kernel, data.energy, data.p0, data.times, n, reading=reading)
         for n in (10_000, 1_000_000)
     )
-    assert few / many == pytest.approx(10, rel=0.02)
+    assert not few.chaotic
+    assert few.value / many.value == pytest.approx(10, rel=0.02)
+
+
+def test_a_start_that_has_to_be_learned_costs_accuracy() -> None:
+    data = comparison.draw(CELL, np.random.default_rng(0))
+    problem = (data.kernel, data.energy, data.p0, data.times, 10_000)
+    known, free = (
+        chain_limit(*problem, reading="mean-field", known_start=known).value
+        for known in (True, False)
+    )
+    assert known < free
+
+
+def test_each_reading_is_described_by_its_own_fit_only() -> None:
+    """Deviance per degree of freedom: one for the right reading, above one for the other."""
+    cell = {**CELL, "n": 10_000, "beta": 0.1, "horizon": 5.0, "steps": 20}
+    for reading in ("empirical", "mean-field"):
+        data = comparison.draw({**cell, "reading": reading}, np.random.default_rng(2))
+        fit = comparison.ENERGY_METHODS["likelihood"](data)
+        assert fit.status == "CONVERGED"
+        assert fit.likelihood.deviance_per_degree < 1.6
+        assert not fit.likelihood.rejected
+        assert data.deviance_per_degree(data.energy) < 1.6
+    other = dataclasses.replace(data, reading="empirical")
+    assert other.deviance_per_degree(data.energy) > 3
+
+
+def test_rejected_and_partial_fits_are_counted_in_the_summary() -> None:
+    cells = [{"reading": "mean-field", "status": "ok", "seconds": 1.0, "x": 1}] * 2
+    extra = {"error_cramer_rao_limit": 0.01, "rms_cramer_rao_limit": 0.01}
+    rows = [
+        {
+            **cell, **extra, "error_likelihood": 0.02, "rms_likelihood": 0.02,
+            "seconds_likelihood": 0.5, "deviance_likelihood": deviance,
+            "seconds_cramer_rao_limit": 0.1, "rejected_likelihood": deviance > 5,
+            "status_likelihood": status,
+        }
+        for cell, deviance, status in zip(
+            cells, (1.0, 9.0), ("CONVERGED", "SHORTER_HORIZON"), strict=True
+        )
+    ]  # fmt: skip
+    table = comparison.summary(pd.DataFrame(rows), ["x"]).set_index("method")
+    ours = table.loc["likelihood"]
+    assert ours["over_limit"] == pytest.approx(2.0)
+    assert (ours["rejected"], ours["unconverged"], ours["deviance"]) == (1, 1, 5.0)
 
 
 def test_methods_that_do_not_apply_say_so() -> None:
@@ -132,7 +191,16 @@ def test_the_page_shows_speeds_by_size_and_energies_row_by_row(tmp_path) -> None
     assert "| weak | 0.5 | 0.2500 | 1 |" in page
     assert "| weak | 0.125 (0.2500) | 2, STALLED |" in page
     assert "| 99 states | weak | 3 | 1.5 |" in page
-    assert "| ± 2 | 0.05 | not run | 0.5000 ± 0.1250 |" in page
+    assert "| ± 2 | 0.05 | 0.5000 ± 0.1250 |" in page
+
+
+def test_sections_without_results_are_kept_from_the_page(tmp_path) -> None:
+    _results(tmp_path / "w2", "w2", [{"x": 1}])
+    before = "# Old\n\n## Graph classes\n\nof an earlier run\n\n## The pipeline\n\nkept\n"
+    page, _ = make_page(tmp_path, before)
+    assert "## Graph classes\n\nof an earlier run\n\n## The pipeline\n\nkept" in page
+    assert page.count("## Errata of the paper") == 1
+    assert "# Old" not in page
 
 
 def test_no_results_no_page(tmp_path) -> None:

@@ -11,7 +11,7 @@ from thalweg.flow import simulate
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood import fit as fit_module
 from thalweg.learn.likelihood.fit import fit_likelihood
-from thalweg.learn.likelihood.frozen import FrozenObjective
+from thalweg.learn.likelihood.frozen import frozen_chain
 from thalweg.learn.likelihood.model import FlowModel, Mesh, PiecewiseConstant
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.options import LikelihoodOptions
@@ -139,8 +139,7 @@ def test_tracked_population(frozen: bool) -> None:
 def test_frozen_rates_by_continuation() -> None:
     model = FlowModel(PATH, np.linspace(0, 4, 6))
     theta = truth(model, [0.5, -0.2, 0.3, -0.6], 0.2)
-    chain = FrozenObjective(model, np.ones((6, 4)))
-    p, _ = chain.trajectory(theta, Mesh(np.full(5, 16, dtype=np.int64)))
+    p = frozen_chain(model, theta).probabilities
     rng = np.random.default_rng(0)
     counts = np.array([rng.multinomial(50_000, q / q.sum()) for q in p])
     frozen = fit_likelihood(

@@ -5,20 +5,22 @@ Everything that is written has its name in `Keys`, and nowhere else.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg import _checks
 from thalweg._sparse import as_sparse
+from thalweg.adapters.columns import Oddity
+from thalweg.adapters.edges import largest
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
-from thalweg.snapshots import Snapshots
+from thalweg.snapshots import Snapshots, TimeScale, read_times
 
 __all__ = ["CellProblem", "Keys", "cell_problem", "read_h5ad", "write_results"]
 
@@ -76,7 +78,9 @@ class CellProblem:
     kernel: MarkovKernel
     snapshots: Snapshots
     label: NDArray[np.intp]
+    """The state of each cell; -1 for cells outside the largest component."""
     connectivities: sparse.csr_array
+    messages: tuple[str, ...] = ()
 
 
 def read_h5ad(path: Any) -> Any:
@@ -102,18 +106,22 @@ def cell_problem(
     neighbors_key: str | None = None,
     n_states: int | None = None,
     seed: int = 0,
+    largest_component: bool = False,
 ) -> CellProblem:
     """States and counts from annotated cells.
 
     States are the groups in `obs[state_key]`; without it, the cells themselves up to 300, and
     beyond that groups of neighbouring cells found by k-means on the graph's slow modes. Two states
-    are joined by the total connectivity between their cells.
+    are joined by the total connectivity between their cells. Times are read by `read_times`, so
+    that `day-2`, `E8.5`, numbers and dates all do. Of states that fall into several components,
+    `largest_component` keeps the largest.
     """
-    times = _times(adata, time_key)
+    moments, row, scale = _times(adata, time_key)
     weights = _connectivities(adata, neighbors_key)
     if state_key is not None:
         if state_key not in adata.obs:
             raise InputError(_missing("state_key", state_key, adata.obs.columns))
+        _labelled(adata, state_key)
         names, label = np.unique(adata.obs[state_key].astype(str).to_numpy(), return_inverse=True)
         shown = [str(name) for name in names]
     elif adata.n_obs <= MOST_CELLS_AS_STATES and n_states is None:
@@ -126,11 +134,24 @@ def cell_problem(
     gather = sparse.csr_array(
         (np.ones(adata.n_obs), (label, np.arange(adata.n_obs))), shape=(count, adata.n_obs)
     )
-    kernel = MarkovKernel.from_weights(gather @ weights @ gather.T, names=shown)
-    moments, row = np.unique(times, return_inverse=True)
-    counts = np.zeros((moments.size, count))
-    np.add.at(counts, (row, label), 1.0)
-    return CellProblem(kernel, Snapshots.from_counts(moments, counts, names=shown), label, weights)
+    between = sparse.csr_array(gather @ weights @ gather.T)
+    keep = largest(between, "the data", shown, largest_component)
+    messages: list[str] = []
+    if len(keep) < count:
+        new = np.full(count, -1)
+        new[keep] = np.arange(len(keep))
+        label, between = new[label], between[keep][:, keep]
+        messages.append(f"kept the largest component: {len(keep)} of {count} states")
+        messages.append(Oddity(f"{int((label < 0).sum())} cells outside it are left out"))
+        shown = [shown[k] for k in keep]
+    kernel = MarkovKernel.from_weights(between, names=shown)
+    counts = np.zeros((moments.size, len(shown)))
+    np.add.at(counts, (row[label >= 0], label[label >= 0]), 1.0)
+    seen = Snapshots.from_counts(moments, counts, names=shown)
+    if scale.unit:
+        example = str(adata.obs[time_key].iloc[0])[:40]
+        messages.append(f"times such as {example!r} are read as {moments[row[0]]:g} {scale}")
+    return CellProblem(kernel, replace(seen, scale=scale), label, weights, tuple(messages))
 
 
 def write_results(adata: Any, problem: CellProblem, model: FreeEnergyRegressor, keys: Keys) -> None:
@@ -158,24 +179,30 @@ def write_results(adata: Any, problem: CellProblem, model: FreeEnergyRegressor, 
     }
 
 
-def _times(adata: Any, key: str) -> Array:
-    """Times as numbers; labels such as `day 2` or `E8.5` count as the number in them."""
+def _times(adata: Any, key: str) -> tuple[Array, NDArray[np.intp], TimeScale]:
+    """The different times, the number of each cell's, and what they mean."""
     if key not in adata.obs:
         raise InputError(_missing("time_key", key, adata.obs.columns))
-    column = adata.obs[key]
-    values = np.empty(len(column))
-    parsed: dict[str, float] = {}
-    for i, value in enumerate(column.astype(str)):
-        if value not in parsed:
-            found = re.findall(r"[-+]?\d+(?:\.\d+)?", value)
-            if len(found) != 1:
-                raise InputError(
-                    f"obs[{key!r}] is {value[:40]!r} for cell {str(adata.obs_names[i])[:40]!r}; "
-                    "a time must hold one number."
-                )
-            parsed[value] = float(found[0])
-        values[i] = parsed[value]
-    return values
+    _labelled(adata, key)
+    code, values = pd.factorize(adata.obs[key])
+
+    def place(k: int) -> str:
+        return f"for cell {str(adata.obs_names[int(np.argmax(code == k))])[:40]!r}"
+
+    numbers, scale = read_times(values, f"obs[{key!r}]", place)
+    moments, order = np.unique(numbers, return_inverse=True)
+    return moments, order[code], scale
+
+
+def _labelled(adata: Any, key: str) -> None:
+    """Refuse cells without a label: they would become a state or a time of their own."""
+    missing = adata.obs[key].isna().to_numpy()
+    if missing.any():
+        first = str(adata.obs_names[int(np.argmax(missing))])[:40]
+        raise InputError(
+            f"obs[{key!r}] is missing for {int(missing.sum())} of {adata.n_obs} cells, {first!r} "
+            f"for one; drop them with adata[adata.obs[{key!r}].notna()]."
+        )
 
 
 def _connectivities(adata: Any, neighbors_key: str | None) -> sparse.csr_array:

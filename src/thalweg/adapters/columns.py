@@ -7,7 +7,22 @@ from collections.abc import Hashable, Sequence
 
 from thalweg.errors import InputError
 
-__all__ = ["COUNT_NAMES", "SOURCE_NAMES", "STATE_NAMES", "TARGET_NAMES", "TIME_NAMES", "choose"]
+__all__ = [
+    "COUNT_NAMES",
+    "SOURCE_NAMES",
+    "STATE_NAMES",
+    "TARGET_NAMES",
+    "TIME_NAMES",
+    "Oddity",
+    "choose",
+]
+
+
+class Oddity(str):
+    """A message about something in a file that may be a mistake: `check` and `fit` warn of it."""
+
+    __slots__ = ()
+
 
 TIME_NAMES = (
     "time", "t", "times", "timepoint", "time_point", "day", "days", "date", "datetime", "hour",

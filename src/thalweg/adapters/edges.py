@@ -1,31 +1,47 @@
-"""Graphs from files: CSV edge lists, GraphML, scipy `.npz`; and back to networkx."""
+"""Graphs from files: CSV edge lists, GraphML, scipy `.npz`; and back to networkx.
+
+One rule for every format: edges listed more than once in the same direction are added; an edge with
+different weights there and back gets their mean; a self-loop is a probability of staying. Each is
+reported as an `Oddity`.
+"""
 
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg._sparse import as_sparse
-from thalweg.adapters.columns import SOURCE_NAMES, TARGET_NAMES, choose
-from thalweg.adapters.tables import read_table, state_key
+from thalweg.adapters.columns import SOURCE_NAMES, TARGET_NAMES, Oddity, choose
+from thalweg.adapters.pieces import read_table
+from thalweg.adapters.tables import state_key
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["read_graph", "to_networkx"]
+__all__ = ["GraphFile", "largest", "read_graph", "to_networkx"]
 
 _WEIGHT_NAMES = ("weight", "w", "weights", "conductance", "strength", "value", "similarity")
 _MOST_UNPACKED = 8 * 2**30
 _MOST_PACKED = 200
 """A file that unpacks to this many times its size is no matrix (deflate reaches 1000)."""
 _MOST_STATES = 5_000_000
+
+
+class GraphFile(NamedTuple):
+    """The walk on the graph in a file, what was guessed or is odd, and the states left out."""
+
+    kernel: MarkovKernel
+    messages: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
 
 
 def read_graph(
@@ -35,11 +51,17 @@ def read_graph(
     target: str | None = None,
     weight: str | None = None,
     largest_component: bool = False,
-) -> tuple[MarkovKernel, tuple[str, ...]]:
-    """The walk on the graph in a file, and sentences about what was guessed.
+) -> GraphFile:
+    """The walk on the graph in a file.
 
-    `.csv`, `.tsv`, `.parquet`: an edge a row; `.graphml`; `.npz`: a symmetric sparse matrix.
-    `largest_component` keeps that component of a graph that falls apart.
+    Parameters
+    ----------
+    path : str or Path
+        `.csv`, `.tsv`, `.parquet`: one edge per row; `.graphml`; `.npz`: a sparse matrix.
+    source, target, weight : str, optional
+        The columns of a table; for GraphML, `weight` is the edge attribute.
+    largest_component : bool
+        Keep that component of a graph that falls apart.
     """
     file = Path(path)
     if not file.exists():
@@ -48,18 +70,20 @@ def read_graph(
     messages: list[str] = []
     coordinates: Any = None
     if suffix == ".npz":
-        weights, names = _npz(file)
+        weights, names = _npz(file, messages)
     elif suffix in (".graphml", ".xml"):
-        weights, names, coordinates = _graphml(file, weight)
+        weights, names, coordinates = _graphml(file, weight, messages)
     else:
         weights, names = _edge_list(file, source, target, weight, messages)
-    if largest_component:
-        weights, keep = _largest(weights)
-        if len(keep) < len(names):
-            messages.append(f"kept the largest component: {len(keep)} of {len(names)} states")
-            names = [names[i] for i in keep]
-            coordinates = None if coordinates is None else coordinates[keep]
-    return MarkovKernel.from_weights(weights, names=names, coordinates=coordinates), tuple(messages)
+    keep = largest(weights, file.name, names, largest_component)
+    outside: tuple[str, ...] = ()
+    if len(keep) < len(names):
+        messages.append(f"kept the largest component: {len(keep)} of {len(names)} states")
+        outside = tuple(names[i] for i in sorted(set(range(len(names))) - set(keep)))
+        weights, names = weights[keep][:, keep], [names[i] for i in keep]
+        coordinates = None if coordinates is None else coordinates[keep]
+    kernel = MarkovKernel.from_weights(weights, names=names, coordinates=coordinates)
+    return GraphFile(kernel, tuple(messages), outside)
 
 
 def to_networkx(kernel: MarkovKernel) -> nx.Graph[Any]:
@@ -104,12 +128,13 @@ def _edge_list(
     if weight is None:
         shown = "every edge counts 1" if weight_column is None else f"weight is {weight_column!r}"
         messages.append(shown)
-    return _assemble(file.name, frame, source_column, target_column, weight_column)
+    return _assemble(file.name, frame, (source_column, target_column, weight_column), messages)
 
 
 def _assemble(
-    where: str, frame: pd.DataFrame, source: Any, target: Any, weight: Any
+    where: str, frame: pd.DataFrame, columns: tuple[Any, Any, Any], messages: list[str]
 ) -> tuple[sparse.csr_array, list[str]]:
+    source, target, weight = columns
     ends = pd.concat([frame[source], frame[target]], ignore_index=True)
     if ends.isna().any():
         row = int(np.argmax(ends.isna().to_numpy())) % len(frame)
@@ -130,21 +155,46 @@ def _assemble(
             )
         value = numbers
     x, y = codes[: len(frame)], codes[len(frame) :]
-    low, high = np.minimum(x, y), np.maximum(x, y)
-    n = len(names)
-    pairs = pd.DataFrame({"low": low, "high": high, "value": value, "forth": x <= y})
-    # An edge given in both directions is one edge: its mean weight, not its sum.
-    merged = pairs.groupby(["low", "high", "forth"], as_index=False)["value"].sum()
-    merged = merged.groupby(["low", "high"], as_index=False)["value"].mean()
-    upper = sparse.coo_array(
-        (merged["value"].to_numpy(), (merged["low"].to_numpy(), merged["high"].to_numpy())),
-        shape=(n, n),
-    ).tocsr()
-    diagonal = sparse.diags_array(upper.diagonal())
-    return sparse.csr_array(upper + upper.T - diagonal), names
+    return _symmetric(x, y, value, names, messages), names
 
 
-def _npz(file: Path) -> tuple[sparse.csr_array, list[str]]:
+def _symmetric(
+    x: NDArray[Any], y: NDArray[Any], value: NDArray[Any], names: list[str], messages: list[str]
+) -> sparse.csr_array:
+    """The symmetric weights of directed edges, by the rule of this module."""
+    shape = (len(names), len(names))
+    forth = sparse.coo_array((value, (x, y)), shape=shape).tocsr()
+    times = sparse.coo_array((np.ones(len(value)), (x, y)), shape=shape).tocsr()
+    _tell(messages, times.tocoo(), times.data > 1, names, "listed more than once", "are added")
+    loops = times.diagonal() > 0
+    if loops.any():
+        first = names[int(np.argmax(loops))]
+        messages.append(Oddity(
+            f"edges from a state to itself: {int(loops.sum())}, the first at {first[:40]!r}; they "
+            "count as a probability of staying"
+        ))  # fmt: skip
+    there = sparse.csr_array((np.ones(times.nnz), times.indices, times.indptr), shape=shape)
+    ways = sparse.csr_array(there + there.T)
+    total = sparse.csr_array(forth + forth.T)
+    gap = abs(forth - forth.T).multiply(there.multiply(there.T)).tocoo()
+    odd = (gap.data > 1e-10 * max(abs(value).max(initial=0.0), 1e-300)) & (gap.row < gap.col)
+    _tell(messages, gap, odd, names, "with different weights there and back", "are averaged")
+    ways.data = 1 / ways.data
+    return sparse.csr_array(total.multiply(ways))
+
+
+def _tell(
+    messages: list[str], edges: Any, odd: NDArray[np.bool_], names: list[str], what: str, rule: str
+) -> None:
+    if odd.any():
+        k = int(np.argmax(odd))
+        ends = f"{names[int(edges.row[k])][:40]!r} to {names[int(edges.col[k])][:40]!r}"
+        messages.append(
+            Oddity(f"edges {what}: {int(odd.sum())}, the first from {ends}; their weights {rule}")
+        )
+
+
+def _npz(file: Path, messages: list[str]) -> tuple[sparse.csr_array, list[str]]:
     try:
         with zipfile.ZipFile(file) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
@@ -169,10 +219,16 @@ def _npz(file: Path) -> tuple[sparse.csr_array, list[str]]:
         raise InputError(
             f"{file.name} holds a graph of {shape[0]} states; it must have 2 to {_MOST_STATES}."
         )
-    return as_sparse(matrix, file.name), [str(x) for x in range(shape[0])]
+    names = [str(x) for x in range(shape[0])]
+    as_sparse(matrix, file.name)  # Checks the indices; the entries are taken one by one.
+    entries = sparse.coo_array(matrix)
+    value = entries.data.astype(np.float64)
+    return _symmetric(entries.row, entries.col, value, names, messages), names
 
 
-def _graphml(file: Path, weight: str | None) -> tuple[sparse.csr_array, list[str], Any]:
+def _graphml(
+    file: Path, weight: str | None, messages: list[str]
+) -> tuple[sparse.csr_array, list[str], Any]:
     import networkx as nx
 
     try:
@@ -182,21 +238,40 @@ def _graphml(file: Path, weight: str | None) -> tuple[sparse.csr_array, list[str
         raise InputError(f"{file.name} is not readable GraphML: {detail}.") from None
     if graph.number_of_nodes() < 2:
         raise InputError(f"{file.name} has {graph.number_of_nodes()} nodes; transport needs two.")
-    if graph.is_directed():
-        graph = graph.to_undirected()
+    index = {name: k for k, name in enumerate(graph.nodes)}
     names = [state_key(name) for name in graph.nodes]
     attribute = weight or "weight"
-    if graph.is_multigraph():
-        graph = nx.Graph(graph)
-    values = [v for _, _, v in graph.edges(data=attribute, default=1.0)]
-    try:
-        np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    edges = [(index[x], index[y], v) for x, y, v in graph.edges(data=attribute)]
+    missing = [edge for edge in edges if edge[2] is None]
+    if len(missing) == len(edges) and weight is None:
+        messages.append("every edge counts 1")
+        edges = [(x, y, 1.0) for x, y, _ in edges]
+    elif missing:
+        x, y, _ = missing[0]
         raise InputError(
-            f"{file.name}: the edge attribute {attribute!r} is not a number."
-        ) from None
-    matrix = nx.to_scipy_sparse_array(graph, weight=attribute, dtype=np.float64, format="csr")
-    return sparse.csr_array(matrix), names, _positions(graph)
+            f"{file.name}: the edge from {names[x][:40]!r} to {names[y][:40]!r} has no attribute "
+            f"{attribute!r}; give every edge one, or name another attribute with --weight."
+        )
+    elif weight is None:
+        messages.append(f"weight is the edge attribute {attribute!r}")
+    value = _edge_values(file.name, attribute, edges, names)
+    ends = np.array([edge[:2] for edge in edges], dtype=np.int64).reshape(-1, 2)
+    if not graph.is_directed():
+        ends.sort(axis=1)  # Which end comes first means nothing there.
+    return _symmetric(ends[:, 0], ends[:, 1], value, names, messages), names, _positions(graph)
+
+
+def _edge_values(
+    where: str, attribute: str, edges: list[tuple[int, int, Any]], names: list[str]
+) -> NDArray[np.float64]:
+    for x, y, v in edges:
+        number = v if isinstance(v, int | float) and not isinstance(v, bool) else np.nan
+        if not 0 <= number < np.inf:
+            raise InputError(
+                f"{where}: the edge attribute {attribute!r} is {str(v)[:40]!r} from "
+                f"{names[x][:40]!r} to {names[y][:40]!r}; it must be a number that is not negative."
+            )
+    return np.array([float(v) for _, _, v in edges])
 
 
 def _positions(graph: Any) -> Any:
@@ -207,9 +282,31 @@ def _positions(graph: Any) -> Any:
         return None
 
 
-def _largest(weights: sparse.csr_array) -> tuple[sparse.csr_array, list[int]]:
+def largest(weights: sparse.csr_array, where: str, names: Sequence[str], wanted: bool) -> list[int]:
+    """The states of the largest component; an error where there are several and it is not wanted.
+
+    Parameters
+    ----------
+    weights : csr_array
+        Symmetric weights.
+    where : str
+        The file, for the message.
+    names : sequence of str
+        Of the states.
+    wanted : bool
+        Whether only the largest component was asked for.
+    """
     from scipy.sparse.csgraph import connected_components
 
-    _, label = connected_components(weights, directed=False)
-    keep = np.flatnonzero(label == np.argmax(np.bincount(label)))
-    return weights[keep][:, keep], [int(i) for i in keep]
+    count, label = connected_components(weights, directed=False)
+    sizes = np.bincount(label)
+    inside = label == np.argmax(sizes)
+    if count > 1 and not wanted:
+        shown = ", ".join(str(int(size)) for size in np.sort(sizes)[:-6:-1])
+        stray = names[int(np.argmin(inside))]
+        raise InputError(
+            f"the graph in {where} falls into {count} components of sizes {shown}"
+            f"{', ...' if count > 5 else ''} (state {stray[:40]!r} is outside the largest); add "
+            "edges between them, or keep the largest one with --largest-component."
+        )
+    return [int(i) for i in np.flatnonzero(inside)]

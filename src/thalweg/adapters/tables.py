@@ -1,38 +1,38 @@
-"""Tables of snapshots: CSV, TSV, Parquet; long (`time, state[, count]`) or wide (a row a time)."""
+"""Tables of snapshots, long (`time, state[, count]`) or wide (one row per time)."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
 
-from thalweg.adapters.columns import COUNT_NAMES, STATE_NAMES, TIME_NAMES, choose
-from thalweg.adapters.spreadsheet import unguarded_frame
-from thalweg.errors import InputError, MissingDependencyError
+from thalweg.adapters.columns import COUNT_NAMES, STATE_NAMES, TIME_NAMES, Oddity, choose
+from thalweg.adapters.pieces import read_pieces
+from thalweg.errors import InputError
 from thalweg.snapshots import Snapshots
+from thalweg.snapshots.times import TimeScale, read_times
 
-__all__ = ["SnapshotTable", "read_snapshots", "read_table", "state_key"]
+__all__ = ["SnapshotTable", "read_snapshots", "state_key"]
 
-_CHUNK = 500_000
 _MOST_STATES = 5_000_000
 _MOST_TIMES = 100_000
+_OUTSIDE = -1
+"""The number of every state whose individuals are left out."""
 _KEYS = ["time", "state", "replicate"]
-_TEXT = (".csv", ".tsv", ".txt", ".tab")
 
 
 @dataclass(frozen=True, eq=False)
 class SnapshotTable:
-    """Snapshots, the names of their states and times, and what had to be guessed."""
+    """Snapshots, the names of their states, and what had to be guessed."""
 
     snapshots: Snapshots
     states: tuple[str, ...]
-    time_labels: tuple[str, ...]
-    time_unit: str = ""
     messages: tuple[str, ...] = field(default=())
 
 
@@ -43,18 +43,33 @@ def read_snapshots(
     state: str | None = None,
     count: str | None = None,
     states: Sequence[Hashable] | None = None,
+    outside: Collection[str] = (),
+    individuals: float | None = None,
     replicate: str | None = None,
 ) -> SnapshotTable:
     """The snapshots in a file.
 
-    `time`, `state`, `count` name the columns; what is left out is guessed where there is one way,
-    and the guess is reported in `messages`. `states`: the states there are, in the kernel's order;
-    without it, those in the file, in order of appearance. `replicate` names the column of
-    replicates; it is never guessed. Text files are read piece by piece:
-    memory is bounded by times x states, not by lines.
+    Text files are read piece by piece: memory is bounded by times x states, not by lines.
+
+    Parameters
+    ----------
+    path : str or Path
+        A `.csv`, `.tsv` or `.parquet` table: long, or wide with one row per time.
+    time, state, count : str, optional
+        The columns. Unambiguous ones are detected, and each choice is in `messages`; a column of
+        numbers that could be the count is asked about. `count="none"`: each row is one individual.
+    states : sequence, optional
+        The states there are, in the kernel's order; by default those in the file, in order of
+        appearance.
+    outside : collection of str
+        States whose individuals are left out, and reported.
+    individuals : float, optional
+        For shares: how many individuals each snapshot stands for.
+    replicate : str, optional
+        The column of replicates; it is never guessed.
     """
     source = Path(path)
-    pieces = _pieces(source)
+    pieces = read_pieces(source)
     first = next(pieces, None)
     if first is None or first.empty:
         raise InputError(f"{source.name} has no rows; it needs at least two times.")
@@ -70,19 +85,21 @@ def read_snapshots(
         )
     messages = [] if time is not None else [f"time is column {str(time_column)!r}"]
     known = None if states is None else {state_key(name): k for k, name in enumerate(states)}
+    if known is not None:
+        known |= dict.fromkeys(map(state_key, outside), _OUTSIDE)
     if _is_wide(columns, time_column, state, known, first):
-        messages.append("one row a time, one column a state")
+        messages.append("one row per time, one column per state")
         collected: _Collected = _Wide(source.name, time_column, known, own)
     else:
         state_column, count_column = _long_columns(
-            source.name, columns, time_column, state, count, messages
+            source.name, first[columns], time_column, state, count, messages
         )
         collected = _Long(source.name, time_column, known, own)
         collected.state_column, collected.count_column = state_column, count_column
     collected.add(first)
     for piece in pieces:
         collected.add(piece)
-    return collected.table(states, messages)
+    return collected.table(states, messages, individuals)
 
 
 def state_key(name: object) -> str:
@@ -97,137 +114,6 @@ def state_key(name: object) -> str:
     if text.endswith(".0") and text[:-2].lstrip("-").isdigit():
         return text[:-2]
     return text
-
-
-# ------------------------------------------------------------------------ reading
-
-
-def read_table(path: str | Path) -> pd.DataFrame:
-    """A whole table, for files that are small by nature."""
-    return pd.concat(list(_pieces(Path(path))), ignore_index=True)
-
-
-def _pieces(path: Path) -> Iterator[pd.DataFrame]:
-    """The table in pieces of bounded size, every column as text where it is not a number."""
-    if not path.exists():
-        raise InputError(f"there is no file {path}; check the name and the folder.")
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give a file.")
-    if path.stat().st_size == 0:
-        raise InputError(f"{path.name} is empty.")
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
-    suffix = suffixes[-1] if suffixes else ".csv"
-    try:
-        if suffix in (".parquet", ".pq"):
-            yield from _parquet_pieces(path)
-        elif suffix in _TEXT:
-            yield from _text_pieces(path)
-        else:
-            raise InputError(
-                f"{path.name} ends in {suffix!r}; snapshots are read from .csv, .tsv, .parquet "
-                "and .h5ad."
-            )
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error) as error:
-        detail = str(error).strip().splitlines()[-1][:200]
-        raise InputError(f"{path.name} is not a readable table: {detail}.") from None
-    except OSError as error:
-        raise InputError(f"cannot read {path.name}: {error.strerror or error}.") from None
-
-
-def _text_pieces(path: Path) -> Iterator[pd.DataFrame]:
-    encoding, separator = _encoding(path), _separator(path)
-    reader = pd.read_csv(
-        path,
-        sep=separator,
-        encoding=encoding,
-        encoding_errors="replace",
-        chunksize=_CHUNK,
-        skipinitialspace=True,
-        keep_default_na=True,
-        on_bad_lines="error",
-        low_memory=False,
-        engine="c",
-    )
-    with reader:
-        for piece in reader:
-            if not isinstance(piece.index, pd.RangeIndex):
-                raise InputError(
-                    f"{path.name}: some rows have more cells than the header has names; name every "
-                    "column, or quote cells that hold the separator."
-                )
-            yield unguarded_frame(piece)
-
-
-def _parquet_pieces(path: Path) -> Iterator[pd.DataFrame]:
-    try:
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingDependencyError(
-            "reading Parquet needs pyarrow: pip install pyarrow (or save the table as CSV)."
-        ) from None
-    start = 0
-    try:
-        file = pq.ParquetFile(path)
-        _check_plain(path, file.schema_arrow)
-        for batch in file.iter_batches(batch_size=_CHUNK):
-            # An index with a name is a column like any other; one without a name only counts rows.
-            piece = batch.to_pandas(ignore_metadata=True)
-            piece = piece.drop(columns=[c for c in piece if str(c).startswith("__index_level_")])
-            piece.index = pd.RangeIndex(start, start + len(piece))
-            start += len(piece)
-            yield piece
-    except InputError:
-        raise
-    except Exception as error:  # pyarrow raises many types for a damaged file
-        detail = str(error).strip().splitlines()[0][:200] if str(error).strip() else "damaged"
-        raise InputError(f"{path.name} is not a readable Parquet file: {detail}.") from None
-
-
-def _check_plain(path: Path, schema: Any) -> None:
-    """Refuse columns of lists, tables and bytes: no state, time or count is one."""
-    import pyarrow.types as kinds
-
-    for field_ in schema:
-        if kinds.is_nested(field_.type) or "binary" in str(field_.type):
-            raise InputError(
-                f"{path.name}: the column {str(field_.name)[:40]!r} holds {str(field_.type)[:60]}; "
-                "leave it out, or turn it into numbers or text."
-            )
-
-
-def _head(path: Path) -> bytes:
-    if path.suffix.lower() == ".gz":
-        import gzip
-        import zlib
-
-        try:
-            with gzip.open(path) as packed:
-                return packed.read(65536)
-        except (OSError, EOFError, zlib.error):
-            raise InputError(f"{path.name} is not a readable gzip file.") from None
-    with path.open("rb") as file:
-        return file.read(65536)
-
-
-def _encoding(path: Path) -> str:
-    """UTF-16 by its mark, UTF-8 where it decodes, else Latin-1, which always does."""
-    head = _head(path)
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "utf-16"
-    if b"\x00" in head:
-        raise InputError(f"{path.name} is a binary file, not a table of text.")
-    try:
-        head[: head.rfind(b"\n") + 1 or None].decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return "latin-1"
-    return "utf-8-sig"
-
-
-def _separator(path: Path) -> str:
-    if ".tsv" in path.name.lower() or ".tab" in path.name.lower():
-        return "\t"
-    line = _head(path).decode("utf-8", errors="replace").splitlines()[0]
-    return max(",;\t", key=line.count) if any(c in line for c in ",;\t") else ","
 
 
 # ------------------------------------------------------------------------ shapes
@@ -252,12 +138,13 @@ def _is_wide(
 
 def _long_columns(
     where: str,
-    columns: Sequence[Hashable],
+    first: pd.DataFrame,
     time_column: Hashable,
     state: str | None,
     count: str | None,
     messages: list[str],
 ) -> tuple[Hashable, Hashable | None]:
+    columns = list(first.columns)
     others = [column for column in columns if column != time_column]
     state_column = choose(others, state, STATE_NAMES, "state", where)
     if state_column is None:
@@ -269,7 +156,22 @@ def _long_columns(
             )
         state_column = left[0]
     rest = [column for column in others if column != state_column]
-    count_column = choose(rest, count, COUNT_NAMES, "count", where)
+    if count == "none" and "none" not in columns:
+        count_column = None
+    else:
+        count_column = choose(rest, count, COUNT_NAMES, "count", where)
+    unused = [column for column in rest if column != count_column]
+    # A second column of times is no count.
+    could = [c for c in unused if str(c).strip().lower() not in TIME_NAMES]
+    numeric = [str(c) for c in could if pd.api.types.is_numeric_dtype(first[c])]
+    if numeric and count is None and count_column is None:
+        raise InputError(
+            f"{where} has a column of numbers that is neither time nor state: {numeric[0][:40]!r}; "
+            f"if it counts individuals, give --count {numeric[0][:40]}; if each row is one "
+            "individual, give --count none."
+        )
+    if unused:
+        messages.append(f"not used: {', '.join(str(c)[:40] for c in unused[:12])}")
     if state is None:
         messages.append(f"state is column {str(state_column)!r}")
     if count is None:
@@ -279,47 +181,6 @@ def _long_columns(
             else f"count is column {str(count_column)!r}"
         )
     return state_column, count_column
-
-
-class _Times:
-    """Times as numbers: numbers as they are, dates as days since the first one."""
-
-    def __init__(self, where: str, column: Hashable) -> None:
-        self.where, self.column = where, column
-        self.dates: bool | None = None
-
-    def numbers(self, values: pd.Series[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
-        if self.dates is None:
-            # Decided by the majority: one slip among numbers must not turn them into dates.
-            self.dates = bool(pd.to_numeric(values, errors="coerce").isna().mean() > 0.5)
-        parsed: Any
-        if self.dates:
-            parsed = pd.to_datetime(values, errors="coerce", format="ISO8601", utc=True)
-            bad = parsed.isna().to_numpy()
-            numbers = (parsed - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
-        else:
-            numbers = pd.to_numeric(values, errors="coerce")
-            bad = ~np.isfinite(numbers.to_numpy(dtype=np.float64))
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise InputError(
-                f"{self.where}: the time is {str(values.iloc[row])[:60]!r} in row "
-                f"{int(values.index[row]) + 2}; it must be a number or an ISO date "
-                "such as 2024-03-01."
-            )
-        return np.asarray(numbers.to_numpy(dtype=np.float64))
-
-    def finish(
-        self, numbers: np.ndarray[Any, np.dtype[np.float64]]
-    ) -> tuple[np.ndarray[Any, np.dtype[np.float64]], tuple[str, ...], str]:
-        if not self.dates:
-            return numbers, tuple(f"{t:g}" for t in numbers), ""
-        stamps = pd.Timestamp(0, tz="UTC") + pd.to_timedelta(numbers, unit="D").round("s")
-        midnight = bool((stamps == stamps.normalize()).all())
-        labels = tuple(
-            str(s.date()) if midnight else s.strftime("%Y-%m-%d %H:%M:%S") for s in stamps
-        )
-        return numbers - numbers[0], labels, "days"
 
 
 class _Collected:
@@ -334,13 +195,37 @@ class _Collected:
     ) -> None:
         self.where, self.known, self.replicate = where, known, replicate
         self.labels: dict[str, int] = {}
-        self.times = _Times(where, time_column)
         self.time_column = time_column
+        self.times: dict[Any, int] = {}
+        """The times as they stand in the file, in order of appearance, each with its number."""
+        self.rows: list[int] = []
+        """The row where each appears first."""
         self.index: dict[str, int] = {} if known is None else known
+        self.left_out = 0.0
         self.parts: list[pd.DataFrame] = []
 
     def add(self, piece: pd.DataFrame) -> None:
         raise NotImplementedError
+
+    def moments(self, piece: pd.DataFrame) -> NDArray[np.int64]:
+        """The number of each row's time."""
+        codes, uniques = pd.factorize(piece[self.time_column])
+        rows = piece.index.to_numpy()
+        if (codes < 0).any():
+            row = int(rows[int(np.argmax(codes < 0))]) + 2
+            raise InputError(f"{self.where}: the time is missing in row {row}; fill or drop it.")
+        first = np.unique(codes, return_index=True)[1]
+        number = np.empty(len(uniques), dtype=np.int64)
+        for k, value in enumerate(uniques):
+            if value not in self.times:
+                self.times[value] = len(self.times)
+                self.rows.append(int(rows[first[k]]) + 2)
+            number[k] = self.times[value]
+        if len(self.times) > _MOST_TIMES:
+            raise InputError(
+                f"{self.where} has over {_MOST_TIMES} different times: is the time column right?"
+            )
+        return number[codes]
 
     def replicates(self, piece: pd.DataFrame) -> Any:
         """The number of each row's replicate; all zero where there is no such column."""
@@ -360,9 +245,14 @@ class _Collected:
         if bad.any():
             row = int(np.argmax(bad))
             raise InputError(
-                f"{self.where}: a count is {count[row]} at time {time[row]:g}; counts must be "
-                "finite and not negative."
+                f"{self.where}: a count is {count[row]} at time {list(self.times)[time[row]]}; "
+                "counts must be finite and not negative."
             )
+        gone = state == _OUTSIDE
+        if gone.any():
+            # A row of zeros is kept, so that a snapshot that is wholly outside is named later.
+            self.left_out += float(count[gone].sum())
+            state, count = np.where(gone, 0, state), np.where(gone, 0.0, count)
         columns = {"time": time, "state": state, "replicate": replicate, "count": count}
         part = pd.DataFrame(columns).groupby(_KEYS, as_index=False, sort=False)["count"].sum()
         self.parts.append(part)
@@ -375,26 +265,35 @@ class _Collected:
         whole = pd.concat(self.parts, ignore_index=True)
         return whole.groupby(_KEYS, as_index=False, sort=False)["count"].sum()
 
-    def table(self, states: Sequence[Hashable] | None, messages: list[str]) -> SnapshotTable:
+    def table(
+        self, states: Sequence[Hashable] | None, messages: list[str], individuals: float | None
+    ) -> SnapshotTable:
         merged = self._merged()
-        numbers, rows = np.unique(merged["time"].to_numpy(), return_inverse=True)
-        if numbers.size > _MOST_TIMES:
-            raise InputError(
-                f"{self.where} has {numbers.size} different times: is the time column right?"
-            )
+        labels = list(self.times)
+        moments, scale = read_times(labels, self.where, lambda k: f"in row {self.rows[k]}")
+        if scale.unit:
+            messages.append(_reading(labels, moments, scale))
+        if self.left_out:
+            messages.append(Oddity(
+                f"{self.left_out:g} individuals outside the largest component are left out"
+            ))  # fmt: skip
+        times, rows = np.unique(moments[merged["time"].to_numpy()], return_inverse=True)
         names = tuple(self.index) if states is None else tuple(state_key(s) for s in states)
-        from scipy import sparse
-
+        if individuals is not None:
+            count = merged["count"].to_numpy()
+            totals = np.maximum(np.bincount(rows, weights=count), 1e-300)
+            merged["count"] = count * individuals / totals[rows]
         counts = sparse.coo_array(
             (merged["count"].to_numpy(), (rows, merged["state"].to_numpy())),
-            shape=(numbers.size, len(names)),
+            shape=(times.size, len(names)),
         ).tocsr()
-        times, labels, unit = self.times.finish(numbers)
-        small = numbers.size * len(names) <= 50_000_000
-        snapshots = Snapshots.from_counts(times, counts.toarray() if small else counts)
+        try:
+            snapshots = Snapshots.from_counts(times, counts)
+        except InputError as error:
+            raise InputError(f"{self.where}: {error}") from None
         if self.replicate is not None:
             snapshots = self._split(snapshots, rows, merged)
-        return SnapshotTable(snapshots, names, labels, unit, tuple(messages))
+        return SnapshotTable(replace(snapshots, scale=scale), names, tuple(messages))
 
     def _split(self, whole: Snapshots, rows: Any, merged: pd.DataFrame) -> Snapshots:
         """The same snapshots with the counts of each replicate."""
@@ -407,12 +306,19 @@ class _Collected:
         )
 
 
+def _reading(labels: list[Any], moments: NDArray[np.float64], scale: TimeScale) -> str:
+    """How the first time was read."""
+    if scale.origin:
+        return f"times are dates, counted in {scale}"
+    return f"times such as {str(labels[0])[:40]!r} are read as {moments[0]:g} {scale.unit}"
+
+
 class _Long(_Collected):
     state_column: Hashable
     count_column: Hashable | None = None
 
     def add(self, piece: pd.DataFrame) -> None:
-        time = self.times.numbers(piece[self.time_column])
+        time = self.moments(piece)
         codes, uniques = pd.factorize(piece[self.state_column])
         if (codes < 0).any():
             row = int(piece.index[int(np.argmax(codes < 0))]) + 2
@@ -444,7 +350,7 @@ class _Long(_Collected):
 
 class _Wide(_Collected):
     def add(self, piece: pd.DataFrame) -> None:
-        time, replicate = self.times.numbers(piece[self.time_column]), self.replicates(piece)
+        time, replicate = self.moments(piece), self.replicates(piece)
         others = [c for c in piece.columns if c not in (self.time_column, self.replicate)]
         keys = [state_key(c) for c in others]
         if len(set(keys)) < len(keys):
@@ -454,7 +360,7 @@ class _Wide(_Collected):
             strange = [key for key in keys if key not in self.known]
             if strange:
                 raise _unknown(self.where, strange[0], self.known)
-        columns = np.array([self.index.setdefault(key, len(self.index)) for key in keys])
+        columns = np.array([self.index.setdefault(key, len(self.index)) for key in keys], int)
         frame = piece[others].apply(pd.to_numeric, errors="coerce")
         values = frame.to_numpy(dtype=np.float64)
         if np.isnan(values).any():

@@ -14,17 +14,22 @@ from thalweg.cli import questions
 from thalweg.cli.options import (
     CountColumn,
     GraphFile,
+    Individuals,
     Json,
     Largest,
+    MeanName,
     ModelFile,
     NeighborsKey,
     OptionalGraph,
+    Population,
     ReplicateColumn,
+    Seed,
     SnapshotsFile,
     StateColumn,
     StateKey,
     TimeColumn,
     TimeKey,
+    Times,
     WeightColumn,
 )
 from thalweg.errors import MissingDependencyError
@@ -80,7 +85,7 @@ def demo(
     states: Annotated[
         int | None, typer.Option(min=10, max=20_000, help="How many states, about.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same page.")] = 0,
+    seed: Seed = 0,
     list_them: Annotated[bool, typer.Option("--list", help="List the examples.")] = False,
     json: Json = False,
 ) -> None:
@@ -105,6 +110,7 @@ def check(
     time: TimeColumn = None,
     state: StateColumn = None,
     count: CountColumn = None,
+    individuals: Individuals = None,
     weight: WeightColumn = None,
     largest_component: Largest = False,
     time_key: TimeKey = None,
@@ -122,6 +128,7 @@ def check(
         time=time,
         state=state,
         count=count,
+        individuals=individuals,
         weight=weight,
         largest_component=largest_component,
         time_key=time_key,
@@ -156,6 +163,7 @@ def fit(
     time: TimeColumn = None,
     state: StateColumn = None,
     count: CountColumn = None,
+    individuals: Individuals = None,
     replicate: ReplicateColumn = None,
     weight: WeightColumn = None,
     positions: Annotated[
@@ -165,7 +173,7 @@ def fit(
     time_key: TimeKey = None,
     state_key: StateKey = None,
     neighbors_key: NeighborsKey = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same files.")] = 0,
+    seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Learn the landscape and the noise from snapshots; write model, tables and a report.
@@ -180,6 +188,7 @@ def fit(
         time=time,
         state=state,
         count=count,
+        individuals=individuals,
         replicate=replicate,
         weight=weight,
         positions=positions,
@@ -189,7 +198,7 @@ def fit(
         neighbors_key=neighbors_key,
     )
     problem.tell(quiet=json)
-    # Only now, so that a mistake in the files is told before the mathematics is loaded.
+    # Only now, so that file errors surface before numba is loaded.
     from thalweg.cli.fit import run_fit
 
     run_fit(
@@ -208,7 +217,7 @@ def fit(
 @app.command()
 def forecast(
     model: ModelFile,
-    times: Annotated[str, typer.Option(help="As 1,2,5 or as from:to:how-many, like 0:10:21.")],
+    times: Times,
     start: Annotated[
         Path | None,
         typer.Option(
@@ -227,7 +236,7 @@ def forecast(
 @app.command()
 def interpolate(
     snapshots: SnapshotsFile,
-    times: Annotated[str, typer.Option(help="As 1,2,5 or as from:to:how-many, like 0:10:21.")],
+    times: Times,
     graph: OptionalGraph = None,
     model: Annotated[
         Path | None, typer.Option(help="A model.thalweg; else the landscape is fitted first.")
@@ -245,12 +254,13 @@ def interpolate(
     time: TimeColumn = None,
     state: StateColumn = None,
     count: CountColumn = None,
+    individuals: Individuals = None,
     weight: WeightColumn = None,
     largest_component: Largest = False,
     time_key: TimeKey = None,
     state_key: StateKey = None,
     neighbors_key: NeighborsKey = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same numbers.")] = 0,
+    seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(help="A .csv, or an .html page with a slider; else printed.")
     ] = None,
@@ -265,6 +275,7 @@ def interpolate(
         time=time,
         state=state,
         count=count,
+        individuals=individuals,
         weight=weight,
         largest_component=largest_component,
         time_key=time_key,
@@ -291,24 +302,19 @@ def report(
     run_report(model, out, json)
 
 
-Population = Annotated[Path, typer.Argument(help="A table with a state and a share a row.")]
-MeanName = Annotated[
-    str, typer.Option(help="logarithmic, geometric, arithmetic or harmonic mobility.")
-]
-
-
 @app.command()
 def distance(
     first: Population,
     second: Population,
     graph: GraphFile,
     mean: MeanName = "logarithmic",
+    largest_component: Largest = False,
     json: Json = False,
 ) -> None:
     """The transport distance W_K between two populations on a graph."""
     from thalweg.cli.transport import run_distance
 
-    run_distance(first, second, graph, mean, json)
+    run_distance(first, second, graph, mean, largest_component, json)
 
 
 @app.command()
@@ -317,6 +323,7 @@ def geodesic(
     second: Population,
     graph: GraphFile,
     mean: MeanName = "logarithmic",
+    largest_component: Largest = False,
     steps: Annotated[int, typer.Option(min=2, max=10_000, help="How many points.")] = 21,
     out: Annotated[
         Path | None, typer.Option(help="A .csv, or an .html page with a slider; else printed.")
@@ -326,18 +333,27 @@ def geodesic(
     """The shortest path in W_K from one population to another."""
     from thalweg.cli.transport import run_geodesic
 
-    run_geodesic(first, second, graph, mean, steps, out, json)
+    run_geodesic(
+        first,
+        second,
+        graph,
+        mean=mean,
+        largest=largest_component,
+        steps=steps,
+        out=out,
+        as_json=json,
+    )
 
 
 @app.command()
 def simulate(
     model: ModelFile,
-    times: Annotated[str, typer.Option(help="As 1,2,5 or as from:to:how-many, like 0:10:21.")],
+    times: Times,
     individuals: Annotated[int, typer.Option(min=1, help="How many individuals.")] = 1000,
     tracked: Annotated[
         bool, typer.Option(help="Follow one population, or draw afresh at each time.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Same seed, same counts.")] = 0,
+    seed: Seed = 0,
     out: Annotated[Path | None, typer.Option(help="A CSV file; else it is printed.")] = None,
     json: Json = False,
 ) -> None:
@@ -357,7 +373,7 @@ def bench(
         str | None, typer.Argument(help="Which benchmark; leave it out to list them.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Finish in about a minute.")] = False,
-    seed: Annotated[int, typer.Option(help="Same seed, same problems.")] = 0,
+    seed: Seed = 0,
     jobs: Annotated[int, typer.Option(help="Worker processes; -1 takes all cores.")] = 1,
     out: Annotated[
         Path | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import typer
 from rich.console import Console
 
 from thalweg._files import atomic_folder
+from thalweg.cli.check import warnings
 from thalweg.cli.forecast import band_of
+from thalweg.cli.interrupt import stopping_soon
 from thalweg.cli.output import long_table, say, state_labels, write_table
 from thalweg.cli.problem import Problem
 from thalweg.cli.progress import progress_bars
@@ -38,48 +41,63 @@ def run_fit(
     as_json: bool,
     title: str,
 ) -> None:
-    """Fit, and write model, tables and report; the folder appears complete or not at all."""
+    """Fit, and write model, tables and report; the folder appears complete or not at all.
+
+    An interruption leaves older results alone: what there is of the model is written beside them.
+    """
     if horizon is not None and not (np.isfinite(horizon) and horizon > 0):
         raise InputError(f"--horizon is {horizon:g}; it must be a positive number.")
     console = Console(stderr=True)
-    with progress_bars() as progress:
-        model = FreeEnergyRegressor(
-            method=_choice(method, ("likelihood", "weak", "neural"), "--method"),
-            observation=_choice(
-                observation, ("independent", "overdispersed", "tracked"), "--observation"
-            ),
-            beta=beta,
-            seed=seed,
-            progress=progress,
-        ).fit(problem.kernel, problem.snapshots)
-    times = model.times_
-    ahead = float(times[-1] - times[0]) if horizon is None else horizon
-    fine = 21 if problem.kernel.n_states <= 1000 else 2
-    grid = np.concatenate(
-        [
-            times,
-            np.linspace(times[0], times[-1], fine),
-            np.linspace(times[-1], times[-1] + ahead, 11),
-        ]
+    model = FreeEnergyRegressor(
+        method=_choice(method, ("likelihood", "weak", "neural"), "--method"),
+        observation=_choice(
+            observation, ("independent", "overdispersed", "tracked"), "--observation"
+        ),
+        beta=beta,
+        seed=seed,
     )
-    with console.status("forecasting"):
-        forecast = band_of(model, np.unique(grid))
-    with console.status("drawing the report"):
-        text = fit_page(
-            model,
-            snapshots=problem.snapshots,
-            forecast=forecast,
-            title=title,
-            messages=problem.messages,
-            time_labels=problem.time_labels,
-            time_unit=problem.time_unit,
-        )
-        said = findings(model, problem.snapshots)
+    try:
+        with stopping_soon():
+            with progress_bars() as progress:
+                model.set_params(progress=progress).fit(problem.kernel, problem.snapshots)
+            if model.status_ is Status.INTERRUPTED:
+                raise KeyboardInterrupt
+            times = model.times_
+            ahead = float(times[-1] - times[0]) if horizon is None else horizon
+            fine = 21 if problem.kernel.n_states <= 1000 else 2
+            grid = np.concatenate(
+                [
+                    times,
+                    np.linspace(times[0], times[-1], fine),
+                    np.linspace(times[-1], times[-1] + ahead, 11),
+                ]
+            )
+            with console.status("forecasting"):
+                forecast = band_of(model, np.unique(grid))
+            with console.status("drawing the report"):
+                text = fit_page(
+                    model,
+                    snapshots=problem.snapshots,
+                    forecast=forecast,
+                    title=title,
+                    messages=problem.messages,
+                )
+                said = findings(model, problem.snapshots)
+            model.diagnostics_  # noqa: B018 (worked out here, where it can be interrupted)
+    except KeyboardInterrupt:
+        _hand_over(model, out)
+        raise typer.Exit(130) from None
     with atomic_folder(out) as folder:
         model.save(folder / "model.thalweg")
         write_table(states_table(model), folder / "states.csv")
         columns = (("lower", forecast.lower), ("upper", forecast.upper))
-        table = long_table(problem.kernel, forecast.times, forecast.probabilities, *columns)
+        table = long_table(
+            problem.kernel,
+            forecast.times,
+            forecast.probabilities,
+            *columns,
+            scale=model.time_scale_,
+        )
         write_table(table, folder / "forecast.csv")
         (folder / "report.html").write_text(text, encoding="utf-8")
     if as_json:
@@ -92,7 +110,8 @@ def run_fit(
             "status": model.status_.name,
             "findings": said,
             "files": [str(out / name) for name in FILES],
-            "guesses": list(problem.messages),
+            "guesses": problem.guesses,
+            "warnings": warnings(problem),
         }
         print(json.dumps(summary, indent=2))
     else:
@@ -102,6 +121,20 @@ def run_fit(
     # What the data leave open is an answer, not a failure.
     if not model.status_ and model.status_ is not Status.UNDETERMINED:
         raise typer.Exit(3)
+
+
+def _hand_over(model: FreeEnergyRegressor, out: Path) -> None:
+    """Write the best iterate of an interrupted fit beside the older results, if there is one."""
+    older = f"; {out} is as it was" if out.exists() else ""
+    if not hasattr(model, "fitted_"):
+        say(f"thalweg: interrupted before there was a model to keep{older}.", stderr=True)
+        return
+    beside = out.with_name(f"{out.name}.unfinished")
+    model.fitted_ = replace(model.fitted_, status=Status.INTERRUPTED)
+    with atomic_folder(beside) as folder:
+        model.save(folder / "model.thalweg")
+        write_table(states_table(model), folder / "states.csv")
+    say(f"thalweg: interrupted; the unfinished model is in {beside}{older}.", stderr=True)
 
 
 def states_table(model: FreeEnergyRegressor) -> pd.DataFrame:

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from thalweg._files import atomic_write
 from thalweg.adapters.tables import read_snapshots
-from thalweg.cli.output import give, long_table, parse_times, say, state_labels
+from thalweg.cli.output import (
+    ends_in,
+    finish,
+    give,
+    long_table,
+    parse_times,
+    say,
+    state_labels,
+)
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor, load
@@ -24,8 +32,16 @@ Array = NDArray[np.float64]
 _MOST_BAND_STATES = 30_000
 
 
-def band_of(model: FreeEnergyRegressor, times: Array, p0: Array | None = None) -> Forecast:
-    """The forecast, with bands where the fit has error bars; else the bounds are NaN."""
+def band_of(
+    model: FreeEnergyRegressor,
+    times: Array,
+    p0: Array | None = None,
+    p0_size: float | None = None,
+) -> Forecast:
+    """The forecast, with bands where the fit has error bars; else the bounds are NaN.
+
+    `p0_size`: how many individuals the start was counted from.
+    """
     fit, n = model.fitted_, model.kernel_.n_states
     known = fit.joint_covariance is not None or fit.draws is not None
     plain = model.time_basis is None and model.discretization == "continuous"
@@ -33,7 +49,7 @@ def band_of(model: FreeEnergyRegressor, times: Array, p0: Array | None = None) -
         early = p0 is None and times[0] > model.times_[0]
         grid = np.insert(times, 0, model.times_[0]) if early else times
         # A flow of many states is dear: a dozen draws give a standard error to a fifth.
-        band = model.forecast(grid, p0=p0, n_draws=32 if n <= 3000 else 12)
+        band = model.forecast(grid, p0=p0, p0_size=p0_size, n_draws=32 if n <= 3000 else 12)
         skip = int(early)
         return Forecast(
             band.times[skip:],
@@ -52,29 +68,37 @@ def run_forecast(
     model_file: Path, times: str, start: Path | None, out: Path | None, as_json: bool
 ) -> None:
     """The flow of a saved model at the given times, from its own start or from a snapshot file."""
-    when = parse_times(times)
+    ends_in(out, ".csv")
     model = load(model_file)
-    p0 = None
+    when = parse_times(times, model.time_scale_)
+    p0, size = None, None
     if start is not None:
         table = read_snapshots(start, states=state_labels(model.kernel_))
+        for message in table.messages:
+            say(f"guessed: {message}", stderr=True)
         p0 = smoothed_shares(model.kernel_, table.snapshots, -1)
+        size = float(table.snapshots.sizes[-1])
     elif when[0] < model.times_[0]:
         raise InputError(
             f"times begin with {when[0]:g}, before the model's first snapshot at "
             f"{model.times_[0]:g}; a flow runs forwards only."
         )
-    band = band_of(model, when, p0)
+    band = band_of(model, when, p0, size)
     columns: list[tuple[str, Array]] = []
     if np.isfinite(band.lower).all():
         columns = [("lower", band.lower), ("upper", band.upper)]
-    frame = long_table(model.kernel_, band.times, band.probabilities, *columns)
+    frame = long_table(
+        model.kernel_, band.times, band.probabilities, *columns, scale=model.time_scale_
+    )
     give(frame, out, as_json, "forecast", {"status": band.status.name, "level": band.level})
+    finish(band.status)
 
 
 def run_report(model_file: Path, out: Path, as_json: bool) -> None:
     """The report of a saved model, without the snapshots it was fitted to."""
     from thalweg.report import findings, fit_page
 
+    ends_in(out, ".html", ".htm")
     model = load(model_file)
     times = model.times_
     span = float(times[-1] - times[0])

@@ -8,6 +8,7 @@ snapshots around `t`; it needs no landscape, and moves at constant speed.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from thalweg._files import atomic_write
 from thalweg.cli.forecast import smoothed_shares
-from thalweg.cli.output import give, long_table, parse_times, say
+from thalweg.cli.output import ends_in, finish, give, long_table, parse_times, say
 from thalweg.cli.problem import Problem
 from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError
@@ -40,8 +41,9 @@ def run_interpolate(
     as_json: bool,
 ) -> None:
     """Write or print the population at `times`, by the method asked for."""
-    when = parse_times(times)
+    ends_in(out, ".csv", ".html")
     seen = problem.snapshots
+    when = parse_times(times, seen.scale)
     if method is None:
         method = "flow" if model_file is not None or seen.n_times > 2 else "geodesic"
     if method not in ("flow", "geodesic"):
@@ -49,22 +51,21 @@ def run_interpolate(
     _check_inside(when, seen)
     if method == "flow":
         model = _model(problem, model_file, seed)
-        p, status = bent_flow(model, seen, when)
+        # In the model's own time, which may count from another day.
+        there = model.time_scale_
+        p, status = bent_flow(model, seen.on(there), seen.scale.converted(when, there))
     else:
         p, status = geodesic_path(problem.kernel, seen, when)
-    if not status:
-        say(f"thalweg: {status.value}", stderr=True)
     if out is not None and out.suffix.lower() == ".html":
         _picture(problem, when, p, method, out)
-        if not as_json:
+        if as_json:
+            print(json.dumps({"method": method, "status": status.name, "files": [str(out)]}))
+        else:
             say(f"open {out}")
-            return
-        from json import dumps
-
-        print(dumps({"method": method, "status": status.name, "files": [str(out)]}))
-        return
-    frame = long_table(problem.kernel, when, p)
-    give(frame, out, as_json, "interpolation", {"method": method, "status": status.name})
+    else:
+        frame = long_table(problem.kernel, when, p, scale=seen.scale)
+        give(frame, out, as_json, "interpolation", {"method": method, "status": status.name})
+    finish(status)
 
 
 def bent_flow(model: Any, seen: Snapshots, when: Array) -> tuple[Array, Status]:
@@ -116,12 +117,13 @@ def geodesic_path(kernel: MarkovKernel, seen: Snapshots, when: Array) -> tuple[A
 
 def _check_inside(when: Array, seen: Snapshots) -> None:
     if seen.n_times < 2:
-        raise InputError("there is one snapshot; between two or more there is something to fill.")
+        raise InputError("Only one snapshot was given; interpolation needs at least two.")
     low, high = float(seen.times[0]), float(seen.times[-1])
     outside = when[(when < low) | (when > high)]
     if outside.size:
+        shown = seen.scale.labels([outside[0], low, high])
         raise InputError(
-            f"time {outside[0]:g} lies outside the snapshots ({low:g} to {high:g}); `thalweg "
+            f"time {shown[0]} lies outside the snapshots ({shown[1]} to {shown[2]}); `thalweg "
             "forecast` goes beyond the last one."
         )
 
@@ -140,10 +142,11 @@ def _model(problem: Problem, model_file: Path | None, seed: int) -> Any:
             f"{model_file.name} was fitted on other states, or on the same in another order; give "
             "the graph that it was fitted on."
         )
-    if model.times_[0] > problem.snapshots.times[0]:
+    first = problem.snapshots.on(model.time_scale_).times[0]
+    if model.times_[0] > first:
         raise InputError(
             f"{model_file.name} begins at time {model.times_[0]:g}, after the first snapshot at "
-            f"{problem.snapshots.times[0]:g}; give the snapshots that it was fitted to."
+            f"{first:g}; give the snapshots that it was fitted to."
         )
     return model
 

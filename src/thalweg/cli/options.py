@@ -10,25 +10,32 @@ import typer
 __all__ = [
     "CountColumn",
     "GraphFile",
+    "Individuals",
     "Json",
     "Largest",
+    "MeanName",
     "ModelFile",
     "NeighborsKey",
     "OptionalGraph",
+    "Population",
     "ReplicateColumn",
+    "Seed",
     "SnapshotsFile",
     "StateColumn",
     "StateKey",
     "TimeColumn",
     "TimeKey",
+    "Times",
     "WeightColumn",
 ]
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Seed = Annotated[int, typer.Option(min=0, help="Same seed, same results.")]
 SnapshotsFile = Annotated[
     Path,
     typer.Argument(
         help=(
-            "CSV, TSV or Parquet: long ([bold]time,state[,count][/]) or wide (one row a time); "
+            "CSV, TSV or Parquet: long ([bold]time,state[,count][/]) or wide (one row per time); "
             "or an .h5ad of cells."
         )
     ),
@@ -42,7 +49,14 @@ GraphFile = Annotated[
 ]
 TimeColumn = Annotated[str | None, typer.Option("--time", help="The column of times.")]
 StateColumn = Annotated[str | None, typer.Option("--state", help="The column of states.")]
-CountColumn = Annotated[str | None, typer.Option("--count", help="The column of counts.")]
+CountColumn = Annotated[
+    str | None,
+    typer.Option("--count", help="The column of counts; [bold]none[/]: one individual per row."),
+]
+Individuals = Annotated[
+    float | None,
+    typer.Option("--individuals", help="For shares: how many individuals a snapshot stands for."),
+]
 ReplicateColumn = Annotated[
     str | None,
     typer.Option("--replicate", help="The column of replicates (animals, batches, runs)."),
@@ -66,5 +80,17 @@ StateKey = Annotated[
 NeighborsKey = Annotated[
     str | None, typer.Option("--neighbors-key", help="For .h5ad: which neighbour graph.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Times = Annotated[
+    str,
+    typer.Option(
+        help=(
+            "As 1,2,5 or as from:to:how-many, like 0:10:21; in the unit of the data, or as dates "
+            "where they have dates."
+        )
+    ),
+]
 ModelFile = Annotated[Path, typer.Argument(help="A model.thalweg that [bold]thalweg fit[/] wrote.")]
+Population = Annotated[Path, typer.Argument(help="A table with a state and a share a row.")]
+MeanName = Annotated[
+    str, typer.Option(help="logarithmic, geometric, arithmetic or harmonic mobility.")
+]

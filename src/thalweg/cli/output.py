@@ -3,50 +3,74 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 from rich.console import Console
 
 from thalweg._files import atomic_write
 from thalweg.errors import InputError
+from thalweg.snapshots.times import TimeScale
+from thalweg.status import Status
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from thalweg.kernel import MarkovKernel
 
-__all__ = ["give", "long_table", "parse_times", "say", "state_labels", "write_table"]
+__all__ = [
+    "ends_in",
+    "finish",
+    "give",
+    "long_table",
+    "parse_times",
+    "say",
+    "state_labels",
+    "write_table",
+]
 
 Array = NDArray[np.float64]
 
 _MOST_TIMES = 100_000
+_CLOCK = re.compile(r"\d[T ]\d{2}:")
 MOST_CELLS = 20_000_000
 
 
-def parse_times(text: str) -> Array:
-    """Times from `1,2,5` or `0:10:21` (from, to, how many).
+def parse_times(text: str, scale: TimeScale | None = None) -> Array:
+    """Times from `1,2,5` or `0:10:21` (from, to, how many), or dates and labels of the scale.
 
     >>> parse_times("0:1:3"), parse_times("2, 5")
     (array([0. , 0.5, 1. ]), array([2., 5.]))
+    >>> parse_times("2024-03-01:2024-03-05:3", TimeScale("days", "2024-02-28"))
+    array([2., 4., 6.])
     """
+    scale = TimeScale() if scale is None else scale
+    remedy = (
+        f"times are {text[:40]!r}; give rising numbers as 1,2,5 or as from:to:how-many, like "
+        "0:10:21"
+    )
+    remedy += ", or dates such as 2024-03-20." if scale.origin else "."
+    # The colons of 2024-03-20T12:30 are no range.
+    ranged = ":" in text and not _CLOCK.search(text)
     try:
-        if ":" in text:
-            first, last, count = text.split(":")
-            if not 1 <= int(count) <= _MOST_TIMES:
-                raise ValueError(count)
-            times = np.linspace(float(first), float(last), int(count))
-        else:
-            times = np.array([float(part) for part in text.split(",")])
-        if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
-            raise ValueError(text)
+        parts = text.split(":") if ranged else text.split(",")
+        count = 0
+        if ranged:
+            *parts, number = parts
+            count = int(number)
+            if len(parts) != 2 or not 1 <= count <= _MOST_TIMES:
+                raise ValueError(text)
     except ValueError:
-        raise InputError(
-            f"times are {text[:40]!r}; give rising numbers as 1,2,5 or as from:to:how-many, like "
-            "0:10:21."
-        ) from None
+        raise InputError(remedy) from None
+    times = scale.numbers([part.strip() for part in parts], "--times")
+    if ranged:
+        times = np.linspace(times[0], times[1], count)
+    if not np.isfinite(times).all() or (np.diff(times) <= 0).any():
+        raise InputError(remedy)
     return times
 
 
@@ -56,9 +80,13 @@ def state_labels(kernel: MarkovKernel) -> list[str]:
 
 
 def long_table(
-    kernel: MarkovKernel, times: Array, values: Array, *more: tuple[str, Array]
+    kernel: MarkovKernel,
+    times: Array,
+    values: Array,
+    *more: tuple[str, Array],
+    scale: TimeScale | None = None,
 ) -> pd.DataFrame:
-    """One row per time and state: time, state, probability, and further columns."""
+    """One row per time and state: time (a date where they are dates), state, probability, ..."""
     import pandas as pd
 
     names = state_labels(kernel)
@@ -68,7 +96,7 @@ def long_table(
             "fewer times."
         )
     columns = {
-        "time": np.repeat(times, len(names)),
+        "time": np.repeat(times if scale is None else scale.column(times), len(names)),
         "state": np.tile(np.asarray(names, dtype=object), len(times)),
         "probability": np.asarray(values).ravel(),
     }
@@ -108,6 +136,22 @@ def give(
         print(guarded_frame(frame).to_csv(index=False), end="")
     else:
         say(f"written to {out}")
+
+
+def ends_in(out: Path | None, *suffixes: str) -> None:
+    """Refuse an output file whose name promises a format that is not written."""
+    if out is not None and out.suffix.lower() not in ("", *suffixes):
+        raise InputError(
+            f"--out is {out.name!r}; this command writes {' or '.join(suffixes)}, so end the name "
+            "in that."
+        )
+
+
+def finish(status: Status) -> None:
+    """End with code 3 where a computation did not reach its tolerance: the results are written."""
+    if not status:
+        say(f"thalweg: {status.value}", stderr=True)
+        raise typer.Exit(3)
 
 
 def say(text: str, *, stderr: bool = False) -> None:

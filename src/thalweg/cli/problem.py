@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.adapters.columns import STATE_NAMES, choose
+from thalweg.adapters.columns import STATE_NAMES, Oddity, choose
 from thalweg.adapters.edges import read_graph
-from thalweg.adapters.tables import read_snapshots, read_table, state_key
+from thalweg.adapters.pieces import read_table
+from thalweg.adapters.tables import read_snapshots, state_key
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots import Snapshots
@@ -24,18 +26,28 @@ class Problem:
 
     kernel: MarkovKernel
     snapshots: Snapshots
-    time_labels: tuple[str, ...]
-    time_unit: str
     messages: tuple[str, ...]
+    """What was guessed; an `Oddity` is a warning."""
+
+    @property
+    def guesses(self) -> list[str]:
+        return [text for text in self.messages if not isinstance(text, Oddity)]
+
+    @property
+    def oddities(self) -> list[str]:
+        return [str(text) for text in self.messages if isinstance(text, Oddity)]
 
     def tell(self, *, quiet: bool) -> None:
-        """Say what was guessed and what is about to be worked on."""
+        """Say what was guessed, what is odd, and what is about to be worked on."""
         if quiet:
             return
+        from thalweg.cli.check import warnings
         from thalweg.cli.output import say
 
-        for message in self.messages:
+        for message in self.guesses:
             say(f"guessed: {message}", stderr=True)
+        for warning in warnings(self):
+            say(f"! {warning}", stderr=True)
         seen = self.snapshots
         say(
             f"{seen.n_times} snapshots of {float(np.sum(seen.sizes)):g} individuals on "
@@ -58,35 +70,67 @@ def load_problem(
     time_key: str | None = None,
     state_key: str | None = None,
     neighbors_key: str | None = None,
+    individuals: float | None = None,
 ) -> Problem:
     """Read both files and match them; every guess is reported.
 
     An `.h5ad` file brings its own graph, the neighbours of its cells.
     """
+    if individuals is not None and not (np.isfinite(individuals) and individuals > 0):
+        raise InputError(f"--individuals is {individuals:g}; it must be a positive number.")
     if snapshots.suffix.lower() == ".h5ad":
-        return _cells(snapshots, time_key or time, state_key or state, neighbors_key)
+        given = {
+            "--graph": graph,
+            "--count": count,
+            "--weight": weight,
+            "--positions": positions,
+            "--individuals": individuals,
+        }
+        for option, value in given.items():
+            if value is not None:
+                raise InputError(f"{option} means nothing for an .h5ad file; leave it out.")
+        return _cells(
+            snapshots, time_key or time, state_key or state, neighbors_key, largest_component
+        )
     if graph is None:
         raise InputError("the graph is missing; give the file of its edges with --graph.")
-    kernel, about_graph = read_graph(graph, weight=weight, largest_component=largest_component)
+    kernel, about_graph, outside = read_graph(
+        graph, weight=weight, largest_component=largest_component
+    )
     assert kernel.names is not None
     if positions is not None:
         kernel = replace(kernel, coordinates=_positions(positions, kernel))
     table = read_snapshots(
-        snapshots, time=time, state=state, count=count, states=kernel.names, replicate=replicate
+        snapshots,
+        time=time,
+        state=state,
+        count=count,
+        states=kernel.names,
+        outside=outside,
+        individuals=individuals,
+        replicate=replicate,
     )
-    messages = tuple(f"{graph.name}: {text}" for text in about_graph)
-    messages += tuple(f"{snapshots.name}: {text}" for text in table.messages)
-    return Problem(kernel, table.snapshots, table.time_labels, table.time_unit, messages)
+    messages = (*_named(graph, about_graph), *_named(snapshots, table.messages))
+    return Problem(kernel, table.snapshots, messages)
+
+
+def _named(file: Path, messages: Iterable[str]) -> list[str]:
+    """Each message with the file it is about, still an oddity where it was one."""
+    return [type(text)(f"{file.name}: {text}") for text in messages]
 
 
 def _cells(
-    path: Path, time_key: str | None, state_key: str | None, neighbors_key: str | None
+    path: Path,
+    time_key: str | None,
+    state_key: str | None,
+    neighbors_key: str | None,
+    largest_component: bool,
 ) -> Problem:
     from thalweg.adapters.cells import cell_problem, read_h5ad
     from thalweg.adapters.columns import TIME_NAMES
 
     adata = read_h5ad(path)
-    messages = []
+    messages: list[str] = []
     if time_key is None:
         found = choose(list(adata.obs.columns), None, TIME_NAMES, "time", path.name)
         if found is None:
@@ -94,12 +138,17 @@ def _cells(
                 f"{path.name} has no obs column that looks like a time; name it with --time-key."
             )
         time_key = str(found)
-        messages.append(f"{path.name}: time is obs[{time_key!r}]")
-    cells = cell_problem(adata, time_key=time_key, state_key=state_key, neighbors_key=neighbors_key)
+        messages.append(f"time is obs[{time_key!r}]")
+    cells = cell_problem(
+        adata,
+        time_key=time_key,
+        state_key=state_key,
+        neighbors_key=neighbors_key,
+        largest_component=largest_component,
+    )
     if state_key is None:
-        messages.append(f"{path.name}: {cells.kernel.n_states} groups of neighbouring cells")
-    labels = tuple(f"{t:g}" for t in cells.snapshots.times)
-    return Problem(cells.kernel, cells.snapshots, labels, "", tuple(messages))
+        messages.append(f"{cells.kernel.n_states} groups of neighbouring cells")
+    return Problem(cells.kernel, cells.snapshots, tuple(_named(path, (*messages, *cells.messages))))
 
 
 def _positions(path: Path, kernel: MarkovKernel) -> NDArray[np.float64]:

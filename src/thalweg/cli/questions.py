@@ -12,6 +12,7 @@ from thalweg.cli.options import (
     GraphFile,
     Json,
     ModelFile,
+    Seed,
     SnapshotsFile,
     StateColumn,
     TimeColumn,
@@ -65,7 +66,7 @@ def compare(
     state: StateColumn = None,
     count: CountColumn = None,
     weight: WeightColumn = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same p-values.")] = 0,
+    seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(help="A .csv of all states, or an .html page with a map.")
     ] = None,

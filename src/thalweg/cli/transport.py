@@ -10,14 +10,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from thalweg._files import atomic_write
-from thalweg.adapters.columns import COUNT_NAMES, STATE_NAMES, choose
+from thalweg.adapters.columns import COUNT_NAMES, STATE_NAMES, Oddity, choose
 from thalweg.adapters.edges import read_graph
-from thalweg.adapters.tables import read_table, state_key
-from thalweg.cli.output import give, long_table, parse_times, say
-from thalweg.energy import FreeEnergy
+from thalweg.adapters.pieces import read_table
+from thalweg.adapters.tables import state_key
+from thalweg.cli.output import ends_in, finish, give, long_table, parse_times, say
 from thalweg.errors import InputError
-from thalweg.flow import simulate
-from thalweg.geometry import TransportGeometry
+from thalweg.geometry import Geodesic, TransportGeometry
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import load
 from thalweg.mobility import NAMED, Mobility
@@ -27,12 +26,11 @@ __all__ = ["run_distance", "run_geodesic", "run_simulate"]
 Array = NDArray[np.float64]
 
 
-def run_distance(first: Path, second: Path, graph: Path, mean: str, as_json: bool) -> None:
+def run_distance(
+    first: Path, second: Path, graph: Path, mean: str, largest: bool, as_json: bool
+) -> None:
     """The distance between the populations in two files."""
-    kernel, _ = read_graph(graph)
-    geodesic = TransportGeometry(kernel, _mean(mean)).geodesic(
-        read_population(first, kernel), read_population(second, kernel)
-    )
+    geodesic, _ = _geodesic(first, second, graph, mean, largest)
     if as_json:
         answer = {
             "distance": geodesic.distance,
@@ -40,21 +38,38 @@ def run_distance(first: Path, second: Path, graph: Path, mean: str, as_json: boo
             "status": geodesic.status.name,
         }
         print(json.dumps(answer))
-        return
-    print(f"{geodesic.distance:.12g}")
+    else:
+        print(f"{geodesic.distance:.12g}")
     if not geodesic.status:
-        said = f"error estimate {geodesic.error_estimate:.2g}: {geodesic.status.value}"
-        say(said, stderr=True)
+        say(f"error estimate {geodesic.error_estimate:.2g}", stderr=True)
+    finish(geodesic.status)
+
+
+def _geodesic(
+    first: Path, second: Path, graph: Path, mean: str, largest: bool
+) -> tuple[Geodesic, MarkovKernel]:
+    """The geodesic between the populations in two files; what was guessed is printed."""
+    found = read_graph(graph, largest_component=largest)
+    for message in found.messages:
+        say(f"{'!' if isinstance(message, Oddity) else 'guessed:'} {message}", stderr=True)
+    ends = [read_population(path, found.kernel) for path in (first, second)]
+    return TransportGeometry(found.kernel, _mean(mean)).geodesic(*ends), found.kernel
 
 
 def run_geodesic(
-    first: Path, second: Path, graph: Path, mean: str, steps: int, out: Path | None, as_json: bool
+    first: Path,
+    second: Path,
+    graph: Path,
+    *,
+    mean: str,
+    largest: bool,
+    steps: int,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     """The populations along the geodesic, as a table, or as a page with a slider."""
-    kernel, _ = read_graph(graph)
-    geodesic = TransportGeometry(kernel, _mean(mean)).geodesic(
-        read_population(first, kernel), read_population(second, kernel)
-    )
+    ends_in(out, ".csv", ".html")
+    geodesic, kernel = _geodesic(first, second, graph, mean, largest)
     facts = {"distance": geodesic.distance, "status": geodesic.status.name}
     if out is not None and out.suffix.lower() == ".html":
         from thalweg import plots
@@ -70,10 +85,12 @@ def run_geodesic(
             print(json.dumps({**facts, "files": [str(out)]}))
         else:
             say(f"open {out}")
+        finish(geodesic.status)
         return
     points = geodesic.at(np.linspace(0, 1, steps))
     frame = long_table(kernel, points.times, points.probabilities)
     give(frame, out, as_json, "geodesic", facts)
+    finish(geodesic.status)
 
 
 def run_simulate(
@@ -86,28 +103,14 @@ def run_simulate(
     as_json: bool,
 ) -> None:
     """Snapshots such as a fitted model would give, as a table that `thalweg fit` reads."""
-    when = parse_times(times)
+    ends_in(out, ".csv")
     model = load(model_file)
-    energy: FreeEnergy = model.energy_
-    if when[0] < model.times_[0]:
-        raise InputError(
-            f"times begin with {when[0]:g}, before the model's first snapshot at "
-            f"{model.times_[0]:g}; a flow runs forwards only."
-        )
-    rng = np.random.default_rng(seed)
-    early = when[0] > model.times_[0]
-    grid = np.insert(when, 0, model.times_[0]) if early else when
-    seen = simulate(
-        model.kernel_,
-        energy,
-        model.initial_,
-        grid,
-        individuals,
-        method="tau-leap",
-        tracked=tracked,
-        rng=rng,
-    )
-    frame = long_table(model.kernel_, when, np.asarray(seen.counts)[int(early) :])
+    when = parse_times(times, model.time_scale_)
+    # The model's own way of drawing, so that it is the saved mobility and dynamics that move them.
+    model.set_params(observation="tracked" if tracked else "independent")
+    seen = model.sample(when, individuals, rng=np.random.default_rng(seed))
+    counts = seen.counts if isinstance(seen.counts, np.ndarray) else seen.counts.toarray()
+    frame = long_table(model.kernel_, when, counts, scale=model.time_scale_)
     frame = frame.rename(columns={"probability": "count"})
     frame["count"] = frame["count"].astype(int)
     give(frame[frame["count"] > 0], out, as_json, "snapshots", {"individuals": individuals})

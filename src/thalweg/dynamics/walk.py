@@ -41,7 +41,7 @@ from thalweg.errors import InputError
 from thalweg.flow import jump_rates
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
-from thalweg.mobility import LogMean, Mobility
+from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
 
 __all__ = ["Modes", "RestingWalk", "relaxation_modes", "resting_walk", "transition_rates"]
@@ -84,7 +84,7 @@ def transition_rates(
            [ 2., -2.]])
     """
     energy._check(kernel)
-    mobility = LogMean() if mobility is None else mobility
+    mobility = as_mobility(mobility)
     if rates not in ("reversible", "downhill"):
         raise InputError(f"rates is {rates!r}; choose 'reversible' or 'downhill'.")
     landscape = Landscape(kernel, energy, mobility)

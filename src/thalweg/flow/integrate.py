@@ -17,7 +17,7 @@ from thalweg.flow.extrapolation import extrapolated_euler
 from thalweg.flow.implicit_euler import ImplicitEuler
 from thalweg.flow.trajectory import Trajectory
 from thalweg.kernel import MarkovKernel
-from thalweg.mobility import LogMean, Mobility
+from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
 
 __all__ = ["FLOOR", "gradient_flow"]
@@ -75,7 +75,7 @@ def gradient_flow(
     energy._check(kernel)
     if method not in get_args(Method):
         raise InputError(f"method is {method!r}; choose 'auto', 'explicit' or 'implicit'.")
-    mobility = LogMean() if mobility is None else mobility
+    mobility = as_mobility(mobility)
     p = _checks.as_probability(p0, kernel.n_states, "p0")
     times = _checks.as_times(times)
     rtol = _checks.positive(rtol, "rtol")

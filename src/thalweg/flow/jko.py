@@ -24,7 +24,7 @@ from thalweg.errors import InputError
 from thalweg.flow.trajectory import Trajectory
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
-from thalweg.mobility import LogMean, Mobility
+from thalweg.mobility import Mobility, as_mobility
 from thalweg.paths.free_end.barrier import approach
 from thalweg.paths.free_end.newton import Solved, newton
 from thalweg.paths.free_end.staggered import solve_staggered
@@ -118,7 +118,7 @@ def jko_step(
     >>> step.probability.round(6), bool(step.status)
     (array([0.541597, 0.458403]), True)
     """
-    mobility = LogMean() if mobility is None else mobility
+    mobility = as_mobility(mobility)
     tau = _checks.positive(tau, "tau")
     p = _checks.as_probability(p, kernel.n_states)
     if energy.n_states != kernel.n_states:

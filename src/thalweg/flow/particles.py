@@ -25,7 +25,7 @@ from thalweg.errors import InputError
 from thalweg.flow import particle_loops as loops
 from thalweg.flow.integrate import gradient_flow
 from thalweg.kernel import MarkovKernel
-from thalweg.mobility import LogMean, Mobility
+from thalweg.mobility import Mobility, as_mobility
 from thalweg.snapshots.snapshots import DENSE_LIMIT, Snapshots
 
 __all__ = ["simulate"]
@@ -92,7 +92,7 @@ def simulate(
     population = _Population(
         kernel,
         energy,
-        LogMean() if mobility is None else mobility,
+        as_mobility(mobility),
         method,
         rates,
         _checks.positive(pseudo_count, "pseudo_count", zero=True),

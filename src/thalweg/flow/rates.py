@@ -10,7 +10,7 @@ from thalweg import _checks
 from thalweg.edges.fluxes import accumulate_velocity, edge_fluxes, internal_spec
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import MarkovKernel
-from thalweg.mobility import LogMean, Mobility
+from thalweg.mobility import Mobility, as_mobility
 
 __all__ = ["jump_rates", "velocity"]
 
@@ -31,7 +31,7 @@ def velocity(
     array([ 0.5, -0.5])
     """
     energy._check(kernel)
-    mobility = LogMean() if mobility is None else mobility
+    mobility = as_mobility(mobility)
     p = _checks.as_probability(p, kernel.n_states)
     out, rho = np.empty_like(p), np.empty_like(p)
     accumulate_velocity(
@@ -63,7 +63,7 @@ def jump_rates(
     """
     energy._check(kernel)
     p = _checks.as_probability(p, kernel.n_states)
-    start, end, rate = edge_rates(kernel, energy, p, LogMean() if mobility is None else mobility)
+    start, end, rate = edge_rates(kernel, energy, p, as_mobility(mobility))
     n = kernel.n_states
     leaving = np.bincount(start, rate, n)
     states = np.arange(n)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from thalweg import _checks
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -19,8 +20,11 @@ from thalweg.learn.verdict import BetaVerdict, unassessed
 from thalweg.learn.weak.fit import Ridge, TimeBasis, fit_weak
 from thalweg.learn.weak.terms import Quadrature, Weighting
 from thalweg.mobility import LogMean, Mobility
-from thalweg.snapshots import Dirichlet, Smoother, Snapshots
+from thalweg.snapshots import Dirichlet, Smoother, Snapshots, TimeScale
 from thalweg.status import Status
+
+if TYPE_CHECKING:
+    from thalweg.learn.likelihood.result import LikelihoodFit
 
 __all__ = ["Fitted", "Method", "Settings", "fit_snapshots"]
 
@@ -51,6 +55,7 @@ class Settings:
     internal: InternalEnergy = field(default_factory=Entropy)
     beta: float | None = None
     potential: ArrayLike | None = None
+    initial: ArrayLike | None = None
     features: ArrayLike | None = None
     interactions: Sequence[Any] = ()
     time_basis: TimeBasis | None = None
@@ -89,6 +94,8 @@ class Fitted:
     """Landscapes to average forecasts over, where the data do not single one out."""
     beta_verdict: BetaVerdict = field(default_factory=unassessed)
     """What the data say about beta."""
+    scale: TimeScale = field(default_factory=TimeScale)
+    """What the times mean."""
     still: bool = False
     """True where the snapshots could all be samples of one distribution."""
     coefficients: Array | None = None
@@ -153,7 +160,10 @@ def _two_times(snapshots: Snapshots) -> None:
 
 def _probabilities(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Array:
     smoother = Dirichlet() if s.smoother is None else s.smoother
-    return smoother.smooth(kernel, snapshots)[0]
+    p = smoother.smooth(kernel, snapshots)[0]
+    if s.initial is not None:
+        p[0] = _checks.as_probability(s.initial, kernel.n_states, "initial")
+    return p
 
 
 def _pseudo_count(s: Settings) -> float | None:
@@ -256,6 +266,7 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         prior_strength=s.prior,
         beta=s.beta,
         potential=s.potential,
+        initial=s.initial,
         features=s.features,
         time_basis=_likelihood_basis(s.time_basis),
         interactions=s.interactions,
@@ -277,7 +288,9 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         summary={
             "log_likelihood": fit.log_likelihood,
             "deviance": fit.deviance,
+            **_degrees(fit),
             "n_iterations": fit.n_iterations,
+            "n_intervals_fitted": fit.n_intervals or fit.times.size - 1,
             **fit.noise.summary(),
         },
         noise=fit.noise,
@@ -302,6 +315,12 @@ def count_model(observation: Observation, snapshots: Snapshots) -> CountModel:
     return Multinomial()
 
 
+def _degrees(fit: LikelihoodFit) -> dict[str, float]:
+    """Deviance per degree of freedom, where a deviance tests anything."""
+    value = fit.deviance_per_degree
+    return {"deviance_per_degree": value} if np.isfinite(value) else {}
+
+
 def _likelihood_basis(basis: TimeBasis | None) -> Any:
     """The same functions of time in the form that the likelihood takes."""
     from thalweg.learn.likelihood import model
@@ -317,6 +336,7 @@ def _beyond_plain(s: Settings) -> list[str]:
     """What is asked for beyond independent snapshots of the plain model."""
     plain = {
         "potential": s.potential is None,
+        "initial": s.initial is None,
         "features": s.features is None,
         "interactions": not len(s.interactions),
         "time_basis": s.time_basis is None,
@@ -391,9 +411,16 @@ def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:
     }
     from thalweg.learn.likelihood.result import LikelihoodFit
 
-    if isinstance(fit.source, LikelihoodFit):
+    if isinstance(fit.source, LikelihoodFit) and fit.status is not Status.INTERRUPTED:
         from thalweg.learn.diagnostics import goodness_of_fit, undetermined
 
+        if fit.source.rejected:
+            out["advice"] += (
+                f" But the model does not describe these snapshots: their deviance is "
+                f"{fit.source.deviance_per_degree:.3g} per degree of freedom, where 1 is expected; "
+                "error bars are too narrow, and another observation, environment or discretization "
+                "may fit."
+            )
         unknown = undetermined(fit.source)
         out["undetermined"] = [str(contrast) for contrast in unknown.contrasts]
         if fit.still:  # any frozen flow fits: there is nothing to test

@@ -39,11 +39,14 @@ def assess(
     seed : Seed of the draws that test whether anything moved.
     progress : Called as `progress(what, done, total)`.
     """
+    if fit.status is Status.INTERRUPTED:  # nobody waits for an assessment of half a fit
+        return replace(fitted, beta_verdict=ordinary_verdict(fit))
     still, fresh = False, fit.settings.observation == "independent"
     if fresh:
         p = movement_p_value(fit.noise.effective(fit.counts), rng=np.random.default_rng(seed))
         still = p > _STILL
-    verdict, status = ordinary_verdict(fit), fit.status
+    verdict = ordinary_verdict(fit)
+    status: Status = fit.status
     if applies(fit) and (still or is_few(fit)):
         few = fit_few(fit, progress=progress)
         fitted, verdict, status = _averaged(fitted, few), few.verdict, few.status

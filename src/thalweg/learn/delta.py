@@ -112,8 +112,11 @@ def deviation_from_draws(
     p: Array,
     *,
     mobility: Mobility,
+    start_size: float | None = None,
 ) -> Array | None:
     """The same from draws of (potential, beta): the flow is differenced a short way along each.
+
+    A start that was counted from `start_size` individuals moves with their sampling noise.
 
     Not the flows of the draws themselves: where the data say little, a draw is a landscape that
     the data exclude, and its flow carries the population to states that nobody visited.
@@ -121,13 +124,20 @@ def deviation_from_draws(
     n = kernel.n_states
     log_p = np.log(np.maximum(p, 1e-300))
     squares, count = np.zeros_like(p), 0
+    rng = np.random.default_rng(0)
     for row in draws:
         v = energy.potential + _STEP * (row[:n] - energy.potential)
         beta = energy.beta
         if beta > 0 and row[n] > 0:
             beta *= float((row[n] / beta) ** _STEP)
         moved = FreeEnergy(v, beta, energy.interaction, energy.internal)
-        path = gradient_flow(kernel, moved, start, times, mobility=mobility, rtol=1e-6)
+        begin = start
+        if start_size is not None:
+            noise = rng.standard_normal(n) / np.sqrt(start_size)
+            # The covariance of log shares, (diag(1 / p) - 1) / size; the mass divides it out.
+            begin = start * np.exp(_STEP * np.clip(noise / np.sqrt(start), -100.0, 100.0))
+            begin = begin / begin.sum()
+        path = gradient_flow(kernel, moved, begin, times, mobility=mobility, rtol=1e-6)
         if path.status:
             squares += ((np.log(np.maximum(path.probabilities, 1e-300)) - log_p) / _STEP) ** 2
             count += 1

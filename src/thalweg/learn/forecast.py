@@ -25,7 +25,7 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Forecast", "bands", "flow_of", "mixed_flow"]
+__all__ = ["Forecast", "bands", "flow_of", "from_start", "mixed_flow"]
 
 Array = NDArray[np.float64]
 
@@ -60,6 +60,20 @@ class Forecast:
                 "upper": self.upper.ravel(),
             }
         )
+
+
+def from_start(when: Array, first: float, p0: ArrayLike | None) -> tuple[Array, bool]:
+    """Times from the one that the start belongs to, and whether that had to be put first.
+
+    The fitted start (`p0=None`) belongs to the data's first time, any other to `when[0]`.
+    """
+    if p0 is None and when[0] < first:
+        raise InputError(
+            f"times begin with {when[0]:g}, before the first snapshot at {first:g}; the flow runs "
+            "forwards only: give p0."
+        )
+    early = p0 is None and bool(when[0] > first)
+    return (np.insert(when, 0, first) if early else when), early
 
 
 @single_threaded
@@ -174,6 +188,7 @@ def bands(
     times: ArrayLike,
     *,
     p0: ArrayLike | None,
+    p0_size: float | None = None,
     mobility: Mobility,
     level: float,
     size: float,
@@ -183,9 +198,10 @@ def bands(
     """The flow with pointwise bands in [0, 1], by the delta method (see `thalweg.learn.delta`).
 
     `covariance` is that of (potential, beta, log initial distribution). With `p0` given the start
-    is certain. `draws` of (potential, beta) take its place where there is none, at most `n_draws`
-    of them, and then the start counts as certain too. `size`: individuals in a snapshot.
-    With `members` the flow is their mean, and a band is no narrower than their spread makes it.
+    is certain, or a sample of `p0_size` individuals. `draws` of (potential, beta) take its place
+    where there is none, at most `n_draws` of them, and then the start counts as certain too unless
+    it is such a sample. `size`: individuals in a snapshot. With `members` the flow is their mean,
+    and a band is no narrower than their spread makes it.
     """
     if covariance is None and draws is None:
         raise InputError(
@@ -194,19 +210,33 @@ def bands(
         )
     start = initial if p0 is None else _checks.as_probability(p0, kernel.n_states, "p0")
     best = gradient_flow(kernel, energy, start, times, mobility=mobility, rtol=1e-6)
+    n = kernel.n_states
+    sample = None if p0 is None else p0_size
+    if sample is not None:
+        start = np.maximum(start, 1e-300)
+        size = min(size, sample)
+        if covariance is not None:
+            covariance = covariance.copy()
+            covariance[n + 1 :] = covariance[:, n + 1 :] = 0.0
+            covariance[n + 1 :, n + 1 :] = np.diag(1.0 / (sample * start)) - 1.0 / sample
+    known = p0 is not None and sample is None
+    deviation: Array | None
     if best.times.size < 2:
-        p = best.probabilities
-        return Forecast(best.times, p, p, p, level, best.status)
-    if covariance is not None:
+        spread = np.zeros(n)
+        if covariance is not None and not known:
+            spread = np.diag(covariance)[n + 1 :]
+        elif sample is not None:
+            spread = (1.0 / start - 1.0) / sample
+        deviation = np.sqrt(np.maximum(spread, 0.0))[None]
+    elif covariance is not None:
         deviation = deviation_from_covariance(
-            kernel, energy, start, covariance, best.times, known_start=p0 is not None,
-            mobility=mobility,
-        )  # fmt: skip
+            kernel, energy, start, covariance, best.times, known_start=known, mobility=mobility
+        )
     else:
         assert draws is not None
         deviation = deviation_from_draws(
             kernel, energy, start, draws[:n_draws], best.times, best.probabilities,
-            mobility=mobility,
+            mobility=mobility, start_size=sample,
         )  # fmt: skip
     if deviation is None:
         nothing = np.full_like(best.probabilities, np.nan)

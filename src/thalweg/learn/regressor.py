@@ -28,14 +28,14 @@ from thalweg.learn.answer import (
     diagnose,
     fit_snapshots,
 )
-from thalweg.learn.forecast import Forecast, bands, flow_of, mixed_flow
+from thalweg.learn.forecast import Forecast, bands, flow_of, from_start, mixed_flow
 from thalweg.learn.observation import Multinomial
 from thalweg.learn.questions import Questions
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.learn.weak.fit import Ridge, TimeBasis
 from thalweg.learn.weak.terms import Quadrature, Weighting
-from thalweg.mobility import LogMean, Mobility
-from thalweg.snapshots import Smoother, Snapshots
+from thalweg.mobility import Mobility, as_mobility
+from thalweg.snapshots import Smoother, Snapshots, TimeScale
 from thalweg.status import Status
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         (`"mean-field"`), or by its own (`"empirical"`).
     mobility, internal : the mean and the internal energy; logarithmic mean and entropy by default.
     beta, potential : what is known of them.
+    initial : the distribution at the first time, where it is known.
     features : `(N, d)`; the potential is linear in them (a network of them for `"neural"`).
     interactions : symmetric matrices whose strengths are learned.
     time_basis : a `TimeBasis`, for a potential that varies in time.
@@ -107,6 +108,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         internal: InternalEnergy | None = None,
         beta: float | None = None,
         potential: ArrayLike | None = None,
+        initial: ArrayLike | None = None,
         features: ArrayLike | None = None,
         interactions: Sequence[ArrayLike] = (),
         time_basis: TimeBasis | None = None,
@@ -129,6 +131,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         self.internal = internal
         self.beta = beta
         self.potential = potential
+        self.initial = initial
         self.features = features
         self.interactions = interactions
         self.time_basis = time_basis
@@ -152,17 +155,19 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
                 f"fit takes a MarkovKernel and Snapshots, not {type(kernel).__name__} and "
                 f"{type(snapshots).__name__}; build them with their from_* constructors."
             )
-        return self._adopt(kernel, fit_snapshots(kernel, snapshots, self._settings()))
+        fitted = fit_snapshots(kernel, snapshots, self._settings())
+        return self._adopt(kernel, replace(fitted, scale=snapshots.scale))
 
     def _settings(self) -> Settings:
         options = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
         options["mobility"] = self._mobility
         options["internal"] = Entropy() if self.internal is None else self.internal
+        options["seed"] = _checks.whole(self.seed, "seed")
         return Settings(**options)
 
     @property
     def _mobility(self) -> Mobility:
-        return LogMean() if self.mobility is None else self.mobility
+        return as_mobility(self.mobility)
 
     def _adopt(self, kernel: MarkovKernel, fitted: Fitted) -> FreeEnergyRegressor:
         self.kernel_ = kernel
@@ -232,6 +237,11 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         return self._fit.times
 
     @property
+    def time_scale_(self) -> TimeScale:
+        """What times mean: their unit, and the date of time 0 where the data had dates."""
+        return self._fit.scale
+
+    @property
     def status_(self) -> Status:
         return self._fit.status
 
@@ -243,7 +253,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         """
         fit = self._fit
         if self._diagnostics is None:
-            self._diagnostics = diagnose(self.kernel_, fit, seed=int(self.seed))
+            self._diagnostics = diagnose(self.kernel_, fit, seed=self._settings().seed)
         return self._diagnostics
 
     def predict_potential(self, features: ArrayLike) -> Array:
@@ -267,21 +277,17 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
 
     # ---------------------------------------------------------------- what follows from it
 
+    def _when(self, times: ArrayLike) -> Array:
+        """Increasing times as numbers of the data's scale."""
+        return _checks.as_times(self.time_scale_.numbers(times))
+
     def predict(self, p0: ArrayLike | None, times: ArrayLike) -> Trajectory:
         """The flow of the learned energy from `p0` at `times[0]`.
 
-        With `p0=None` it starts from the fitted distribution at the first time of the data.
+        With `p0=None` it starts from the fitted distribution at the first time of the data. Times
+        may be dates or labels where the data had them.
         """
-        when = _checks.as_times(times)
-        start, shift = p0, False
-        if p0 is None:
-            start, shift = self.initial_, when[0] > self.times_[0]
-            if when[0] < self.times_[0]:
-                raise InputError(
-                    f"times begin with {when[0]:g}, before the first snapshot at "
-                    f"{self.times_[0]:g}; the flow runs forwards only: give p0."
-                )
-        grid = np.insert(when, 0, self.times_[0]) if shift else when
+        grid, shift = from_start(self._when(times), self.times_[0], p0)
         members = self._fit.members
         if members is not None:
             flow = mixed_flow(
@@ -291,7 +297,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         flow = flow_of(
             self.kernel_,
             self.energy_,
-            start if start is not None else self.initial_,
+            self.initial_ if p0 is None else p0,
             grid,
             mobility=self._mobility,
             discretization=self.discretization,
@@ -305,11 +311,14 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         times: ArrayLike,
         *,
         p0: ArrayLike | None = None,
+        p0_size: float | None = None,
         level: float = 0.95,
         n_draws: int = 32,
     ) -> Forecast:
         """The flow from `p0` (or the fitted start) at `times[0]`, with pointwise bands in [0, 1].
 
+        `p0` counts as known; if it was counted from a sample, give the number of individuals as
+        `p0_size`, and the band holds their sampling noise too.
         By the delta method: exact sensitivities up to a few hundred states; beyond, differences of
         the flow along `n_draws` draws from the posterior.
         """
@@ -318,7 +327,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 "bands are drawn for the continuous flow of a fixed potential; use predict."
             )
-        when = _checks.as_times(times)
+        when = self._when(times)
         if p0 is None and when[0] != self.times_[0]:
             raise InputError(
                 f"times begin with {when[0]:g}, but the fitted start belongs to "
@@ -332,6 +341,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             fit.draws,
             when,
             p0=p0,
+            p0_size=None if p0_size is None else _checks.positive(p0_size, "p0_size"),
             mobility=self._mobility,
             level=level,
             size=float(fit.visits.sum()) / fit.times.size,
@@ -342,7 +352,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     def score(self, snapshots: Snapshots) -> float:
         """The mean log-likelihood of an individual of these snapshots; higher is better."""
         check_match(self.kernel_, snapshots)
-        path = self.predict(None, snapshots.times)
+        path = self.predict(None, snapshots.on(self.time_scale_).times)
         logs = np.log(np.maximum(path.probabilities, 1e-300))
         counts = snapshots.counts
         total = float((counts * logs).sum())
@@ -358,26 +368,33 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     ) -> Snapshots:
         """Snapshots such as the learned energy would give.
 
-        Independent ones are drawn afresh at each time; a tracked population is simulated.
+        Independent ones are drawn afresh at each time; a tracked population is simulated, in the
+        rates of its `environment`.
         """
-        draw = np.random.default_rng(self.seed) if rng is None else rng
+        draw = np.random.default_rng(self._settings().seed) if rng is None else rng
+        _checks.generator(draw)
+        when = self._when(times)
         if self.observation == "tracked":
             from thalweg.flow import simulate
 
-            return simulate(
-                self.kernel_,
-                self.energy_,
-                self.initial_ if p0 is None else p0,
-                times,
-                n_samples,
+            if self.time_basis is not None:
+                raise InputError(
+                    "a tracked population is simulated in a fixed potential only; use "
+                    "observation='independent' for one that varies in time."
+                )
+            grid, early = from_start(when, self.times_[0], p0)
+            seen = simulate(
+                self.kernel_, self.energy_, self.initial_ if p0 is None else p0, grid, n_samples,
                 method="frozen" if self.discretization == "frozen" else "tau-leap",
-                mobility=self._mobility,
-                rng=draw,
-            )
-        path = self.predict(p0, times)
-        p = path.probabilities / path.probabilities.sum(axis=1, keepdims=True)
-        counts = self._fit.noise.draw(n_samples * p, p, draw)
-        return Snapshots.from_counts(path.times, counts, names=self.kernel_.names)
+                rates=self.environment, mobility=self._mobility, rng=draw,
+            )  # fmt: skip
+            seen = seen.drop(0) if early else seen
+        else:
+            path = self.predict(p0, when)
+            p = path.probabilities / path.probabilities.sum(axis=1, keepdims=True)
+            counts = self._fit.noise.draw(n_samples * p, p, draw)
+            seen = Snapshots.from_counts(path.times, counts, names=self.kernel_.names)
+        return replace(seen, scale=self.time_scale_)
 
     def bootstrap(
         self,
@@ -406,8 +423,9 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
 
         from thalweg.learn.uncertainty import Bootstrap
 
-        path = self.predict(None, snapshots.times).probabilities
         check_match(self.kernel_, snapshots)
+        snapshots = snapshots.on(self.time_scale_)
+        path = self.predict(None, snapshots.times).probabilities
         if n_refits < 2:
             raise InputError(f"n_refits is {n_refits}; errors need 2 refits or more, such as 100.")
         generators = (np.random.default_rng(self.seed) if rng is None else rng).spawn(n_refits)

@@ -41,7 +41,7 @@ _PART_TYPES: tuple[type, ...] = (
 _PARTS = {cls.__name__: cls for cls in _PART_TYPES}
 """The settings that are small values of their own."""
 
-_ARRAY_SETTINGS = ("potential", "features")
+_ARRAY_SETTINGS = ("potential", "features", "initial")
 _DROPPED_SETTINGS = ("progress", "device")
 
 LARGEST_DRAWS = 10_000_000
@@ -79,6 +79,7 @@ def save(
         },
         "internal": _part("internal", fit.energy.internal),
         "status": fit.status.name,
+        "time": asdict(fit.scale),
         "summary": _plain(fit.summary),
         "verdict": _plain(fit.verdict),
     }
@@ -318,6 +319,7 @@ def _fitted(header: dict[str, Any], arrays: Arrays, kernel: MarkovKernel) -> Fit
         draws=draws,
         members=_members(arrays, n),
         beta_verdict=_verdict(header.get("beta_verdict")),
+        scale=snapshots.TimeScale(**header.get("time", {})),
         verdict=dict(header["verdict"]),
     )
 

@@ -40,6 +40,7 @@ __all__ = [
     "PorousMediumMean",
     "PowerHeatMean",
     "PowerProduct",
+    "as_mobility",
 ]
 
 Array = NDArray[np.float64]
@@ -282,3 +283,22 @@ def _seconds_loop(spec: Array, s: Array, t: Array, out: Array) -> None:
 def _logs_loop(spec: Array, u: Array, v: Array, out: Array) -> None:
     for i in range(u.size):
         out[0, i], out[1, i], out[2, i] = formulas.mean_log_partials(spec, u[i], v[i])
+
+
+def as_mobility(mobility: Mobility | None) -> Mobility:
+    """The mean itself, the logarithmic one for None; anything else is refused.
+
+    >>> as_mobility("harmonic")
+    Traceback (most recent call last):
+    ...
+    thalweg.errors.InputError: mobility is 'harmonic'; give a mean such as LogMean() or
+    HarmonicMean().
+    """
+    if mobility is None:
+        return LogMean()
+    if not isinstance(mobility, Mobility):
+        shown = mobility.__name__ if isinstance(mobility, type) else repr(mobility)
+        raise InputError(
+            f"mobility is {shown[:60]}; give a mean such as LogMean() or HarmonicMean()."
+        )
+    return mobility

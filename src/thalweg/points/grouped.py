@@ -18,7 +18,7 @@ from thalweg.energy import FreeEnergy
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.result import LikelihoodFit
-from thalweg.mobility import LogMean, Mobility
+from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
 
 __all__ = ["GroupedDraws", "design_effect", "grouped_bootstrap", "relaxation_times"]
@@ -125,7 +125,7 @@ def relaxation_times(
     """
     p = energy.equilibrium(kernel)
     source, target, conductance = kernel.edges
-    mean = LogMean() if mobility is None else mobility
+    mean = as_mobility(mobility)
     w = edge_weights(source, target, conductance, p / kernel.stationary, mean.spec)
     m = np.zeros((kernel.n_states, kernel.n_states))
     m[source, target] = m[target, source] = -w

@@ -37,18 +37,12 @@ def fit_page(
     forecast: Forecast | None = None,
     title: str = "Energy landscape",
     messages: tuple[str, ...] = (),
-    time_labels: tuple[str, ...] = (),
-    time_unit: str = "",
 ) -> str:
-    """The page of a fitted model; with the snapshots it also shows how well they are met.
-
-    `time_labels` are the snapshots' times as the user wrote them (dates, for instance), `time_unit`
-    what the numbers on the axes count.
-    """
+    """The page of a fitted model; with the snapshots it also shows how well they are met."""
     kernel = model.kernel_
     names = plain_names(kernel)
     stderr = model.potential_stderr_ if np.isfinite(model.potential_stderr_).all() else None
-    when = f"time ({time_unit} since {time_labels[0]})" if time_unit and time_labels else "time"
+    when = f"time ({model.time_scale_})" if model.time_scale_.unit else "time"
     shown = drawn(kernel)
     whole = shown.label is None
     sections = [
@@ -114,7 +108,7 @@ def fit_page(
     )
     sections.append(Section("Methods, ready to paste", quote=methods_text(model, snapshots)))
     sections.append(Section("Settings", messages, facts=_facts(model)))
-    return page(title, _lead(model, time_labels, time_unit), sections)
+    return page(title, _lead(model), sections)
 
 
 def plain_names(kernel: MarkovKernel) -> list[str]:
@@ -188,10 +182,10 @@ def _states(model: FreeEnergyRegressor, names: list[str]) -> Table:
     return Table(caption, ("state", "V", "standard error", "share at rest", "remark"), rows)
 
 
-def _lead(model: FreeEnergyRegressor, labels: tuple[str, ...], unit: str) -> str:
-    kernel, times = model.kernel_, model.times_
-    first, last = (f"{times[0]:g}", f"{times[-1]:g}") if not labels else (labels[0], labels[-1])
-    since = f" Times on the axes are {unit} since {first}." if unit and labels else ""
+def _lead(model: FreeEnergyRegressor) -> str:
+    kernel, times, scale = model.kernel_, model.times_, model.time_scale_
+    first, last = scale.labels(times[[0, -1]])
+    since = f" Times on the axes are {scale}." if scale.unit else ""
     return (
         f"{kernel.n_states} states, {kernel.n_edges} edges, {times.size} snapshots from {first} to "
         f"{last}.{since}"

@@ -11,6 +11,7 @@ from thalweg.snapshots.density import (
 from thalweg.snapshots.metrics import hellinger, total_variation
 from thalweg.snapshots.replicates import Replicates
 from thalweg.snapshots.snapshots import Snapshots
+from thalweg.snapshots.times import TimeScale, read_times
 
 __all__ = [
     "DensityEstimate",
@@ -20,8 +21,10 @@ __all__ = [
     "Replicates",
     "Smoother",
     "Snapshots",
+    "TimeScale",
     "WeightedPoints",
     "estimate_probabilities",
     "hellinger",
+    "read_times",
     "total_variation",
 ]

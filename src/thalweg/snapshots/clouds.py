@@ -15,6 +15,7 @@ from thalweg import _checks
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots.snapshots import Snapshots
+from thalweg.snapshots.times import read_times
 
 __all__ = ["PointSnapshots", "WeightedPoints", "build", "time_weights"]
 
@@ -100,7 +101,7 @@ class PointSnapshots(Snapshots):
         base = super().select(indices)
         rows = np.searchsorted(self.times, base.times)
         return PointSnapshots(
-            base.times, base.counts, names=base.names, kernel=self.kernel,
+            base.times, base.counts, names=base.names, scale=base.scale, kernel=self.kernel,
             points=tuple(self.points[k] for k in rows),
             labels=tuple(self.labels[k] for k in rows),
         )  # fmt: skip
@@ -162,7 +163,8 @@ def build(
     rng: np.random.Generator | None = None,
 ) -> PointSnapshots:
     """See `Snapshots.from_points`."""
-    t = _checks.as_times(times)
+    t, scale = read_times(times)
+    t = _checks.as_times(t)
     points = _as_clouds(clouds, t)
     if kernel is None:
         centres = _centres(
@@ -183,8 +185,9 @@ def build(
     labels = assign(kernel.coordinates, points)
     base = Snapshots.from_samples(t, labels, kernel.n_states, names=kernel.names)
     return PointSnapshots(
-        base.times, base.counts, names=base.names, kernel=kernel, points=points, labels=labels
-    )
+        base.times, base.counts, names=base.names, scale=scale, kernel=kernel, points=points,
+        labels=labels,
+    )  # fmt: skip
 
 
 def default_states(n_points: int) -> int:

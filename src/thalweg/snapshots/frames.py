@@ -13,6 +13,7 @@ from scipy import sparse
 
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.snapshots.times import TimeScale, read_times
 
 __all__ = ["read_frame"]
 
@@ -26,11 +27,11 @@ def read_frame(
     count: str | None,
     states: Sequence[Hashable] | MarkovKernel | int | None,
     replicate: str | None = None,
-) -> tuple[NDArray[np.float64], sparse.csr_array, Names | None, list[Hashable] | None]:
-    """Times, counts and names of a table whose rows are individuals or groups of them.
+) -> tuple[NDArray[np.float64], sparse.csr_array, Names | None, list[Hashable] | None, TimeScale]:
+    """Times, counts, names and time scale of a table of individuals or groups of them.
 
     With a column of replicates there is one row of counts per time and replicate, times repeat,
-    and the replicate of each row comes last.
+    and the replicate of each row comes next to last.
     """
     df = _as_pandas(frame)
     roles = (("time", time), ("state", state), ("count", count), ("replicate", replicate))
@@ -42,11 +43,14 @@ def read_frame(
             )
     if len(df) == 0:
         raise InputError("the frame has no rows; give at least one individual per time.")
-    when = _numbers(df[time], time, "time")
+    codes, labels = pd.factorize(df[time], use_na_sentinel=False)
+    where = f"column {time!r}"
+    moments, scale = read_times(labels, where, lambda k: f"in row {int(np.argmax(codes == k))}")
+    when = moments[codes]
     weight = np.ones(len(df)) if count is None else _numbers(df[count], count, "count")
-    where, n_states, names = _positions(df[state], state, states)
+    place, n_states, names = _positions(df[state], state, states)
     times, row = np.unique(when, return_inverse=True)
-    labels: list[Hashable] | None = None
+    which_replicate: list[Hashable] | None = None
     if replicate is not None:
         if df[replicate].isna().any():
             k = int(np.argmax(df[replicate].isna().to_numpy()))
@@ -55,9 +59,9 @@ def read_frame(
             )
         which, kinds = pd.factorize(df[replicate])
         pairs, row = np.unique(np.stack([row, which], axis=1), axis=0, return_inverse=True)
-        times, labels = times[pairs[:, 0]], [kinds[k] for k in pairs[:, 1]]
-    table = sparse.coo_array((weight, (row, where)), shape=(times.size, n_states)).tocsr()
-    return times, table, names, labels
+        times, which_replicate = times[pairs[:, 0]], [kinds[k] for k in pairs[:, 1]]
+    table = sparse.coo_array((weight, (row, place)), shape=(times.size, n_states)).tocsr()
+    return times, table, names, which_replicate, scale
 
 
 def _as_pandas(frame: Any) -> pd.DataFrame:
@@ -74,12 +78,11 @@ def _as_pandas(frame: Any) -> pd.DataFrame:
 
 
 def _numbers(column: pd.Series[Any], name: str, role: str) -> NDArray[np.float64]:
-    if pd.api.types.is_datetime64_any_dtype(column.dtype):
-        raise InputError(
-            f"column {name!r} holds dates; turn them into numbers, for instance "
-            f"(df[{name!r}] - df[{name!r}].min()).dt.total_seconds() / 86400."
-        )
+    numeric = pd.api.types.is_numeric_dtype(column.dtype)
+    texts = not numeric and column.map(lambda value: isinstance(value, str)).any()
     try:
+        if texts or pd.api.types.is_complex_dtype(column.dtype):
+            raise TypeError
         values = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     except (TypeError, ValueError):
         raise InputError(

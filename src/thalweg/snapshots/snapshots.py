@@ -17,6 +17,7 @@ from thalweg._sparse import as_sparse
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots.replicates import Replicates, gather
+from thalweg.snapshots.times import TimeScale, read_times
 
 if TYPE_CHECKING:
     from thalweg.snapshots.clouds import PointSnapshots
@@ -49,6 +50,8 @@ class Snapshots:
     times: Array
     counts: Array | sparse.csr_array
     names: tuple[Hashable, ...] | None = field(default=None, kw_only=True)
+    scale: TimeScale = field(default=TimeScale(), kw_only=True)
+    """What the times mean: their unit, and the date of time 0 where they were dates."""
     replicates: Replicates | None = field(default=None, kw_only=True)
     """The counts of each replicate, where several were seen at a time."""
 
@@ -65,17 +68,21 @@ class Snapshots:
     ) -> Snapshots:
         """Snapshots from a table of counts, one row per time, one column per state.
 
-        Counts may be fractions (individuals shared out between states), but not negative. With
+        Counts may be fractions (individuals shared out between states), but not negative. Times
+        are numbers, dates, durations or labels such as `"day 2"`; see `TimeScale`. With
         `replicates`, the name of each row's replicate (animal, batch, run), times may repeat.
 
+        >>> seen = Snapshots.from_counts(["2024-02-28", "2024-03-01"], [[8, 2], [5, 5]])
+        >>> seen.times, str(seen.scale)
+        (array([0., 2.]), 'days since 2024-02-28')
         >>> rows = [[8, 2], [6, 4], [5, 5], [3, 7]]
         >>> seen = Snapshots.from_counts([0, 0, 1, 1], rows, replicates=["a", "b", "a", "b"])
         >>> seen.counts.tolist(), seen.replicates.count
         ([[14.0, 6.0], [8.0, 12.0]], 2)
         """
         if replicates is not None:
-            return cls._with_replicates(times, counts, names, replicates)
-        t = _checks.as_times(times)
+            return cls._with_replicates(*read_times(times), counts, names, replicates)
+        t, scale = _read_times(times)
         table: Any
         if sparse.issparse(counts):
             table = as_sparse(counts, "counts")
@@ -86,7 +93,8 @@ class Snapshots:
                 f"counts have shape {table.shape} for {t.size} times; give one row per time and "
                 f"one column per state, shape ({t.size}, number of states)."
             )
-        return cls._checked(t, table, names)
+        _ask_about_shares(table)
+        return cls._checked(t, table, names, scale)
 
     @classmethod
     def from_samples(
@@ -106,7 +114,7 @@ class Snapshots:
         array([[2., 0., 1.],
                [0., 1., 1.]])
         """
-        t = _checks.as_times(times) if replicates is None else _checks.as_array(times, "times")
+        t, scale = _read_times(times) if replicates is None else read_times(times)
         clouds = [np.asarray(sample) for sample in samples]
         if len(clouds) != t.size:
             raise InputError(f"{len(clouds)} samples for {t.size} times; give one array per time.")
@@ -115,10 +123,11 @@ class Snapshots:
             rows.append(_tally(states, n_states, k, t[k]))
         if replicates is not None:
             table = np.vstack([row.toarray() for row in rows])
-            return cls._with_replicates(t, table, names, replicates)
+            return cls._with_replicates(t, scale, table, names, replicates)
         if t.size * n_states <= DENSE_LIMIT:
-            return cls._checked(t, np.vstack([row.toarray() for row in rows]), names)
-        return cls._checked(t, sparse.csr_array(sparse.vstack(rows, format="csr")), names)
+            return cls._checked(t, np.vstack([row.toarray() for row in rows]), names, scale)
+        table = sparse.csr_array(sparse.vstack(rows, format="csr"))
+        return cls._checked(t, table, names, scale)
 
     @classmethod
     def from_frame(
@@ -147,10 +156,11 @@ class Snapshots:
         optional("pandas", extra="cli", what="reading a data frame")
         from thalweg.snapshots.frames import read_frame
 
-        t, table, names, labels = read_frame(frame, time, state, count, states, replicate)
+        t, table, names, labels, scale = read_frame(frame, time, state, count, states, replicate)
+        _ask_about_shares(table)
         if labels is None:
-            return cls._checked(t, table, names)
-        return cls._with_replicates(t, table.toarray(), names, labels)
+            return cls._checked(t, table, names, scale)
+        return cls._with_replicates(t, scale, table.toarray(), names, labels)
 
     @classmethod
     def from_points(
@@ -183,27 +193,31 @@ class Snapshots:
     @classmethod
     def _with_replicates(
         cls,
-        times: ArrayLike,
+        t: Array,
+        scale: TimeScale,
         counts: Any,
         names: Sequence[Hashable] | None,
         replicates: Sequence[Hashable],
     ) -> Snapshots:
         """From one row per time and replicate, in any order."""
         table = _checks.as_array(counts.toarray() if sparse.issparse(counts) else counts, "counts")
-        t = _checks.as_array(times, "times")
         if t.ndim != 1 or table.ndim != 2 or table.shape[0] != t.size:
             raise InputError(
                 f"counts have shape {table.shape} for {t.size} times; give one row per time and "
                 "replicate, and its time, which may repeat."
             )
         if table.min(initial=0.0) < 0:
-            return cls._checked(t, table, names)  # which says where
+            return cls._checked(t, table, names, scale)  # which says where
         when, pooled, parts = gather(t, table, replicates)
-        return replace(cls._checked(when, pooled, names), replicates=parts)
+        return replace(cls._checked(when, pooled, names, scale), replicates=parts)
 
     @classmethod
     def _checked(
-        cls, times: Array, table: Array | sparse.csr_array, names: Sequence[Hashable] | None
+        cls,
+        times: Array,
+        table: Array | sparse.csr_array,
+        names: Sequence[Hashable] | None,
+        scale: TimeScale,
     ) -> Snapshots:
         """The last checks, common to all constructors: signs, empty snapshots, names."""
         values = table.data if isinstance(table, sparse.csr_array) else table
@@ -233,7 +247,7 @@ class Snapshots:
         if not isinstance(table, sparse.csr_array):
             table = np.ascontiguousarray(table)
             table.flags.writeable = False
-        return cls(times, table, names=None if names is None else tuple(names))
+        return cls(times, table, names=None if names is None else tuple(names), scale=scale)
 
     # ---------------------------------------------------------------- what it knows
 
@@ -280,7 +294,7 @@ class Snapshots:
         rows = np.unique(np.atleast_1d(rows))
         if rows.size == 0:
             raise InputError("no snapshot is selected; keep at least one.")
-        kept = Snapshots._checked(self.times[rows], self.counts[rows], self.names)
+        kept = Snapshots._checked(self.times[rows], self.counts[rows], self.names, self.scale)
         if self.replicates is None:
             return kept
         return replace(kept, replicates=self.replicates.select(rows))
@@ -297,6 +311,16 @@ class Snapshots:
             ) from None
         return self.select(keep)
 
+    def on(self, scale: TimeScale) -> Snapshots:
+        """The same snapshots with their times in another scale, such as that of a fitted model.
+
+        >>> later = Snapshots.from_counts(["2024-03-05", "2024-03-06"], [[4, 1], [3, 2]])
+        >>> later.on(TimeScale("days", "2024-02-28")).times
+        array([6., 7.])
+        """
+        times = np.asarray(self.scale.converted(self.times, scale))
+        return replace(self, times=times, scale=scale)
+
     def resample(self, *, rng: np.random.Generator) -> Snapshots:
         """A bootstrap replicate: as many individuals at each time, drawn with replacement.
 
@@ -304,7 +328,8 @@ class Snapshots:
         """
         if self.replicates is not None:
             parts = self.replicates.resampled(rng)
-            new = Snapshots._checked(self.times, parts.pooled(self.n_times), self.names)
+            pooled = parts.pooled(self.n_times)
+            new = Snapshots._checked(self.times, pooled, self.names, self.scale)
             return replace(new, replicates=parts)
         sizes = np.maximum(self.sizes.round(), 1).astype(np.int64)
         return self._redrawn(lambda k, c: rng.multinomial(sizes[k], c / c.sum()))
@@ -321,9 +346,27 @@ class Snapshots:
             for k in range(self.n_times):
                 row = slice(new.indptr[k], new.indptr[k + 1])
                 new.data[row] = draw(k, new.data[row])
-            return Snapshots._checked(self.times, new, self.names)
+            return Snapshots._checked(self.times, new, self.names, self.scale)
         rows = [draw(k, row) for k, row in enumerate(self.counts)]
-        return Snapshots._checked(self.times, np.array(rows, dtype=np.float64), self.names)
+        table = np.array(rows, dtype=np.float64)
+        return Snapshots._checked(self.times, table, self.names, self.scale)
+
+
+def _read_times(values: Any) -> tuple[Array, TimeScale]:
+    numbers, scale = read_times(values)
+    return _checks.as_times(numbers), scale
+
+
+def _ask_about_shares(table: Array | sparse.csr_array) -> None:
+    """Refuse fractions that sum to one at every time: how many individuals they are is unknown."""
+    values = table.data if isinstance(table, sparse.csr_array) else table
+    totals = np.asarray(table.sum(axis=1)).ravel()
+    if values.size and (values % 1 != 0).any() and (abs(totals - 1.0) < 0.02).all():
+        raise InputError(
+            "the counts are fractions that sum to 1 at every time: shares do not say how many "
+            "individuals were seen; multiply them by that number (the effective sample size; on "
+            "the command line, --individuals)."
+        )
 
 
 def _tally(states: NDArray[Any], n_states: int, k: int, time: float) -> sparse.csr_array:

@@ -12,7 +12,9 @@ from thalweg._threads import single_threaded
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood import start
-from thalweg.learn.likelihood.frozen import FrozenObjective
+from thalweg.learn.likelihood.chain.kinks import certify
+from thalweg.learn.likelihood.chain.search import grow
+from thalweg.learn.likelihood.frozen import FrozenObjective, frozen_chain
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective, Objective
 from thalweg.learn.likelihood.optimize import Minimum, minimise
@@ -34,6 +36,9 @@ _SUSPICIOUS = 4.0  # standard deviations of the deviance beyond which other star
 _DATA_DECIDE = 0.9  # share of the directions of V that the data determine by themselves
 _DISPERSION_ROUNDS = 6  # between the scatter of the counts and the fit under it
 _FINEST = 400_000  # steps of the finest chain
+_NO_START = (
+    "no flow could be computed from any start; check that times and weights have ordinary sizes."
+)
 
 
 @single_threaded
@@ -61,7 +66,7 @@ def fit_likelihood(
     table = check_counts(counts, grid, kernel)
     model = options.model(kernel, grid)
     if options.observation == "tracked":
-        if options.environment == "empirical":
+        if options.environment == "empirical" and options.initial is None:
             first = (table[0] + PSEUDO_COUNT) / (table[0] + PSEUDO_COUNT).sum()
             model = replace(model, fixed_initial=first)
         return _Search(model, table, options).tracked()
@@ -131,18 +136,57 @@ class _Search:
         """Increments weighted at the fit: start as if independent, then reweight and refit."""
         frozen = self.options.discretization == "frozen"
         empirical = self.options.environment == "empirical"
+        if frozen and not empirical:
+            return self._along_the_chain()
         independent = IndependentObjective(self.model, self.counts)
         best, prior, mesh = self._from_starts(independent, patient=False)
         objective = TrackedObjective(self.model, self.counts, False, empirical)
         best, prior, mesh = self._reweight(objective, best, prior, mesh)
+        p = self.model.probabilities(best.theta, mesh)
         if frozen:
             objective = replace(objective, frozen=True)
             best, prior, mesh = self._reweight(objective, best, prior, mesh)
-        p = self.model.probabilities(best.theta, mesh)
-        if frozen:
-            path = FrozenObjective(self.model, self.counts).trajectory(best.theta, mesh)
-            p = None if path is None else path[0]
-        return self._finish(best, prior, mesh, p)
+            p = _chain_probabilities(self.model, best.theta)
+        expected = objective.judge(best.theta, mesh).expected
+        return self._finish(best, prior, mesh, p, (expected, 2.0 * expected))
+
+    def _along_the_chain(self) -> LikelihoodFit:
+        """The mean-field chain of frozen rates, over a growing horizon."""
+        points, beta, scale = start.starting_points(self.model, self.counts)
+        prior, mesh = self._weak_prior(beta, scale), first_mesh(self.model, scale)
+        objective = TrackedObjective(self.model, self.counts, True, False)
+        points.insert(0, self._by_intervals(points[0], beta, scale, mesh))
+        # The search is part of the method, not of the data: the same draws for everybody.
+        growth = grow(objective, prior, points, mesh, rng=np.random.default_rng(0))
+        self.n_iterations += growth.n_iterations
+        whole = self.counts.shape[0] - 1
+        # Where no horizon fits, the model is wrong rather than the search: all data count.
+        horizon = whole if growth.rejected else growth.n_intervals
+        part = objective.shortened(horizon)
+        weighted = part.reweighted(growth.theta, mesh)
+        best = None if weighted is None else self._minimise(weighted, prior, growth.theta, mesh)
+        if best is None:
+            raise InputError(_NO_START)
+        best, prior, mesh = self._reweight(part, best, prior, mesh)
+        if horizon < whole and best.status is Status.CONVERGED:
+            best = replace(best, status=Status.SHORTER_HORIZON)
+        p = _chain_probabilities(self.model, best.theta)
+        expected = part.judge(best.theta, mesh).expected
+        fit = self._finish(best, prior, mesh, p, (expected, 2.0 * expected))
+        return replace(fit, n_intervals=horizon)
+
+    def _by_intervals(self, theta: Array, beta: float, scale: float, mesh: Mesh) -> Array:
+        """A start for the chain: each interval by itself, under the rates of the density seen."""
+        model = replace(self.model, fixed_initial=self.counts[0] / self.counts[0].sum())
+        objective = TrackedObjective(model, self.counts, True, True)
+        prior, energy = make_prior(model, beta, scale, WEAK), theta[: model.n_parameters]
+        for _ in range(2):
+            weighted = objective.reweighted(energy, mesh)
+            found = None if weighted is None else self._minimise(weighted, prior, energy, mesh)
+            if found is None:
+                break
+            energy = found.theta
+        return np.concatenate([energy, theta[model.n_parameters :]])
 
     # ------------------------------------------------------------------ stages
 
@@ -200,8 +244,7 @@ class _Search:
     ) -> tuple[Minimum, Prior, Mesh]:
         """The best minimum under a weak prior; other starts only where the first looks wrong."""
         points, beta, scale = start.starting_points(self.model, self.counts)
-        strength = self.options.prior_strength
-        prior = make_prior(self.model, beta, scale, WEAK if isinstance(strength, str) else strength)
+        prior = self._weak_prior(beta, scale)
         first = first_mesh(self.model, scale)
         best, mesh = self._climb(objective, prior, points[0], first)
         tried = 1
@@ -215,11 +258,12 @@ class _Search:
                 best, mesh = other, other_mesh
             tried += 1
         if best is None:
-            raise InputError(
-                "no flow could be computed from any start; check that times and weights have "
-                "ordinary sizes."
-            )
+            raise InputError(_NO_START)
         return best, prior, mesh
+
+    def _weak_prior(self, beta: float, scale: float) -> Prior:
+        strength = self.options.prior_strength
+        return make_prior(self.model, beta, scale, WEAK if isinstance(strength, str) else strength)
 
     def _freeze(self, best: Minimum, prior: Prior, mesh: Mesh) -> LikelihoodFit:
         """Continuation: rates renewed 8, 4, 2 times an interval, then once."""
@@ -229,21 +273,27 @@ class _Search:
             if result is not None:
                 if pieces == 1 or result.status is Status.CONVERGED:
                     best = result
-        path = FrozenObjective(self.model, self.counts).trajectory(best.theta, mesh)
-        return self._finish(best, prior, mesh, None if path is None else path[0])
+            if self.interrupted:
+                break
+        return self._finish(best, prior, mesh, _chain_probabilities(self.model, best.theta))
 
     def _minimise(
         self, objective: Objective, prior: Prior, theta: Array, mesh: Mesh
     ) -> Minimum | None:
-        result = minimise(
-            objective,
-            prior,
-            theta,
-            mesh,
-            max_iterations=self.options.max_iterations,
-            tolerance=self.options.tolerance,
-        )
+        def search(theta: Array) -> Minimum | None:
+            return minimise(
+                objective,
+                prior,
+                theta,
+                mesh,
+                max_iterations=self.options.max_iterations,
+                tolerance=self.options.tolerance,
+            )
+
+        result = search(theta)
         if result is not None:
+            if isinstance(objective, TrackedObjective) and objective.frozen:
+                result = certify(objective, prior, result, mesh, search)
             self.n_iterations += result.n_iterations
             self.interrupted = self.interrupted or result.status is Status.INTERRUPTED
         return result
@@ -310,7 +360,15 @@ class _Search:
             best = result
         return best, prior, mesh
 
-    def _finish(self, best: Minimum, prior: Prior, mesh: Mesh, p: Array | None) -> LikelihoodFit:
+    def _finish(
+        self,
+        best: Minimum,
+        prior: Prior,
+        mesh: Mesh,
+        p: Array | None,
+        null: tuple[float, float] | None = None,
+    ) -> LikelihoodFit:
+        """The answer; `null`: mean and variance of the deviance at the true parameters."""
         model = self.model
         if p is None:  # the optimiser accepts no parameters without a flow
             raise ConvergenceError(Status.NOT_FINITE.value)
@@ -318,8 +376,11 @@ class _Search:
         covariance = np.asarray(
             np.linalg.pinv(information + prior.precision, hermitian=True), dtype=np.float64
         )
+        moments = self.noise.expected_deviance(self.counts, p) if null is None else null
+        mean, variance = (np.nan, np.nan) if moments is None else moments
+        used = float(np.sum(covariance * information))
         covariance *= self.noise.inflation
-        status = best.status
+        status = Status.INTERRUPTED if self.interrupted else best.status
         if status is Status.CONVERGED and p[-1].max() > 1 - 1e-9 and p[0].max() < 0.99:
             seen = self.counts[-1] / self.counts[-1].sum()
             if seen.max() < 1 - 1e-9:
@@ -330,6 +391,8 @@ class _Search:
             probabilities=p,
             log_likelihood=self.noise.saturated(self.counts) - best.evaluation.value,
             deviance=2.0 * best.evaluation.value,
+            expected_deviance=float(np.maximum(mean - used, 1.0)),
+            deviance_stderr=float(np.sqrt(np.maximum(variance - 2.0 * used, 0.25 * variance))),
             status=status,
             n_iterations=self.n_iterations,
             settings=replace(self.options),
@@ -342,6 +405,11 @@ class _Search:
             prior=prior,
             noise=self.noise,
         )
+
+
+def _chain_probabilities(model: FlowModel, theta: Array) -> Array | None:
+    chain = frozen_chain(model, theta, slopes=False)
+    return None if chain is None else chain.probabilities
 
 
 def first_mesh(model: FlowModel, scale: float) -> Mesh:

@@ -20,6 +20,8 @@ __all__ = ["LikelihoodFit"]
 
 Array = NDArray[np.float64]
 
+_REJECTED = 4.0  # standard deviations of the deviance
+
 
 @dataclass(frozen=True, eq=False)
 class LikelihoodFit:
@@ -38,6 +40,11 @@ class LikelihoodFit:
     """`sum C log p` (tracked: the Gaussian log likelihood of the increments)."""
     deviance: float
     """Twice the log likelihood ratio against a free distribution at every time."""
+    expected_deviance: float
+    """What a true model would leave on average: the degrees of freedom, fewer where states are
+    nearly empty; NaN where the scatter of the counts is itself estimated."""
+    deviance_stderr: float
+    """Standard deviation of the deviance of a true model."""
     status: Status
     n_iterations: int
     settings: LikelihoodOptions
@@ -51,6 +58,19 @@ class LikelihoodFit:
     prior: Prior
     noise: CountModel = field(default_factory=Multinomial)
     """How the counts scatter around the flow, with what was estimated of it."""
+    n_intervals: int | None = None
+    """Intervals from the first on that were fitted, where the chain could not be followed to its
+    end; `None` where all were."""
+
+    @property
+    def deviance_per_degree(self) -> float:
+        """Deviance per degree of freedom: about one where the model is right."""
+        return self.deviance / self.expected_deviance
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the deviance rejects the model, by four standard deviations."""
+        return self.deviance > self.expected_deviance + _REJECTED * self.deviance_stderr
 
     @property
     def kernel(self) -> MarkovKernel:

@@ -20,11 +20,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.learn.likelihood.frozen import FrozenObjective, frozen_intervals
+from thalweg.learn.likelihood.frozen import frozen_chain, frozen_intervals
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, saturated
 
-__all__ = ["PSEUDO_COUNT", "TrackedObjective"]
+__all__ = ["PSEUDO_COUNT", "Judgement", "TrackedObjective"]
 
 Array = NDArray[np.float64]
 
@@ -41,6 +41,16 @@ class _Increments(NamedTuple):
     first_slopes: Array
 
 
+class Judgement(NamedTuple):
+    """How well parameters describe the increments, weighted by their own covariances."""
+
+    merit: float
+    """Minus the Gaussian log likelihood up to a constant: comparable between parameters."""
+    deviance: float
+    expected: float
+    """The mean of the deviance if these parameters are the true ones."""
+
+
 @dataclass(frozen=True, eq=False)
 class TrackedObjective:
     """`1/2 sum_k r_k^T W_k r_k` with increments `r` and weights `W` held at a reference fit."""
@@ -51,8 +61,11 @@ class TrackedObjective:
     empirical: bool
     weights: Array | None = None
     """Inverse covariances of the increments, (intervals, N, N)."""
-    pieces: int = 1
-    """Rates are renewed this often within an interval, for the chain of frozen rates."""
+
+    def shortened(self, n_intervals: int) -> TrackedObjective:
+        """The same population, seen over its first intervals only; without weights."""
+        model = replace(self.model, times=self.model.times[: n_intervals + 1])
+        return replace(self, model=model, counts=self.counts[: n_intervals + 1], weights=None)
 
     def evaluate(self, theta: Array, mesh: Mesh) -> Evaluation | None:
         assert self.weights is not None
@@ -62,82 +75,127 @@ class TrackedObjective:
                 return None
             residual = self.counts[1:] - predicted.mean
             pull = np.einsum("kxy,ky->kx", self.weights, residual)
-            value = 0.5 * float(np.vdot(residual, pull))
             slopes = predicted.slopes
+            value = 0.5 * float(np.vdot(residual, pull)) + self._first(predicted)
             gradient = -np.einsum("kxj,kx->j", slopes, pull)
             size = self.model.n_parameters
             weighted = np.matmul(self.weights, slopes).reshape(-1, size)
             information = slopes.reshape(-1, size).T @ weighted
             if self.model.n_initial:
                 x, p, d = self.counts[0], predicted.first, predicted.first_slopes
-                value += saturated(self.counts[:1]) - float(x @ np.log(p))
                 gradient -= d.T @ (x - x.sum() * p)
                 information += d.T @ (x.sum() * p[:, None] * d)
         if not (np.isfinite(value) and np.isfinite(information).all()):
             return None
         return Evaluation(value, gradient, information, information, 0.0)
 
-    def predictions(self, theta: Array, mesh: Mesh) -> _Increments | None:
+    def value(self, theta: Array, mesh: Mesh) -> float:
+        """The value of `evaluate` alone; infinite where there is none."""
+        assert self.weights is not None
+        with np.errstate(all="ignore"):
+            predicted = self.predictions(theta, mesh, slopes=False)
+            if predicted is None:
+                return np.inf
+            residual = self.counts[1:] - predicted.mean
+            value = 0.5 * float(np.einsum("kx,kxy,ky->", residual, self.weights, residual))
+            value += self._first(predicted)
+        return value if np.isfinite(value) else np.inf
+
+    def judge(self, theta: Array, mesh: Mesh) -> Judgement:
+        """The increments against their own covariances at `theta`; infinite where there are none.
+
+        A true model leaves `sum_k tr(W_k Sigma_k)` on average, which is the number of states seen
+        to move, not of all states: one that nothing reaches has no variance.
+        """
+        hopeless = Judgement(np.inf, np.inf, 0.0)
+        with np.errstate(all="ignore"):
+            predicted = self.predictions(theta, mesh, slopes=False)
+            if predicted is None:
+                return hopeless
+            covariance = self._covariances(predicted.matrices)
+            try:
+                root = np.linalg.cholesky(covariance + _FLOOR * np.eye(self.model.n_states))
+            except np.linalg.LinAlgError:
+                return hopeless
+            residual = self.counts[1:] - predicted.mean
+            scaled = np.linalg.solve(root, residual[:, :, None])[:, :, 0]
+            spread = np.linalg.solve(root, covariance).transpose(0, 2, 1)
+            expected = float(np.einsum("kxx->", np.linalg.solve(root, spread)))
+            square, first = float(np.vdot(scaled, scaled)), self._first(predicted)
+            merit = 0.5 * square + first + float(np.log(np.einsum("kxx->kx", root)).sum())
+        if not np.isfinite(merit):
+            return hopeless
+        if self.model.n_initial:
+            expected += self.model.n_states - 1
+        return Judgement(merit, square + 2.0 * first, expected)
+
+    def _first(self, predicted: _Increments) -> float:
+        """Minus the log likelihood of the first snapshot, where its distribution is learned."""
+        if not self.model.n_initial:
+            return 0.0
+        return saturated(self.counts[:1]) - float(self.counts[0] @ np.log(predicted.first))
+
+    def predictions(self, theta: Array, mesh: Mesh, *, slopes: bool = True) -> _Increments | None:
         """Conditional means of the counts after the first, derivatives, transition matrices."""
         model = self.model
-        n, size = model.n_states, model.n_parameters
+        n, size = model.n_states, model.n_parameters if slopes else 0
         x, total = self.counts[:-1], self.counts[1:].sum(axis=1)
         share = x / x.sum(axis=1, keepdims=True)
         still = np.zeros((x.shape[0], n, size))
-        path = None if self.empirical else self._path(theta, mesh)
-        if path is None and not self.empirical:
-            return None
-        if path is not None:
-            log_p, d, log_q, e = path[0][:-1], path[1][:-1], path[0][1:], path[1][1:]
-        else:
-            dressed = (x + PSEUDO_COUNT) / (x.sum(axis=1, keepdims=True) + n * PSEUDO_COUNT)
-            log_p, d = np.log(dressed), still
-            if not self.frozen:
-                flow = model.sensitivities(theta, mesh, starts=dressed)
-                if flow is None:
-                    return None
-                log_q, e = flow[0][1:], flow[1][1:]
+        first, first_slopes = self.counts[0], still[0]
         log_pi = np.log(model.kernel.stationary)
-        spans = np.column_stack([model.times[:-1], model.times[1:]])
-        if self.frozen:
-            moved, d_moved, matrices = frozen_intervals(
-                model, theta, spans, log_p - log_pi, d, mesh.substeps, (share, still)
-            )
-            mean, slopes = moved, d_moved
+        if self.frozen and not self.empirical:
+            chain = frozen_chain(model, theta, shares=share, slopes=slopes)
+            if chain is None:
+                return None
+            mean, d_mean, matrices = chain.moved, chain.moved_slopes, chain.matrices
+            first, first_slopes = chain.probabilities[0], chain.log_slopes[0]
+        elif self.frozen:
+            u = np.log(self._dressed()) - log_pi
+            mean, d_mean, matrices = frozen_intervals(model, theta, u, still, (share, still))
         else:
+            flow = model.sensitivities(
+                theta, mesh, starts=self._dressed() if self.empirical else None
+            )
+            if flow is None:
+                return None
+            log_q, e = flow[0][1:], flow[1][1:, :, :size]
+            if self.empirical:
+                log_p, d = np.log(self._dressed()), still
+            else:
+                log_p, d = flow[0][:-1], flow[1][:-1, :, :size]
+                first, first_slopes = np.exp(log_p[0]), d[0]
             # The rest of the population moves by the rates in the middle of the interval.
             p, q = np.exp(log_p), np.exp(log_q)
             rest = (share - p, -p[:, :, None] * d)
             middle = 0.5 * (log_p + log_q) - log_pi
-            moved, d_moved, matrices = frozen_intervals(
-                model, theta, spans, middle, 0.5 * (d + e), mesh.substeps, rest
-            )
-            mean, slopes = q + moved, q[:, :, None] * e + d_moved
-        mean, slopes = total[:, None] * mean, total[:, None, None] * slopes
-        matrices = matrices.transpose(0, 2, 1)
+            moved, d_moved, matrices = frozen_intervals(model, theta, middle, 0.5 * (d + e), rest)
+            mean, d_mean = q + moved, q[:, :, None] * e + d_moved
         if not np.isfinite(mean).all():
             return None
-        if path is None:
-            return _Increments(mean, slopes, matrices, self.counts[0], still[0])
-        return _Increments(mean, slopes, matrices, np.exp(path[0][0]), path[1][0])
+        mean, d_mean = total[:, None] * mean, total[:, None, None] * d_mean
+        return _Increments(mean, d_mean, matrices, first, first_slopes)
 
     def reweighted(self, theta: Array, mesh: Mesh) -> TrackedObjective | None:
         """The same increments, weighted by the covariances at `theta`."""
-        predicted = self.predictions(theta, mesh)
-        if predicted is None:
+        with np.errstate(all="ignore"):
+            predicted = self.predictions(theta, mesh, slopes=False)
+            if predicted is None:
+                return None
+            covariance = self._covariances(predicted.matrices)
+        if not np.isfinite(covariance).all():
             return None
-        p, x = np.clip(predicted.matrices, 0.0, 1.0), self.counts[:-1, :, None]
-        covariance = -p.transpose(0, 2, 1) @ (x * p)
-        diagonal = np.einsum("kxx->kx", covariance)
-        diagonal += (x * p).sum(axis=1) + _FLOOR
-        return replace(self, weights=np.asarray(np.linalg.inv(covariance), np.float64))
+        floor = _FLOOR * np.eye(self.model.n_states)
+        return replace(self, weights=np.asarray(np.linalg.inv(covariance + floor), np.float64))
 
-    def _path(self, theta: Array, mesh: Mesh) -> tuple[Array, Array] | None:
-        """`log p` of the infinite population at the times, and its derivatives."""
-        if not self.frozen:
-            return self.model.sensitivities(theta, mesh)
-        chain = FrozenObjective(self.model, self.counts, self.pieces).trajectory(theta, mesh)
-        if chain is None:
-            return None
-        p, slopes = chain
-        return np.log(p), slopes / p[:, :, None]
+    def _dressed(self) -> Array:
+        """The population's own density, a pseudo-count added to every state."""
+        x = self.counts[:-1] + PSEUDO_COUNT
+        return np.asarray(x / x.sum(axis=1, keepdims=True))
+
+    def _covariances(self, matrices: Array) -> Array:
+        """`sum_x x_k(x) (diag P_x - P_x P_x^T)` for every interval."""
+        weighted = self.counts[:-1, :, None] * matrices
+        covariance = -matrices.transpose(0, 2, 1) @ weighted
+        np.einsum("kxx->kx", covariance)[:] += weighted.sum(axis=1)
+        return np.asarray(covariance)

@@ -20,7 +20,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.network.torch_door import load_torch, one_thread
 from thalweg.learn.weak.fit import fit_weak
 from thalweg.learn.weak.terms import Quadrature, assemble, nodes_of
-from thalweg.mobility import LogMean, Mobility
+from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
 
 __all__ = ["FeatureFit", "FeatureNetwork", "fit_feature_network"]
@@ -210,7 +210,7 @@ def _weak_objective(
         nodes_of(times, quadrature),
         p,
         weighting="metric",
-        mobility=LogMean() if mobility is None else mobility,
+        mobility=as_mobility(mobility),
         internal=Entropy(),
         with_beta=True,
         interactions=(),

@@ -25,7 +25,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.network import steps
 from thalweg.learn.network.features import FeatureFit, FeatureNetwork, fit_feature_network
 from thalweg.learn.network.torch_door import load_torch, one_thread
-from thalweg.mobility import LogMean, Mobility
+from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
 
 __all__ = [
@@ -53,7 +53,7 @@ def geodesic_velocity(
     >>> geodesic_velocity(kernel, np.array([0.5, 0.5]), np.array([-0.1, 0.1]))
     array([0. , 0.2])
     """
-    mean = LogMean() if mobility is None else mobility
+    mean = as_mobility(mobility)
     pi, rho = kernel.stationary, p / kernel.stationary
     theta = mean(rho[:, None], rho[None, :])
     w = kernel.flow_matrix.toarray() * theta

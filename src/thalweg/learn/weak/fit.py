@@ -50,7 +50,7 @@ from thalweg.learn.weak.terms import (
     is_simple,
     nodes_of,
 )
-from thalweg.mobility import LogMean, Mobility
+from thalweg.mobility import LogMean, Mobility, as_mobility
 from thalweg.status import Status
 
 __all__ = ["TimeBasis", "WeakFit", "fit_weak"]
@@ -153,7 +153,7 @@ def fit_weak(
         raise InputError(
             f"probabilities have {p.shape[0]} rows for {times.size} times; give one row per time."
         )
-    mobility = LogMean() if mobility is None else mobility
+    mobility = as_mobility(mobility)
     internal = Entropy() if internal is None else internal
     known_beta = None if beta is None else _checks.positive(beta, "beta", zero=True)
     nodes = nodes_of(times, quadrature)

@@ -1,0 +1,149 @@
+"""Tables in pieces of bounded size: CSV, TSV, Parquet, packed or not."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from thalweg.adapters.spreadsheet import unguarded_frame
+from thalweg.errors import InputError, MissingDependencyError
+
+__all__ = ["read_pieces", "read_table"]
+
+_CHUNK = 500_000
+_TEXT = (".csv", ".tsv", ".txt", ".tab")
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """A whole table, for files that are small by nature."""
+    return pd.concat(list(read_pieces(Path(path))), ignore_index=True)
+
+
+def read_pieces(path: Path) -> Iterator[pd.DataFrame]:
+    """The table in pieces of bounded size, every column as text where it is not a number."""
+    if not path.exists():
+        raise InputError(f"there is no file {path}; check the name and the folder.")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give a file.")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path.name} is empty.")
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
+    suffix = suffixes[-1] if suffixes else ".csv"
+    try:
+        if suffix in (".parquet", ".pq"):
+            yield from _parquet_pieces(path)
+        elif suffix in _TEXT:
+            yield from _text_pieces(path)
+        else:
+            raise InputError(
+                f"{path.name} ends in {suffix!r}; snapshots are read from .csv, .tsv, .parquet "
+                "and .h5ad."
+            )
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, csv.Error) as error:
+        detail = str(error).strip().splitlines()[-1][:200]
+        raise InputError(f"{path.name} is not a readable table: {detail}.") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path.name}: {error.strerror or error}.") from None
+
+
+def _text_pieces(path: Path) -> Iterator[pd.DataFrame]:
+    encoding, separator = _encoding(path), _separator(path)
+    reader = pd.read_csv(
+        path,
+        sep=separator,
+        encoding=encoding,
+        encoding_errors="replace",
+        chunksize=_CHUNK,
+        skipinitialspace=True,
+        keep_default_na=True,
+        on_bad_lines="error",
+        low_memory=False,
+        engine="c",
+    )
+    with reader:
+        for piece in reader:
+            if not isinstance(piece.index, pd.RangeIndex):
+                raise InputError(
+                    f"{path.name}: some rows have more cells than the header has names; name every "
+                    "column, or quote cells that hold the separator."
+                )
+            yield unguarded_frame(piece)
+
+
+def _parquet_pieces(path: Path) -> Iterator[pd.DataFrame]:
+    try:
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingDependencyError(
+            "reading Parquet needs pyarrow: pip install pyarrow (or save the table as CSV)."
+        ) from None
+    start = 0
+    try:
+        file = pq.ParquetFile(path)
+        _check_plain(path, file.schema_arrow)
+        for batch in file.iter_batches(batch_size=_CHUNK):
+            # An index with a name is a column like any other; one without a name only counts rows.
+            piece = batch.to_pandas(ignore_metadata=True)
+            piece = piece.drop(columns=[c for c in piece if str(c).startswith("__index_level_")])
+            piece.index = pd.RangeIndex(start, start + len(piece))
+            start += len(piece)
+            yield piece
+    except InputError:
+        raise
+    except Exception as error:  # pyarrow raises many types for a damaged file
+        detail = str(error).strip().splitlines()[0][:200] if str(error).strip() else "damaged"
+        raise InputError(f"{path.name} is not a readable Parquet file: {detail}.") from None
+
+
+def _check_plain(path: Path, schema: Any) -> None:
+    """Refuse columns of lists, tables and bytes: no state, time or count is one."""
+    import pyarrow.types as kinds
+
+    for field_ in schema:
+        if kinds.is_nested(field_.type) or "binary" in str(field_.type):
+            raise InputError(
+                f"{path.name}: the column {str(field_.name)[:40]!r} holds {str(field_.type)[:60]}; "
+                "leave it out, or turn it into numbers or text."
+            )
+
+
+def _head(path: Path) -> bytes:
+    if path.suffix.lower() == ".gz":
+        import gzip
+        import zlib
+
+        try:
+            with gzip.open(path) as packed:
+                head = packed.read(65536)
+        except (OSError, EOFError, zlib.error):
+            raise InputError(f"{path.name} is not a readable gzip file.") from None
+        if not head:
+            raise InputError(f"{path.name} is empty.")
+        return head
+    with path.open("rb") as file:
+        return file.read(65536)
+
+
+def _encoding(path: Path) -> str:
+    """UTF-16 by its mark, UTF-8 where it decodes, else Latin-1, which always does."""
+    head = _head(path)
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    if b"\x00" in head:
+        raise InputError(f"{path.name} is a binary file, not a table of text.")
+    try:
+        head[: head.rfind(b"\n") + 1 or None].decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "utf-8-sig"
+
+
+def _separator(path: Path) -> str:
+    if ".tsv" in path.name.lower() or ".tab" in path.name.lower():
+        return "\t"
+    line = _head(path).decode("utf-8", errors="replace").splitlines()[0]
+    return max(",;\t", key=line.count) if any(c in line for c in ",;\t") else ","

@@ -1,0 +1,247 @@
+"""The search along the mean-field chain: the horizon grows, and each stage starts from the last.
+
+The rates of every interval are those of the infinite population, which the parameters push along
+the whole chain: over many intervals the likelihood has many optima, over one it has one. So the
+first `k` intervals are fitted, `k` growing, each stage from the last one's optimum and checked by
+its deviance. A stage that fails is tried again over a shorter step; where the step is one interval
+already, draws from the last stage's posterior, some brought back to its optimum's level, give other
+starts, and a few distinct optima are carried on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.learn.likelihood.model import FlowModel, Mesh
+from thalweg.learn.likelihood.optimize import Penalty, minimise
+from thalweg.learn.likelihood.tracked import Judgement, TrackedObjective
+
+__all__ = ["Growth", "grow", "rejects"]
+
+Array = NDArray[np.float64]
+
+_BEAM = 4
+_HOPELESS = 12.0  # log likelihood below the best at which an optimum is given up
+_SUSPICIOUS = 2.0  # standard deviations of the deviance beyond which other starts are tried
+_DRAWS = 90
+_WIDTHS = (0.3, 1.0, 3.0)
+_PROJECTED = 24
+_LONGEST_DRAW = 1.0  # in units of the potential's scale, and of logarithms
+_FOLLOWED = 8
+_PATIENCE = 3  # horizons in a row that no start can follow
+_EVALUATIONS = 3000
+"""Full chains that a search may cost at six states; fewer where each costs more."""
+
+
+def rejects(judgement: Judgement, deviations: float = 3.5) -> bool:
+    """Whether the deviance is beyond what a true model leaves, by so many standard deviations."""
+    half = 0.5 * judgement.expected
+    return not 0.5 * judgement.deviance < half + deviations * np.sqrt(half + 1.0) + 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Pull:
+    """The prior of a stage: the fit's own, and a pull towards the start that fades with `k`."""
+
+    base: Penalty
+    centre: Array
+    precision: Array
+
+    @property
+    def units(self) -> Array:
+        return self.base.units
+
+    def quadratic(self, theta: Array) -> tuple[float, Array, Array]:
+        value, gradient, hessian = self.base.quadratic(theta)
+        away = theta - self.centre
+        pulled = self.precision * away
+        return (
+            value + 0.5 * float(away @ pulled),
+            gradient + pulled,
+            hessian + np.diag(self.precision),
+        )
+
+
+class _Optimum(NamedTuple):
+    theta: Array
+    curvature: Array
+    judgement: Judgement
+
+    @property
+    def merit(self) -> float:
+        return self.judgement.merit
+
+
+class Growth(NamedTuple):
+    """Where the search ended: the best parameters, and how many intervals they describe."""
+
+    theta: Array
+    n_intervals: int
+    n_iterations: int
+    rejected: bool
+    """Whether not even this horizon passes its check."""
+
+
+@dataclass
+class _Search:
+    whole: TrackedObjective
+    prior: Penalty
+    starts: list[Array]
+    mesh: Mesh
+    rng: np.random.Generator
+    limit: float
+    spent: float = 0.0
+    n_iterations: int = 0
+    stages: dict[int, TrackedObjective] = field(default_factory=dict)
+
+    @property
+    def n_intervals(self) -> int:
+        return self.whole.counts.shape[0] - 1
+
+    def stage(self, k: int) -> TrackedObjective:
+        if k not in self.stages:
+            self.stages[k] = self.whole.shortened(k)
+        return self.stages[k]
+
+    def pull(self, k: int) -> _Pull:
+        centre = self.starts[0]
+        model: FlowModel = self.whole.model
+        precision = self.prior.units**-2.0
+        precision[model.initial_slice] *= 0.05
+        if k == self.n_intervals:
+            precision = precision * 0.0
+        return _Pull(self.prior, centre, precision / (1.0 + 0.2 * (k - 1) ** 2))
+
+    def pay(self, k: int, evaluations: float) -> None:
+        self.spent += evaluations * k / self.n_intervals
+
+    def polish(self, k: int, theta: Array, iterations: int, tolerance: float = 1e-3) -> _Optimum:
+        stage, prior = self.stage(k), self.pull(k)
+        weighted = stage.reweighted(theta, self.mesh)
+        curvature = np.diag(self.prior.units**-2.0)
+        if weighted is not None:
+            found = minimise(
+                weighted, prior, theta, self.mesh, max_iterations=iterations, tolerance=tolerance
+            )
+            if found is not None:
+                theta = found.theta
+                curvature = found.evaluation.curvature + prior.quadratic(theta)[2]
+                self.n_iterations += found.n_iterations
+                self.pay(k, found.n_iterations)
+        return _Optimum(theta, curvature, stage.judge(theta, self.mesh))
+
+    def advance(self, k: int, beam: list[_Optimum]) -> list[_Optimum]:
+        """The optima of a longer horizon, best first."""
+        out = []
+        for optimum in beam:
+            new = self.polish(k, optimum.theta, 12)
+            if rejects(new.judgement) and self.spent < self.limit:
+                again = self.polish(k, new.theta, 25)
+                new = again if again.merit < new.merit else new
+            out.append(new)
+        return sorted(out, key=lambda o: o.merit)
+
+    def rescue(self, k: int, last: int, before: list[_Optimum]) -> list[_Optimum]:
+        """Optima from draws of the last horizon's posterior, and from other starts."""
+        stage = self.stage(k)
+        candidates: list[tuple[float, Array]] = []
+
+        def judge(theta: Array) -> None:
+            candidates.append((stage.judge(theta, self.mesh).merit, theta))
+            self.pay(k, 0.3)
+
+        for optimum in before:
+            for width in _WIDTHS:
+                for theta in self.draws(optimum, width, _DRAWS // (3 * len(before))):
+                    judge(theta)
+        if last:
+            nearest = before[:2]
+            for optimum in nearest:
+                for width in (1.0, 2.0, 4.0):
+                    for theta in self.draws(optimum, width, _PROJECTED // (3 * len(nearest))):
+                        judge(self.polish(last, theta, 5, 0.5).theta)
+        for start in self.starts[1:] if k <= 15 else []:
+            theta = start
+            for h in sorted({min(2, k), max(1, k // 2), k}):
+                theta = self.polish(h, theta, 15).theta
+            judge(theta)
+        candidates.sort(key=lambda c: c[0])
+        return [
+            self.polish(k, theta, 20)
+            for merit, theta in candidates[:_FOLLOWED]
+            if np.isfinite(merit)
+        ]
+
+    def draws(self, optimum: _Optimum, width: float, count: int) -> list[Array]:
+        values, axes = np.linalg.eigh(optimum.curvature)
+        values = np.maximum(values, 1e-12 * values.max())
+        units = self.prior.units
+        normal = self.rng.normal(size=(count, values.size))
+        steps = width * (normal / np.sqrt(values)) @ axes.T
+        longest = _LONGEST_DRAW * units
+        return [optimum.theta + step for step in np.clip(steps, -longest, longest)]
+
+
+def grow(
+    objective: TrackedObjective,
+    prior: Penalty,
+    starts: list[Array],
+    mesh: Mesh,
+    *,
+    rng: np.random.Generator,
+) -> Growth:
+    """Parameters that describe as many intervals as could be followed.
+
+    Parameters
+    ----------
+    objective : The mean-field chain of frozen rates; its weights are not used.
+    prior : The fit's prior.
+    starts : Parameters to begin from; the others are tried where the first leads nowhere.
+    mesh : Passed on to the objective.
+    rng : Draws of the rescues.
+    """
+    n = objective.model.n_states
+    search = _Search(objective, prior, starts, mesh, rng, _EVALUATIONS * min(1.0, (6 / n) ** 1.5))
+    whole = search.n_intervals
+    beam = [_Optimum(starts[0], np.diag(prior.units**-2.0), Judgement(0.0, 0.0, 0.0))]
+    reached, step, failures = 0, 1, 0
+    passed: tuple[int, list[_Optimum]] = (0, beam)
+    while reached < whole:
+        k = min(whole, reached + step)
+        found = search.advance(k, beam)
+        if rejects(found[0].judgement, _SUSPICIOUS):
+            if k - reached > 1:
+                step = (k - reached) // 2
+                continue
+            if search.spent < search.limit:
+                found = sorted(
+                    found + search.rescue(k, reached, beam), key=lambda optimum: optimum.merit
+                )
+        beam, reached = _distinct(found), k
+        if rejects(beam[0].judgement):
+            failures += 1
+            if failures == _PATIENCE or search.spent > search.limit:
+                break
+            step = 1
+        else:
+            failures, passed = 0, (k, beam)
+            step = max(step, min(2 * step, (k + 1) // 2))
+    k, beam = passed if passed[0] else (reached, beam)
+    final = [search.polish(k, optimum.theta, 40, 1e-4) for optimum in beam] + beam
+    best = min(final, key=lambda optimum: optimum.merit)
+    return Growth(best.theta, k, search.n_iterations, rejects(best.judgement))
+
+
+def _distinct(optima: list[_Optimum]) -> list[_Optimum]:
+    """The best few that differ, and none that is far behind."""
+    kept: list[_Optimum] = []
+    for optimum in optima:
+        if len(kept) == _BEAM or (kept and optimum.merit > kept[0].merit + _HOPELESS):
+            break
+        if all(abs(optimum.merit - other.merit) > 1e-2 for other in kept):
+            kept.append(optimum)
+    return kept or optima[:1]
