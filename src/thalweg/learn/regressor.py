@@ -262,10 +262,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
 
     @property
     def diagnostics_(self) -> dict[str, Any]:
-        """How the fit ended, what the data leave open, whether the model fits; plain values.
-
-        Worked out when first asked for.
-        """
+        """How the fit ended, what the data leave open, whether the model fits; plain values."""
         fit = self._fit
         if self._diagnostics is None:
             self._diagnostics = diagnose(self.kernel_, fit, seed=self._settings().seed)
