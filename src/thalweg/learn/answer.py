@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -253,7 +253,7 @@ def _neural(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
 
 
 def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
-    from thalweg.learn.assess import assess
+    from thalweg.learn.assess import assess, ordinary_verdict
     from thalweg.learn.likelihood.fit import fit_likelihood
     from thalweg.learn.likelihood.options import LikelihoodOptions
 
@@ -296,7 +296,10 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         noise=fit.noise,
         source=fit,
     )
-    return assess(fitted, fit, seed=s.seed, progress=s.progress)
+    try:
+        return assess(fitted, fit, seed=s.seed, progress=s.progress)
+    except KeyboardInterrupt:
+        return replace(fitted, status=Status.INTERRUPTED, beta_verdict=ordinary_verdict(fit))
 
 
 def count_model(observation: Observation, snapshots: Snapshots) -> CountModel:

@@ -69,8 +69,11 @@ def fit_likelihood(
         if options.environment == "empirical" and options.initial is None:
             first = (table[0] + PSEUDO_COUNT) / (table[0] + PSEUDO_COUNT).sum()
             model = replace(model, fixed_initial=first)
-        return _Search(model, table, options).tracked()
-    return _Search(model, table, options).independent()
+    search = _Search(model, table, options)
+    try:
+        return search.tracked() if options.observation == "tracked" else search.independent()
+    except KeyboardInterrupt:
+        return search.unfinished()
 
 
 def check_counts(counts: ArrayLike, times: Array, kernel: MarkovKernel) -> Array:
@@ -114,6 +117,7 @@ class _Search:
     options: LikelihoodOptions
     n_iterations: int = 0
     interrupted: bool = False
+    latest: tuple[Minimum, Prior, Mesh] | None = None
     noise: CountModel = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,7 +128,7 @@ class _Search:
         best, prior, mesh = self._from_starts(objective)
         best, prior, mesh = self._scatter(best, prior, mesh)
         objective = replace(objective, noise=self.noise)
-        decided = best.status is Status.CONVERGED and not self.interrupted
+        decided = best.status is Status.CONVERGED
         if self.options.prior_strength == "evidence" and decided:
             best, prior, mesh = self._evidence(objective, prior, best, mesh)
             best, prior, mesh = self._scatter(best, prior, mesh)
@@ -188,6 +192,15 @@ class _Search:
             energy = found.theta
         return np.concatenate([energy, theta[model.n_parameters :]])
 
+    def unfinished(self) -> LikelihoodFit:
+        """The latest iterate of an interrupted search; the interruption itself if there is none."""
+        if self.latest is None:
+            raise KeyboardInterrupt
+        self.interrupted = True
+        best, prior, mesh = self.latest
+        p = self.model.probabilities(best.theta, mesh)
+        return self._finish(best, prior, mesh, p, (np.nan, np.nan))
+
     # ------------------------------------------------------------------ stages
 
     def _scatter(self, best: Minimum, prior: Prior, mesh: Mesh) -> tuple[Minimum, Prior, Mesh]:
@@ -196,7 +209,7 @@ class _Search:
             refined = self.noise.refined(self._residuals(best, prior, mesh))
             again = refined.differs(self.noise)
             self.noise = refined
-            if not again or self.interrupted:
+            if not again:
                 break
             objective = IndependentObjective(self.model, self.counts, refined)
             result, mesh = self._climb(objective, prior, best.theta, mesh)
@@ -226,7 +239,7 @@ class _Search:
         """Alternate between the weights of the increments, the prior, and the fit under them."""
         for round_ in range(_REWEIGHTINGS):
             weighted = objective.reweighted(best.theta, mesh)
-            if weighted is None or self.interrupted:
+            if weighted is None:
                 break
             if round_ and self.options.prior_strength == "evidence":
                 prior = prior.with_strength(prior.updated(best.theta, best.evaluation.information))
@@ -251,8 +264,6 @@ class _Search:
         while tried < len(points):
             if best is not None and not (patient and self._suspicious(best, mesh)):
                 break
-            if self.interrupted:
-                break
             other, other_mesh = self._climb(objective, prior, points[tried], first)
             if other is not None and (best is None or other.value < best.value):
                 best, mesh = other, other_mesh
@@ -273,8 +284,6 @@ class _Search:
             if result is not None:
                 if pieces == 1 or result.status is Status.CONVERGED:
                     best = result
-            if self.interrupted:
-                break
         return self._finish(best, prior, mesh, _chain_probabilities(self.model, best.theta))
 
     def _minimise(
@@ -295,7 +304,9 @@ class _Search:
             if isinstance(objective, TrackedObjective) and objective.frozen:
                 result = certify(objective, prior, result, mesh, search)
             self.n_iterations += result.n_iterations
-            self.interrupted = self.interrupted or result.status is Status.INTERRUPTED
+            self.latest = (result, prior, mesh)
+            if result.status is Status.INTERRUPTED:
+                raise KeyboardInterrupt
         return result
 
     def _climb(
@@ -307,8 +318,6 @@ class _Search:
             result = self._minimise(objective, prior, theta, mesh)
             if result is not None:
                 best, theta = result, result.theta
-                if self.interrupted:
-                    break
                 fine = result.evaluation.mesh_error <= self._allowed_error()
                 if fine and result.status is not Status.STALLED:
                     break
@@ -351,7 +360,7 @@ class _Search:
             return best, prior, mesh
         for _ in range(_EVIDENCE_ROUNDS):
             strength = prior.updated(best.theta, best.evaluation.information)
-            if abs(np.log(strength / prior.strength)) < 0.1 or self.interrupted:
+            if abs(np.log(strength / prior.strength)) < 0.1:
                 break
             prior = prior.with_strength(strength)
             result, mesh = self._climb(objective, prior, best.theta, mesh)
