@@ -128,6 +128,8 @@ def fit_snapshots(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings
 
 def check_match(kernel: MarkovKernel, snapshots: Snapshots) -> None:
     """The snapshots' states are the kernel's."""
+    if not isinstance(snapshots, Snapshots):
+        raise InputError(f"snapshots are a {type(snapshots).__name__}; give Snapshots.")
     if snapshots.n_states != kernel.n_states:
         raise InputError(
             f"the snapshots have {snapshots.n_states} states, but the kernel has "

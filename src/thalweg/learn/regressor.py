@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, clone
 
 from thalweg import _checks
 from thalweg._optional import optional
-from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
+from thalweg.energy import FreeEnergy, InternalEnergy, as_internal
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory
 from thalweg.kernel import MarkovKernel
@@ -160,7 +160,12 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     def _settings(self) -> Settings:
         options = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
         options["mobility"] = self._mobility
-        options["internal"] = Entropy() if self.internal is None else self.internal
+        options["internal"] = as_internal(self.internal)
+        options["epochs"] = _checks.whole(self.epochs, "epochs", 1)
+        for name, kind in (("smoother", Smoother), ("time_basis", TimeBasis)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise InputError(f"{name} is {value!r}; give a {kind.__name__}, or leave it out.")
         options["seed"] = _checks.whole(self.seed, "seed")
         return Settings(**options)
 
@@ -370,8 +375,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         Independent ones are drawn afresh at each time; a tracked population is simulated, in the
         rates of its `environment`.
         """
-        draw = np.random.default_rng(self._settings().seed) if rng is None else rng
-        _checks.generator(draw)
+        draw = np.random.default_rng(self.seed) if rng is None else _checks.generator(rng)
+        n_samples = _checks.whole(n_samples, "n_samples", 1)
         when = self._when(times)
         if self.observation == "tracked":
             from thalweg.flow import simulate
@@ -425,9 +430,9 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         check_match(self.kernel_, snapshots)
         snapshots = snapshots.on(self.time_scale_)
         path = self.predict(None, snapshots.times).probabilities
-        if n_refits < 2:
-            raise InputError(f"n_refits is {n_refits}; errors need 2 refits or more, such as 100.")
-        generators = (np.random.default_rng(self.seed) if rng is None else rng).spawn(n_refits)
+        n_refits = _checks.whole(n_refits, "n_refits", 2)
+        draws = np.random.default_rng(self.seed) if rng is None else _checks.generator(rng)
+        generators = draws.spawn(n_refits)
         sizes = np.maximum(snapshots.sizes.round(), 1).astype(np.int64)
         path = path / path.sum(axis=1, keepdims=True)
 
