@@ -12,7 +12,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 import thalweg as tw
-from thalweg.points import fit_growth, growth_flow
+from thalweg.learn.growth import Growth
 
 show = globals().get("show", lambda figure: figure.show())
 root = Path(__file__).resolve().parent.parent
@@ -48,15 +48,13 @@ if found:
 # drawn through the logarithms of the last two censuses.
 if found:
     line = share[-1] * (share[-1] / share[-2]) ** 1.5
-    growth = fit_growth(kernel, train, seen, energy=model.energy_)
-    born = fit_growth(kernel, train, seen)
-    both = growth_flow(kernel, model.energy_, seen[-1], [2010, 2025], rates=growth.rates)[-1]
-    alone = growth_flow(kernel, None, seen[-1], [2010, 2025], rates=born.rates)[-1]
+    growing = tw.FreeEnergyRegressor(growth=Growth(totals=seen.sum(axis=1) / 1e4))
+    growing.fit(kernel, snapshots)
+    both = growing.predict(share[-1], [2010, 2025]).probabilities[-1]
     guesses = {
         "log-linear": line / line.sum(),
         "flow": flow,
-        "flow, births and deaths": both / both.sum(),
-        "births and deaths alone": alone / alone.sum(),
+        "flow, births and deaths": both,
         "persistence": share[-1],
     }
     score = {name: float(tw.hellinger(p, truth)) for name, p in guesses.items()}
@@ -69,8 +67,7 @@ if found:
 # And a flow slows down as it nears its equilibrium, while a line does not: over fifteen years the
 # trend of the last decade went on.
 if found:
-    print(growth.diagnosis)
-    print(born.diagnosis)
+    print(growing.growth_)
     off = pd.Series(np.sqrt(flow) - np.sqrt(truth), index=names).sort_values()
     figure = go.Figure(go.Bar(x=off.index, y=off.to_numpy()))
     title = "Where the flow is off in 2025: below zero, more people came than it says"

@@ -23,7 +23,7 @@ from thalweg.geometry import TransportGeometry
 from thalweg.geometry.geodesic import Geodesic
 from thalweg.graphs import GRAPH_FAMILIES, make_graph
 from thalweg.kernel import MarkovKernel
-from thalweg.laplacian import LaplacianSolver
+from thalweg.laplacian import LaplacianSolver, balanced
 from thalweg.mobility import (
     ArithmeticMean,
     GeometricMean,
@@ -34,7 +34,6 @@ from thalweg.mobility import (
     PowerHeatMean,
     PowerProduct,
 )
-from thalweg.paths.newton_system import balanced
 from thalweg_bench import BenchResult, BenchSettings
 from thalweg_bench.geodesic_hard import conic_rows, far_rows, jko_rows
 from thalweg_bench.sweep import Cell, run_sweep

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from thalweg.learn import FreeEnergyRegressor
+from thalweg.learn.growth import Growth
 from thalweg.points import (
     METHODS,
     design_effect,
-    fit_growth,
     grouped_bootstrap,
-    growth_flow,
     leave_one_time_out,
     relaxation_times,
 )
@@ -207,13 +206,7 @@ def _states(settings: BenchSettings, folder: Any, rows: list[Row], notes: list[s
     weak = FreeEnergyRegressor(method="weak").fit(kernel, seen)
     guess = weak.predict(p[-1], [2010, 2025]).probabilities[-1]
     rows.append(_row(name, "Hellinger, weak form", float(hellinger(guess, truth))))
-    for what, energy in (
-        ("births and deaths alone", None),
-        ("flow, births and deaths", model.energy_),
-    ):
-        growth = fit_growth(kernel, TRAINING_YEARS, people, energy=energy)
-        mass = growth_flow(kernel, energy, people[-1], [2010, 2025], rates=growth.rates)[-1]
-        off = float(hellinger(mass / mass.sum(), truth))
-        total = f"total {mass.sum() / 1e6:.0f} million, seen {last.sum() / 1e6:.0f}"
-        rows.append(_row(name, f"Hellinger, {what}", off, note=total))
-        notes.append(f"US states, {what}: {growth.diagnosis}")
+    growing = FreeEnergyRegressor(growth=Growth(totals=people.sum(axis=1) / 1e4)).fit(kernel, seen)
+    both = growing.predict(p[-1], [2010, 2025]).probabilities[-1]
+    rows.append(_row(name, "Hellinger, flow, births and deaths", float(hellinger(both, truth))))
+    notes.append(f"US states: {growing.growth_}")

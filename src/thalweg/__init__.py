@@ -47,7 +47,7 @@ _HOMES = {
         "PowerHeatMean",
         "PowerProduct",
     ],
-    "thalweg.points": ["PointInterpolator", "leave_one_time_out"],
+    "thalweg.points": ["PointInterpolator", "PointLandscape", "leave_one_time_out"],
     "thalweg.snapshots": [
         "Dirichlet",
         "HeatKernel",
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
         PowerHeatMean,
         PowerProduct,
     )
-    from thalweg.points import PointInterpolator, leave_one_time_out
+    from thalweg.points import PointInterpolator, PointLandscape, leave_one_time_out
     from thalweg.snapshots import (
         Dirichlet,
         HeatKernel,
@@ -124,6 +124,7 @@ __all__ = [
     "MarkovKernel",
     "MissingDependencyError",
     "PointInterpolator",
+    "PointLandscape",
     "PorousMediumMean",
     "PowerEnergy",
     "PowerHeatMean",

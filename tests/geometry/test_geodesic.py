@@ -22,9 +22,8 @@ from thalweg.mobility import (
     PowerHeatMean,
     PowerProduct,
 )
-from thalweg.paths.boundary.block_elimination import solve_blocks
+from thalweg.paths.interior.newton import solve_collocation
 from thalweg.paths.mesh import TimeMesh
-from thalweg.paths.newton import minimise
 from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
 
@@ -197,15 +196,11 @@ def test_collocation_has_order_twice_its_stages(order: int) -> None:
     errors = []
     for pieces in (1, 2, 4):
         problem = PathProblem(kernel, LogMean().spec, p, q, TimeMesh.uniform(pieces, order), solver)
-        path = minimise(
-            problem,
-            problem.chord_flux(),
-            lambda lin, _: solve_blocks(lin),
-            mu=0.0,
-            mu_end=0.0,
-            tolerance=1e-24,
-        )
-        action = problem.mesh.weights @ problem.actions(path.rho, path.flux)
+        rho = p / kernel.stationary + problem.mesh.times[:, None] * (q - p) / kernel.stationary
+        zero = np.zeros(6)
+        found = solve_collocation(problem, rho, np.zeros(rho.shape), zero, tolerance=1e-11)
+        assert found.status
+        action = problem.mesh.weights @ (found.psi * found.gain).sum(axis=1)
         errors.append(abs(np.sqrt(action) - exact))
     slope = np.log2(errors[1] / errors[2])
     assert slope > 2 * order - 0.6
@@ -305,7 +300,7 @@ def test_an_unreachable_tolerance_is_reported_with_the_best_bound() -> None:
     geometry = TransportGeometry(kernel)
     geodesic = geometry.geodesic([1, 0], [0, 1], tolerance=1e-10, max_stages=40)
     assert geodesic.status is not Status.CONVERGED
-    assert geodesic.distance < 2.204345217618 < geodesic.upper_bound * (1 + 1e-4)
+    assert geodesic.upper_bound * (1 + 1e-11) > 2.204345217618
     assert abs(geodesic.distance - 2.204345217618) < 3 * geodesic.error_estimate
     with pytest.raises(ConvergenceError, match="was not met"):
         TransportGeometry(kernel, ArithmeticMean()).distance([1, 0], [0, 1], tolerance=1e-17)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from thalweg.edges import packed
+from thalweg.edges import packed, stages
 from thalweg.geometry import TransportGeometry
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
-from thalweg.laplacian import LaplacianSolver
+from thalweg.laplacian import LaplacianSolver, balanced
 from thalweg.mobility import LogMean
 from thalweg.paths.interior import emptying
 from thalweg.paths.interior.local_blocks import apply_blocks, fill_block, invert_blocks
@@ -150,11 +150,21 @@ def test_states_taken_out_follow_the_linearised_equations() -> None:
     assert rows[clusters.states] == pytest.approx(right, rel=1e-3, abs=1e-3)
 
 
+def chord_flux(problem: PathProblem) -> Array:
+    """Constant fluxes along the straight line from `p0` to `p1`."""
+    source, target, _ = problem.kernel.edges
+    mesh, pi = problem.mesh, problem.kernel.stationary
+    rho = problem.p0 / pi + mesh.times[:, None] * problem.gap / pi
+    average = mesh.weights @ stages.stage_weights(*problem.kernel.edges, rho, problem.spec)
+    psi = problem.solver.factor(average).solve(balanced(problem.gap), tolerance=1e-12).x
+    return np.tile(average * (psi[source] - psi[target]), (mesh.size, 1))
+
+
 def test_a_path_that_dips_is_lifted_to_an_admissible_one() -> None:
     problem = problem_on(TimeMesh.uniform(1, 5), 30, 3)
     kernel, pi, mesh = problem.kernel, problem.kernel.stationary, problem.mesh
     source, target, _ = kernel.edges
-    flux = problem.chord_flux()
+    flux = chord_flux(problem)
     # State 5 all but empties: its edges carry, besides, a flux that falls and rises in time.
     own = (source == 5) | (target == 5)
     shape = -np.sign(mesh.times - 0.5) * (np.abs(mesh.times - 0.5) < 0.3)

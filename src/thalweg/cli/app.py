@@ -189,6 +189,13 @@ def fit(
             "clumps, a census), or one [bold]tracked[/] population."
         ),
     ] = "independent",
+    growth: Annotated[
+        str,
+        typer.Option(
+            help="Births and deaths: [bold]none[/], learned from [bold]shares[/], or from "
+            "[bold]totals[/] too, where the counts are the whole population."
+        ),
+    ] = "none",
     beta: Annotated[float | None, typer.Option(help="The noise, if you know it.")] = None,
     horizon: Annotated[
         float | None, typer.Option(help="How far to forecast; as long as the data by default.")
@@ -239,6 +246,7 @@ def fit(
         out,
         method=method,
         observation=observation,
+        growth=growth,
         beta=beta,
         horizon=horizon,
         seed=seed,

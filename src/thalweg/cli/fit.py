@@ -21,6 +21,7 @@ from thalweg.cli.problem import Problem
 from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError
 from thalweg.learn import FreeEnergyRegressor
+from thalweg.learn.growth import Growth
 from thalweg.report import findings, fit_page, flags
 from thalweg.status import Status
 
@@ -35,6 +36,7 @@ def run_fit(
     *,
     method: str,
     observation: str,
+    growth: str,
     beta: float | None,
     horizon: float | None,
     seed: int,
@@ -53,6 +55,7 @@ def run_fit(
         observation=_choice(
             observation, ("independent", "overdispersed", "tracked"), "--observation"
         ),
+        growth=_growth(growth, problem),
         beta=beta,
         seed=seed,
     )
@@ -150,6 +153,13 @@ def states_table(model: FreeEnergyRegressor) -> pd.DataFrame:
             "flag": flags(model),
         }
     )
+
+
+def _growth(value: str, problem: Problem) -> Growth | None:
+    chosen = _choice(value, ("none", "shares", "totals"), "--growth")
+    if chosen == "none":
+        return None
+    return Growth(totals=problem.snapshots.sizes if chosen == "totals" else None)
 
 
 def _choice(value: str, allowed: tuple[str, ...], option: str) -> Any:

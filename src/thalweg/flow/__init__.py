@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from thalweg.flow.growth import growth_flow
 from thalweg.flow.integrate import gradient_flow
 from thalweg.flow.jko import JkoResult, jko_flow, jko_step
 from thalweg.flow.particles import simulate
@@ -12,6 +13,7 @@ __all__ = [
     "JkoResult",
     "Trajectory",
     "gradient_flow",
+    "growth_flow",
     "jko_flow",
     "jko_step",
     "jump_rates",

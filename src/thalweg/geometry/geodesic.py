@@ -15,8 +15,8 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import Mobility
-from thalweg.paths.boundary.interior_point import AdaptivePath
-from thalweg.paths.boundary.method import solve_far
+from thalweg.paths.answer import Path
+from thalweg.paths.boundary.method import DENSE_STATES, solve_far
 from thalweg.paths.interior.method import solve_inside
 from thalweg.paths.lower_bound import dual_bound
 from thalweg.paths.mesh import TimeMesh
@@ -30,6 +30,8 @@ GeodesicMethod = Literal["auto", "collocation", "interior-point"]
 
 _SMALL = 400
 """Up to this many states the interior point is tried where collocation misses its tolerance."""
+_TOLERANCE, _FAR_TOLERANCE = 1e-8, 1e-3
+"""Default tolerances: of most pairs, and of pairs that need staggered curves, of second order."""
 _SINGULAR = 1e-3
 """An end point with a density below this needs a mesh graded towards it."""
 
@@ -55,10 +57,12 @@ class Geodesic:
     potentials: Array
     distance: float
     status: Status
+    tolerance: float
+    """The relative error of `distance` that was asked for."""
     error_estimate: float
     """Estimated error of `distance`, absolute."""
     upper_bound: float
-    """The length of the interpolated path: the distance is not larger, up to quadrature."""
+    """The length of a path between the end points: the distance is not larger."""
     method: str
     steps: int
     """Newton steps or sweeps."""
@@ -135,7 +139,7 @@ def solve_geodesic(
     p1: Array,
     *,
     solver: LaplacianSolver,
-    tolerance: float = 1e-8,
+    tolerance: float | None = None,
     n_steps: int = 16,
     method: GeodesicMethod = "auto",
     max_stages: int | None = None,
@@ -143,8 +147,10 @@ def solve_geodesic(
 ) -> Geodesic:
     """The geodesic from `p0` to `p1`, with a relative error of the distance below `tolerance`.
 
-    Method A (collocation, Newton and GMRES) where both ends are well inside the simplex; method B
-    (interior point) otherwise, and where A does not converge.
+    By default 1e-8, and 1e-3 for pairs with nearly empty states on more than 120 states.
+
+    By collocation (`paths.interior`) where both ends are well inside the simplex; by an interior
+    point (`paths.boundary`) otherwise, and where collocation does not converge.
     """
     if method not in get_args(GeodesicMethod):
         raise InputError(
@@ -153,12 +159,15 @@ def solve_geodesic(
     problem = PathProblem(kernel, mobility.spec, p0, p1, TimeMesh.uniform(1, 3), solver)
     times = np.linspace(0, 1, n_steps + 1)
     if np.abs(problem.gap).max() == 0.0:
-        return _constant(problem, mobility, times)
+        return _constant(problem, mobility, times, _TOLERANCE if tolerance is None else tolerance)
     lowest = (float((p0 / kernel.stationary).min()), float((p1 / kernel.stationary).min()))
     singular = (lowest[0] < _SINGULAR, lowest[1] < _SINGULAR)
-    found: AdaptivePath | None = None
+    found: Path | None = None
     used = "collocation"
     inside = min(lowest) > 1e-8
+    if tolerance is None:
+        large = kernel.n_states > DENSE_STATES and (any(singular) or method == "interior-point")
+        tolerance = _FAR_TOLERANCE if large else _TOLERANCE
     if method == "collocation" and not inside:
         raise InputError(
             f"the least density of the end points is {min(lowest):.3g}; collocation needs "
@@ -177,23 +186,24 @@ def solve_geodesic(
     settled = found is not None and (bool(found.status) or kernel.n_states > _SMALL)
     if found is None or (method == "auto" and not settled):
         used = "interior-point"
-        other = solve_far(problem, tolerance, singular, max_stages)
+        other = solve_far(problem, tolerance, singular, max_stages, concave=mobility.is_concave)
         if found is None or other.status or other.error < found.error:
             found = other
         else:
             used = "collocation"
-    return _package(found, mobility, times, used)
+    return _package(found, mobility, times, used, tolerance)
 
 
-def _package(found: AdaptivePath, mobility: Mobility, times: Array, method: str) -> Geodesic:
+def _package(
+    found: Path, mobility: Mobility, times: Array, method: str, tolerance: float
+) -> Geodesic:
     problem = found.problem
     mesh, kernel, pi = problem.mesh, problem.kernel, problem.kernel.stationary
-    flux = found.path.flux
-    rho = found.path.rho
+    flux, rho = found.flux, found.rho
     force = stages.flux_force(*kernel.edges, np.maximum(rho, 1e-300), flux, problem.spec)
     # psi_i = middle - (J_mid force)_i / pi at every stage: the mean over the mass is the best one.
     weight = mesh.weights[:, None] * rho * pi
-    candidates = found.path.psi + (mesh.from_middle @ force) / pi
+    candidates = found.psi + (mesh.from_middle @ force) / pi
     middle = (weight * candidates).sum(axis=0) / weight.sum(axis=0)
     probabilities, potentials = _curve(problem, flux, force, middle, times)
     return Geodesic(
@@ -204,6 +214,7 @@ def _package(found: AdaptivePath, mobility: Mobility, times: Array, method: str)
         potentials,
         found.distance,
         found.status,
+        tolerance,
         found.error,
         found.upper,
         method,
@@ -216,7 +227,7 @@ def _package(found: AdaptivePath, mobility: Mobility, times: Array, method: str)
     )
 
 
-def _constant(problem: PathProblem, mobility: Mobility, times: Array) -> Geodesic:
+def _constant(problem: PathProblem, mobility: Mobility, times: Array, tolerance: float) -> Geodesic:
     n, edges = problem.kernel.n_states, problem.kernel.n_edges
     stay = np.tile(problem.p0, (times.size, 1))
     zero = np.zeros((problem.mesh.size, n))
@@ -228,6 +239,7 @@ def _constant(problem: PathProblem, mobility: Mobility, times: Array) -> Geodesi
         np.zeros_like(stay),
         0.0,
         Status.CONVERGED,
+        tolerance,
         0.0,
         0.0,
         "constant",

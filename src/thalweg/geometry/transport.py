@@ -24,9 +24,8 @@ from thalweg.geometry.exponential import Shot, shoot
 from thalweg.geometry.geodesic import Geodesic, GeodesicMethod, solve_geodesic
 from thalweg.geometry.many import Neighbors, distance_matrix, nearest
 from thalweg.kernel import MarkovKernel
-from thalweg.laplacian import LaplacianSolver
+from thalweg.laplacian import LaplacianSolver, balanced
 from thalweg.mobility import LogMean, Mobility, as_mobility
-from thalweg.paths.newton_system import balanced
 
 __all__ = ["TransportGeometry"]
 
@@ -114,15 +113,17 @@ class TransportGeometry:
         q: ArrayLike,
         *,
         n_steps: int = 16,
-        tolerance: float = 1e-8,
+        tolerance: float | None = None,
         method: GeodesicMethod = "auto",
         max_stages: int | None = None,
         potential_tolerance: float | None = None,
     ) -> Geodesic:
         """The geodesic from `p` to `q`; any end points, zeros and point masses included.
 
-        `tolerance` bounds the estimated relative error of the distance; if it cannot be met, the
-        status says so, and `upper_bound`, `lower_bound` and `error_estimate` tell what is known.
+        `tolerance` bounds the estimated relative error of the distance: by default 1e-8, and 1e-3
+        from or to nearly empty states of a graph with more than 120 states (the one that was used
+        is in the result). If it cannot be met, the status says so, and `upper_bound`,
+        `lower_bound` and `error_estimate` say what is known.
         `potential_tolerance` is for the potentials, whose error is not squared (default
         `0.1 sqrt(tolerance)`). The work is limited in steps and stages, so every call ends.
         `Geodesic.at` gives probabilities, potentials, fluxes and the speed at any times.
@@ -130,7 +131,8 @@ class TransportGeometry:
         n = self.kernel.n_states
         p = _checks.as_probability(p, n, "p")
         q = _checks.as_probability(q, n, "q")
-        _checks.positive(tolerance, "tolerance")
+        if tolerance is not None:
+            _checks.positive(tolerance, "tolerance")
         if not (isinstance(n_steps, int) and n_steps > 0):
             raise InputError(f"n_steps is {n_steps!r}; give a positive whole number.")
         return solve_geodesic(
@@ -147,15 +149,24 @@ class TransportGeometry:
         )
 
     def distance(
-        self, p: ArrayLike, q: ArrayLike, *, tolerance: float = 1e-8, throw: bool = True
+        self,
+        p: ArrayLike,
+        q: ArrayLike,
+        *,
+        tolerance: float | None = None,
+        throw: bool = True,
     ) -> float:
-        """`W_K(p, q)`; with `throw=False` the best value found if `tolerance` is not met."""
+        """`W_K(p, q)`; with `throw=False` the best value found if `tolerance` is not met.
+
+        The default `tolerance` is that of `geodesic`.
+        """
         geodesic = self.geodesic(p, q, tolerance=tolerance, n_steps=1)
         if throw and not geodesic.status:
             raise ConvergenceError(
                 f"the distance is {geodesic.distance:.10g} with an estimated error of "
                 f"{geodesic.error_estimate:.2g}, and at most {geodesic.upper_bound:.10g}; the "
-                f"tolerance {tolerance:.1g} was not met: ask for a looser one, or pass throw=False."
+                f"tolerance {geodesic.tolerance:.1g} was not met: ask for a looser one, or pass "
+                "throw=False."
             )
         return geodesic.distance
 

@@ -155,3 +155,9 @@ def follow(p: Array, z: Array, beta: float) -> None:
     """`p <- z + beta p`, in place."""
     for i in range(p.size):
         p[i] = z[i] + beta * p[i]
+
+
+def balanced(b: Array) -> Array:
+    """`b` without its sum, taken off in proportion to its entries: no small entry is drowned."""
+    size = float(np.abs(b).sum())
+    return b - np.abs(b) * (float(b.sum()) / size) if size > 0 else b

@@ -14,6 +14,7 @@ from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.few.mixture import Mixture
+from thalweg.learn.growth import Growth, GrowthFound, as_growth, growth_of
 from thalweg.learn.network.paper import FeatureNetwork, fit_feature_network, fit_neural
 from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
 from thalweg.learn.verdict import BetaVerdict, unassessed
@@ -59,6 +60,7 @@ class Settings:
     features: ArrayLike | None = None
     interactions: Sequence[Any] = ()
     time_basis: TimeBasis | None = None
+    growth: Growth | Literal["states"] | ArrayLike | None = None
     prior: float | Literal["evidence"] = "evidence"
     use_coordinates: bool = True
     smoother: Smoother | None = None
@@ -69,6 +71,14 @@ class Settings:
     device: str | None = None
     seed: int = 0
     progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        _checks.whole(self.seed, "seed")
+        _checks.whole(self.epochs, "epochs", 1)
+        for name, kind in (("smoother", Smoother), ("time_basis", TimeBasis)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise InputError(f"{name} is {value!r}; give a {kind.__name__}, or leave it out.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +113,8 @@ class Fitted:
     network: FeatureNetwork | None = None
     noise: CountModel = field(default_factory=Multinomial)
     """How the counts scatter around the flow."""
+    growth: GrowthFound | None = None
+    """Births and deaths beside transport, where they were asked for."""
     summary: dict[str, float | int | str] = field(default_factory=dict)
     """Plain numbers about the fit, by name."""
     source: Any = None
@@ -114,6 +126,10 @@ class Fitted:
 def fit_snapshots(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings) -> Fitted:
     """Fit by the method that the settings name."""
     check_match(kernel, snapshots)
+    if settings.growth is not None and settings.method != "likelihood":
+        raise InputError(
+            f"method={settings.method!r} does not learn growth; use method='likelihood'."
+        )
     if settings.method == "weak":
         return _weak(kernel, snapshots, settings)
     if settings.method == "neural":
@@ -274,6 +290,7 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         interactions=s.interactions,
         mobility=s.mobility,
         internal=s.internal,
+        growth=as_growth(s.growth),
     )
     fit = fit_likelihood(kernel, snapshots.times, dense_counts(snapshots), options=options)
     fitted = Fitted(
@@ -296,6 +313,7 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
             **fit.noise.summary(),
         },
         noise=fit.noise,
+        growth=growth_of(fit) if fit.model.grows else None,
         source=fit,
     )
     try:
@@ -345,6 +363,7 @@ def _beyond_plain(s: Settings) -> list[str]:
         "features": s.features is None,
         "interactions": not len(s.interactions),
         "time_basis": s.time_basis is None,
+        "growth": s.growth is None,
         f"observation={s.observation!r}": s.observation == "independent",
         "discretization='frozen'": s.discretization == "continuous",
         "mobility": isinstance(s.mobility, LogMean),
@@ -412,6 +431,7 @@ def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:
         "beta_lower": fit.beta_verdict.lower,
         "beta_upper": fit.beta_verdict.upper if np.isfinite(fit.beta_verdict.upper) else None,
         "beta_says": str(fit.beta_verdict),
+        **({} if fit.growth is None else {"growth_says": str(fit.growth)}),
         "beta_undetermined": fit.beta_verdict.kind == "undetermined",
     }
     from thalweg.learn.likelihood.result import LikelihoodFit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +14,7 @@ from thalweg._optional import optional
 from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
-from thalweg.flow import Trajectory, gradient_flow, jump_rates
+from thalweg.flow import Trajectory, gradient_flow, growth_flow, jump_rates
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.delta import band_around, deviation_from_covariance, deviation_from_draws
 from thalweg.learn.few.mixture import Mixture
@@ -87,9 +87,20 @@ def flow_of(
     discretization: Literal["continuous", "frozen"] = "continuous",
     time_basis: TimeBasis | None = None,
     potentials: Array | None = None,
+    rates: Array | None = None,
 ) -> Trajectory:
-    """The flow from `p0` at `times[0]`; `"frozen"` holds the jump rates over each interval."""
+    """The flow from `p0` at `times[0]`; `"frozen"` holds the jump rates over each interval.
+
+    With `rates` of growth, the shares of a population that also multiplies and dies.
+    """
     when = _checks.as_times(times)
+    if rates is not None:
+        if time_basis is not None:
+            raise InputError("growth beside a potential that varies in time cannot be predicted.")
+        start = _checks.as_probability(p0, kernel.n_states, "p0")
+        masses = growth_flow(kernel, energy, start, when, rates=rates, mobility=mobility)
+        shares = masses / masses.sum(axis=1, keepdims=True)
+        return Trajectory(when, shares, Status.CONVERGED, n_steps=0, method="growth")
     if time_basis is None and discretization == "continuous":
         return gradient_flow(kernel, energy, p0, when, mobility=mobility)
     p = _checks.as_probability(p0, kernel.n_states, "p0")
@@ -176,6 +187,20 @@ def _pieces(
     else:
         marks = np.array([start, *(b for b in basis.breaks if start < b < end), end])
     return [(float(a), float(b)) for a, b in zip(marks[:-1], marks[1:], strict=True)]
+
+
+def band_with_growth(source: Any, times: Array, p0: ArrayLike | None, level: float) -> Forecast:
+    """The shares of a population that multiplies and dies, with bands from all parameters."""
+    from thalweg.learn.likelihood.result import LikelihoodFit
+    from thalweg.learn.uncertainty import forecast_band
+
+    if not isinstance(source, LikelihoodFit):
+        raise InputError(
+            "a model file does not hold the covariance of growth; call predict for the forecast "
+            "alone, or fit again for its band."
+        )
+    band = forecast_band(source, times, p0=p0, level=level)
+    return Forecast(band.times, band.probabilities, band.lower, band.upper, level, Status.CONVERGED)
 
 
 @single_threaded

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -28,7 +29,15 @@ from thalweg.learn.answer import (
     diagnose,
     fit_snapshots,
 )
-from thalweg.learn.forecast import Forecast, bands, flow_of, from_start, mixed_flow
+from thalweg.learn.forecast import (
+    Forecast,
+    band_with_growth,
+    bands,
+    flow_of,
+    from_start,
+    mixed_flow,
+)
+from thalweg.learn.growth import Growth, GrowthFound
 from thalweg.learn.observation import Multinomial
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.learn.weak.fit import Ridge, TimeBasis
@@ -68,6 +77,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     features : `(N, d)`; the potential is linear in them (a network of them for `"neural"`).
     interactions : symmetric matrices whose strengths are learned.
     time_basis : a `TimeBasis`, for a potential that varies in time.
+    growth : Births and deaths beside transport: `"states"` learns one rate per state, an array
+        gives known rates, a `Growth` may also hold features and the totals at each time.
     prior : strength of the smoothness prior of the likelihood, or `"evidence"`.
     use_coordinates : on a graph of many states, let the prior be smooth in the kernel's coordinates
         where it has some, rather than along the graph.
@@ -111,6 +122,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         features: ArrayLike | None = None,
         interactions: Sequence[ArrayLike] = (),
         time_basis: TimeBasis | None = None,
+        growth: Growth | Literal["states"] | ArrayLike | None = None,
         prior: float | Literal["evidence"] = "evidence",
         use_coordinates: bool = True,
         smoother: Smoother | None = None,
@@ -134,6 +146,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         self.features = features
         self.interactions = interactions
         self.time_basis = time_basis
+        self.growth = growth
         self.prior = prior
         self.use_coordinates = use_coordinates
         self.smoother = smoother
@@ -161,12 +174,6 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         options = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
         options["mobility"] = self._mobility
         options["internal"] = as_internal(self.internal)
-        options["epochs"] = _checks.whole(self.epochs, "epochs", 1)
-        for name, kind in (("smoother", Smoother), ("time_basis", TimeBasis)):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, kind):
-                raise InputError(f"{name} is {value!r}; give a {kind.__name__}, or leave it out.")
-        options["seed"] = _checks.whole(self.seed, "seed")
         return Settings(**options)
 
     @property
@@ -204,10 +211,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     @property
     def potential_stderr_(self) -> Array:
-        """Standard error of the centred potential; NaN for methods that give none.
-
-        Those get theirs from `bootstrap`.
-        """
+        """Standard error of the centred potential; NaN where only `bootstrap` gives one."""
         return self._fit.potential_stderr
 
     @property
@@ -230,6 +234,11 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             "beta": self.beta_verdict_.determined,
             "potential": bool(np.all(2.0 * stderr <= span)),
         }
+
+    @property
+    def growth_(self) -> GrowthFound | None:
+        """Rates of growth with their errors, and whether they were needed; None if not asked."""
+        return self._fit.growth
 
     @property
     def initial_(self) -> Array:
@@ -307,6 +316,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             discretization=self.discretization,
             time_basis=self.time_basis,
             potentials=self._fit.potentials,
+            rates=None if self._fit.growth is None else self._fit.growth.rates,
         )
         return flow if not shift else flow.after_first()
 
@@ -332,6 +342,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
                 "bands are drawn for the continuous flow of a fixed potential; use predict."
             )
         when = self._when(times)
+        if fit.growth is not None:
+            return band_with_growth(fit.source, when, p0, level)
         if p0 is None and when[0] != self.times_[0]:
             raise InputError(
                 f"times begin with {when[0]:g}, but the fitted start belongs to "
@@ -410,9 +422,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     ) -> Bootstrap:
         """Errors by refitting, for any method: no formula, no normal approximation.
 
-        Snapshots at the times and of the sizes of these are drawn from the learned energy, and each
-        is fitted with the same settings. For the closed form this is the way to error bars, and
-        quick. `jobs`: worker processes (one unless told, or what joblib's `parallel_config` says).
+        Snapshots like these in times and sizes are drawn from the learned energy and fitted
+        with the same settings, by `jobs` processes (or what joblib's `parallel_config` says).
 
         >>> from thalweg import make_graph
         >>> graph = make_graph("complete", 5, rng=np.random.default_rng(0))
@@ -423,9 +434,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         >>> draws.potentials.shape, bool(draws.beta_stderr > 0)
         ((20, 5), True)
         """
-        from joblib import Parallel, delayed
-
-        from thalweg.learn.uncertainty import Bootstrap
+        from thalweg.learn.uncertainty import refits
 
         check_match(self.kernel_, snapshots)
         snapshots = snapshots.on(self.time_scale_)
@@ -445,14 +454,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         again = clone(self)
         if not isinstance(self._fit.noise, Multinomial):
             again.observation = self._fit.noise.settled()
-        fits = Parallel(n_jobs=jobs)(
-            delayed(_refit)(clone(again), self.kernel_, drawn(draw)) for draw in generators
-        )
-        return Bootstrap(
-            np.array([energy.potential for energy, _ in fits]),
-            np.array([energy.beta for energy, _ in fits]),
-            tuple(status for _, status in fits),
-        )
+        return refits(partial(_refit, again, self.kernel_), map(drawn, generators), jobs)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state: name, potential, its error, equilibrium, and whether it was seen."""
@@ -482,9 +484,9 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
 def _refit(
     model: FreeEnergyRegressor, kernel: MarkovKernel, snapshots: Snapshots
-) -> tuple[FreeEnergy, Status]:
-    model.fit(kernel, snapshots)
-    return model.energy_, model.status_
+) -> tuple[Array, float, Status]:
+    found = clone(model).fit(kernel, snapshots)
+    return found.potential_, found.beta_, found.status_
 
 
 def load(path: str | os.PathLike[str]) -> FreeEnergyRegressor:

@@ -19,6 +19,7 @@ from thalweg.errors import InputError
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.learn.answer import SMALL_COVARIANCE, Fitted, Settings
 from thalweg.learn.few.mixture import Mixture
+from thalweg.learn.growth import GrowthFound
 from thalweg.learn.model_checks import check_content
 from thalweg.learn.model_file import read_model, write_model
 from thalweg.learn.network.paper import FeatureNetwork
@@ -42,7 +43,7 @@ _PARTS = {cls.__name__: cls for cls in _PART_TYPES}
 """The settings that are small values of their own."""
 
 _ARRAY_SETTINGS = ("potential", "features", "initial")
-_DROPPED_SETTINGS = ("progress", "device")
+_DROPPED_SETTINGS = ("progress", "device", "growth")
 
 LARGEST_DRAWS = 10_000_000
 """Draws with more entries than this are not saved."""
@@ -91,6 +92,10 @@ def save(
         arrays["coefficients"] = fit.coefficients
     if fit.joint_covariance is not None and kernel.n_states <= SMALL_COVARIANCE:
         arrays["joint_covariance"] = fit.joint_covariance
+    if fit.growth is not None:
+        arrays["growth_rates"], arrays["growth_stderr"] = fit.growth.rates, fit.growth.stderr
+        found = asdict(fit.growth)
+        header["growth"] = _plain({k: v for k, v in found.items() if np.ndim(v) == 0})
     if fit.draws is not None and fit.draws.size <= LARGEST_DRAWS:
         arrays["draws"] = fit.draws
     if fit.members is not None:
@@ -316,12 +321,23 @@ def _fitted(header: dict[str, Any], arrays: Arrays, kernel: MarkovKernel) -> Fit
         network=network,
         summary=dict(header["summary"]),
         noise=model_of(header["summary"]),
+        growth=_growth(header, arrays, n),
         draws=draws,
         members=_members(arrays, n),
         beta_verdict=_verdict(header.get("beta_verdict")),
         scale=snapshots.TimeScale(**header.get("time", {})),
         verdict=dict(header["verdict"]),
     )
+
+
+def _growth(header: dict[str, Any], arrays: Arrays, n: int) -> GrowthFound | None:
+    if "growth" not in header:
+        return None
+    rates = _checks.as_vector(arrays["growth_rates"], n, "growth_rates")
+    said: dict[str, Any] = {
+        name: np.nan if x is None else x for name, x in header["growth"].items()
+    }
+    return GrowthFound(rates=rates, stderr=arrays["growth_stderr"], **said)
 
 
 def _members(arrays: Arrays, n: int) -> Mixture | None:

@@ -8,8 +8,10 @@ is skewed and bounded by zero, so its interval is that of the profile likelihood
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -41,9 +43,11 @@ __all__ = [
     "forecast_band",
     "parametric_bootstrap",
     "potential_intervals",
+    "refits",
 ]
 
 Array = NDArray[np.float64]
+Data = TypeVar("Data")
 
 _FLAT = 6.0  # a factor of 400 in beta without loss of likelihood: no bound on that side
 
@@ -265,9 +269,15 @@ def parametric_bootstrap(
     fit: LikelihoodFit, n_refits: int, *, rng: np.random.Generator, jobs: int = 1
 ) -> Bootstrap:
     """Refit data drawn from the fit: errors without any normal approximation."""
-    generators = rng.spawn(n_refits)
-    draws = [_draw(fit, generator) for generator in generators]
-    results = Parallel(n_jobs=jobs)(delayed(_refit)(fit, counts) for counts in draws)
+    draws = (_draw(fit, generator) for generator in rng.spawn(n_refits))
+    return refits(partial(_refit, fit), draws, jobs)
+
+
+def refits(
+    refit: Callable[[Data], tuple[Array, float, Status]], draws: Iterable[Data], jobs: int | None
+) -> Bootstrap:
+    """The one loop of every bootstrap: potential, beta and status of a refit to each draw."""
+    results = Parallel(n_jobs=jobs)(delayed(refit)(draw) for draw in draws)
     return Bootstrap(
         np.array([r[0] for r in results]),
         np.array([r[1] for r in results]),

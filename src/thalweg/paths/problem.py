@@ -18,7 +18,6 @@ from thalweg.edges import stages
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.paths.mesh import TimeMesh, gauss
-from thalweg.paths.newton_system import balanced
 
 __all__ = ["Length", "PathProblem"]
 
@@ -89,47 +88,6 @@ class PathProblem:
         if mu > 0:
             value -= mu * float(self.mesh.weights @ (np.log(rho) @ self.kernel.stationary))
         return value, rho, gain
-
-    def safe_flux(self, detour: float) -> Array:
-        """Fluxes of a path that stays away from the boundary between its ends.
-
-        It starts and ends slowly (`sin^2`), as mass must that enters an empty state, and leans
-        towards the stationary distribution on the way.
-        """
-        mesh, pi = self.mesh, self.kernel.stationary
-        source, target, _ = self.kernel.edges
-        t = mesh.times[:, None]
-        pace = np.sin(np.pi * t)
-        gain = pace * (self.gap / (mesh.weights @ pace[:, 0]))
-        lean = np.sin(2 * np.pi * t) * (pi - 0.5 * (self.p0 + self.p1)) * (np.pi * detour)
-        lean -= mesh.weights @ lean
-        for _ in range(40):
-            rho = self.densities(gain + lean)
-            if rho.min() > 0:
-                break
-            lean = 0.5 * lean
-        gain = gain + lean
-        weights = stages.stage_weights(*self.kernel.edges, np.maximum(rho, 1e-250), self.spec)
-        flux = np.empty_like(weights)
-        for i, w in enumerate(weights):
-            psi = self.solver.factor(w).solve(balanced(gain[i]), tolerance=1e-9).x
-            flux[i] = w * (psi[source] - psi[target])
-        # The solves leave errors; the end point must be met to rounding.
-        defect = self.gap - mesh.weights @ self.gains(flux)
-        average = mesh.weights @ weights
-        psi = self.solver.factor(average).solve(balanced(defect), tolerance=1e-12).x
-        return np.asarray(flux + weights * (psi[source] - psi[target]))
-
-    def chord_flux(self) -> Array:
-        """Constant fluxes along the straight line `(1 - t) p0 + t p1`: one solve."""
-        size = self.mesh.size
-        rho = self.densities(np.broadcast_to(self.gap, (size, self.gap.size)))
-        weights = stages.stage_weights(*self.kernel.edges, rho, self.spec)
-        source, target, _ = self.kernel.edges
-        average = self.mesh.weights @ weights
-        factor = self.solver.factor(average)
-        psi = factor.solve(balanced(self.gap), tolerance=1e-12).x
-        return np.tile(average * (psi[source] - psi[target]), (size, 1))
 
     def length(self, flux: Array) -> Length:
         """Lengths of the pieces under the interpolating polynomial, by a finer quadrature.

@@ -4,25 +4,25 @@ from thalweg.points.bridge import schroedinger_bridge, walk_generator
 from thalweg.points.coupling import mean_error, wasserstein1
 from thalweg.points.displacement import Displacement, displace
 from thalweg.points.evaluation import leave_one_time_out
+from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.grouped import GroupedDraws, design_effect, grouped_bootstrap, relaxation_times
-from thalweg.points.growth import GrowthFit, fit_growth, growth_flow
 from thalweg.points.interpolation import METHODS, Interpolation, PointInterpolator
+from thalweg.points.landscape import PointLandscape
 from thalweg.points.relaxation import RelaxationFit, fit_relaxation
 
 __all__ = [
     "METHODS",
     "Displacement",
+    "GoodnessOfFit",
     "GroupedDraws",
-    "GrowthFit",
     "Interpolation",
     "PointInterpolator",
+    "PointLandscape",
     "RelaxationFit",
     "design_effect",
     "displace",
-    "fit_growth",
     "fit_relaxation",
     "grouped_bootstrap",
-    "growth_flow",
     "leave_one_time_out",
     "mean_error",
     "relaxation_times",

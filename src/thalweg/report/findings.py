@@ -24,6 +24,8 @@ def findings(model: FreeEnergyRegressor, snapshots: Snapshots | None = None) -> 
         sentences.append(_agreement(model, snapshots))
     sentences += _verdict(diagnostics)
     sentences += _scatter(diagnostics)
+    if model.growth_ is not None:
+        sentences.append(str(model.growth_))
     sentences.append(_noise(model))
     unseen = diagnostics["never_visited"]
     if unseen:

@@ -17,7 +17,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.snapshots.snapshots import Snapshots
 from thalweg.snapshots.times import read_times
 
-__all__ = ["PointSnapshots", "WeightedPoints", "build", "time_weights"]
+__all__ = ["PointSnapshots", "WeightedPoints", "as_clouds", "build", "time_weights"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -167,7 +167,7 @@ def build(
         _checks.generator(rng)
     t, scale = read_times(times)
     t = _checks.as_times(t)
-    points = _as_clouds(clouds, t)
+    points = as_clouds(clouds, t)
     if kernel is None:
         centres = _centres(
             points, states, n_states, np.random.default_rng(0) if rng is None else rng
@@ -210,7 +210,8 @@ def assign(centres: Array, points: Iterable[Array]) -> tuple[Index, ...]:
     return tuple(search.query(x, 1)[1][:, 0] for x in points)
 
 
-def _as_clouds(clouds: Iterable[ArrayLike], times: Array) -> tuple[Array, ...]:
+def as_clouds(clouds: Iterable[ArrayLike], times: Array) -> tuple[Array, ...]:
+    """One checked array of points per time."""
     points = tuple(_checks.as_array(cloud, f"points[{k}]") for k, cloud in enumerate(clouds))
     if len(points) != times.size:
         raise InputError(f"{len(points)} clouds for {times.size} times; give one cloud per time.")

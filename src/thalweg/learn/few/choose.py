@@ -32,6 +32,7 @@ def applies(fit: LikelihoodFit) -> bool:
         and model.time_basis is None
         and model.fixed_potential is None
         and model.n_interactions == 0
+        and not model.grows
         and model.fixed_initial is None
     )
     return plain and model.n_states <= MOST_STATES

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
+from thalweg.learn.likelihood.births import Births, grow
 from thalweg.mobility import formulas
 
 __all__ = ["EXTRAPOLATION", "integrate"]
@@ -335,6 +336,7 @@ def integrate(
     fixed_interaction: Array,
     beta: float,
     learn_beta: bool,
+    births: Births,
     forces: Array,
     lengths: Array,
     substeps: NDArray[np.int64],
@@ -354,9 +356,10 @@ def integrate(
 
     `chains` (levels, N) and `sensitivities` (levels, N, P) are carried on in place. Columns of a
     sensitivity: the potential's coefficients (basis function by feature), the interaction
-    strengths, `log beta`, then those that start in the initial distribution, last the responses
-    to `forces` (edges, n) that would be added to the differences of the first variation. `basis`
-    (fine steps, n_basis) holds the time basis averaged over the steps of the finest chain.
+    strengths, the rates of birth, `log beta`, then those that start in the initial distribution,
+    last the responses to `forces` (edges, n) that would be added to the differences of the first
+    variation. `basis` (fine steps, n_basis) holds the time basis averaged over the steps of the
+    finest chain.
     `out_coarse` is the extrapolation one order lower, for the error. Returns False where a step
     could not be solved.
     """
@@ -374,6 +377,7 @@ def integrate(
     parts = np.ones(n_basis)
     finest = 2 ** (n_levels - 1)
     n_energy = n_basis * n_features + n_interactions + (1 if learn_beta else 0)
+    n_energy += births.columns.shape[1] if n_columns > 0 else 0
 
     interaction = np.zeros((0, 0))
     if n_interactions > 0 or fixed_interaction.shape[0] > 0:
@@ -463,7 +467,14 @@ def integrate(
                     else:
                         s0[:] = np.linalg.solve(jacobian, right)
                 u0[:] = u
+                if births.rates.size > 0:
+                    grow(births, chain, h, pi, u0, s0)
         first_fine += substeps[k] * finest
+        if births.rates.size > 0:
+            for chain in range(n_levels):
+                c = EXTRAPOLATION[n_levels - 1, chain]
+                births.out[k, 0] += c * births.log_mass[chain]
+                births.out[k, 1:] += c * births.slopes[chain]
         for x in range(n):
             fine, best, coarse = chains[n_levels - 1, x], 0.0, 0.0
             for chain in range(n_levels):

@@ -69,11 +69,25 @@ def fit_likelihood(
         if options.environment == "empirical" and options.initial is None:
             first = (table[0] + PSEUDO_COUNT) / (table[0] + PSEUDO_COUNT).sum()
             model = replace(model, fixed_initial=first)
-    search = _Search(model, table, options)
-    try:
-        return search.tracked() if options.observation == "tracked" else search.independent()
-    except KeyboardInterrupt:
-        return search.unfinished()
+    if model.n_growth and options.observation != "tracked":
+        return _with_growth(model, table, options)
+    return _Search(model, table, options).run()
+
+
+def _with_growth(model: FlowModel, counts: Array, options: LikelihoodOptions) -> LikelihoodFit:
+    """Transport alone first; growth starts from there, so it never fits worse."""
+    alone = replace(model, growth_features=None)
+    transport = _Search(alone, counts, replace(options, growth=None)).run()
+    if transport.status is Status.INTERRUPTED:
+        return transport
+    start = np.insert(transport.theta, model.growth_slice.start, np.zeros(model.n_growth))
+    fit = _Search(model, counts, options, seed=start).run()
+    before = fit.noise.deviance(counts, transport.probabilities)
+    if fit.noise.deviance(counts, fit.probabilities) > before and options.growth is not None:
+        if options.growth.totals is None and options.prior_strength == "evidence":
+            same = replace(options, prior_strength=transport.prior.strength)
+            fit = _Search(model, counts, same, seed=start).run()
+    return replace(fit, transport=transport.probabilities)
 
 
 def check_counts(counts: ArrayLike, times: Array, kernel: MarkovKernel) -> Array:
@@ -118,19 +132,34 @@ class _Search:
     n_iterations: int = 0
     interrupted: bool = False
     latest: tuple[Minimum, Prior, Mesh] | None = None
+    """The iterate to hand over after an interruption."""
+    seed: Array | None = None
+    """Parameters to start from before any other; None where there are none."""
     noise: CountModel = field(init=False)
+    totals: Array | None = None
 
     def __post_init__(self) -> None:
         self.noise = self.options.noise.started(self.counts)
+        if self.options.growth is not None:
+            self.totals = self.options.growth.whole(self.counts.shape[0])
+
+    def _objective(self) -> IndependentObjective:
+        return IndependentObjective(self.model, self.counts, self.noise, self.totals)
+
+    def run(self) -> LikelihoodFit:
+        """The fit; after an interruption, the latest iterate."""
+        try:
+            tracked = self.options.observation == "tracked"
+            return self.tracked() if tracked else self.independent()
+        except KeyboardInterrupt:
+            return self.unfinished()
 
     def independent(self) -> LikelihoodFit:
-        objective = IndependentObjective(self.model, self.counts, self.noise)
-        best, prior, mesh = self._from_starts(objective)
+        best, prior, mesh = self._from_starts(self._objective())
         best, prior, mesh = self._scatter(best, prior, mesh)
-        objective = replace(objective, noise=self.noise)
         decided = best.status is Status.CONVERGED
         if self.options.prior_strength == "evidence" and decided:
-            best, prior, mesh = self._evidence(objective, prior, best, mesh)
+            best, prior, mesh = self._evidence(self._objective(), prior, best, mesh)
             best, prior, mesh = self._scatter(best, prior, mesh)
         if self.options.discretization == "continuous":
             return self._finish(best, prior, mesh, self.model.probabilities(best.theta, mesh))
@@ -211,8 +240,7 @@ class _Search:
             self.noise = refined
             if not again:
                 break
-            objective = IndependentObjective(self.model, self.counts, refined)
-            result, mesh = self._climb(objective, prior, best.theta, mesh)
+            result, mesh = self._climb(self._objective(), prior, best.theta, mesh)
             if result is None:
                 break
             best = result
@@ -260,6 +288,11 @@ class _Search:
         prior = self._weak_prior(beta, scale)
         first = first_mesh(self.model, scale)
         best, mesh = self._climb(objective, prior, points[0], first)
+        if self.seed is not None:
+            points = points[:1]
+            other, other_mesh = self._climb(objective, prior, self.seed, first)
+            if other is not None and (best is None or other.value < best.value):
+                best, mesh = other, other_mesh
         tried = 1
         while tried < len(points):
             if best is not None and not (patient and self._suspicious(best, mesh)):
@@ -399,7 +432,9 @@ class _Search:
             initial=p[0],
             probabilities=p,
             log_likelihood=self.noise.saturated(self.counts) - best.evaluation.value,
-            deviance=2.0 * best.evaluation.value,
+            deviance=2.0 * best.evaluation.value
+            if self.totals is None
+            else self.noise.deviance(self.counts, p),
             expected_deviance=float(np.maximum(mean - used, 1.0)),
             deviance_stderr=float(np.sqrt(np.maximum(variance - 2.0 * used, 0.25 * variance))),
             status=status,
@@ -413,6 +448,7 @@ class _Search:
             mesh=mesh,
             prior=prior,
             noise=self.noise,
+            totals=self.totals,
         )
 
 

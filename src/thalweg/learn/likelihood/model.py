@@ -1,9 +1,9 @@
 """What is unknown about the flow, as one vector `theta`, and the flow that follows from it.
 
-`theta = [potential coefficients | interaction strengths | log beta | log initial density]`; each
-part may be absent because it is known. The potential is `V(t) = V_known + sum_j b_j(t) Phi a_j`
-with given features `Phi` (the identity by default) and a basis `b_j` in time (one constant by
-default); the interaction is `W = W_known + sum_j w_j W_j`.
+`theta = [potential coefficients | interaction strengths | growth coefficients | log beta | log
+initial density]`; each part may be absent because it is known. The potential is `V(t) = V_known +
+sum_j b_j(t) Phi a_j` with given features `Phi` (the identity by default) and a basis `b_j` in time
+(one constant by default); the interaction is `W = W_known + sum_j w_j W_j`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy, PowerEnergy
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood import dynamics
+from thalweg.learn.likelihood.births import Births, no_births
 from thalweg.mobility import LogMean, Mobility
 
 __all__ = ["Chunk", "FlowModel", "Mesh", "PiecewiseConstant", "TimeBasis"]
@@ -79,6 +80,8 @@ class Chunk(NamedTuple):
     log_p: Array
     log_p_coarse: Array
     sensitivities: Array
+    mass: Array = np.zeros((0, 0))
+    """Logarithm of the whole population and its derivatives, where there is growth."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +100,10 @@ class FlowModel:
     fixed_initial: Array | None = None
     mobility: Mobility = field(default_factory=LogMean)
     internal: InternalEnergy = field(default_factory=Entropy)
+    growth: Array | None = None
+    """Known rates of growth, one per state."""
+    growth_features: Array | None = None
+    """Learned rates are linear in these, shape (N, n)."""
 
     # ------------------------------------------------------------------ shape of theta
 
@@ -121,12 +128,21 @@ class FlowModel:
         return int(self.interactions.shape[0])
 
     @property
+    def n_growth(self) -> int:
+        return 0 if self.growth_features is None else int(self.growth_features.shape[1])
+
+    @property
+    def grows(self) -> bool:
+        """Whether individuals are born or die beside being moved."""
+        return self.growth is not None or self.n_growth > 0
+
+    @property
     def learns_beta(self) -> bool:
         return self.fixed_beta is None
 
     @property
     def n_energy(self) -> int:
-        return self.n_potential + self.n_interactions + int(self.learns_beta)
+        return self.n_potential + self.n_interactions + self.n_growth + int(self.learns_beta)
 
     @property
     def n_initial(self) -> int:
@@ -143,6 +159,11 @@ class FlowModel:
     @property
     def interaction_slice(self) -> slice:
         return slice(self.n_potential, self.n_potential + self.n_interactions)
+
+    @property
+    def growth_slice(self) -> slice:
+        start = self.n_potential + self.n_interactions
+        return slice(start, start + self.n_growth)
 
     @property
     def beta_index(self) -> int:
@@ -162,6 +183,28 @@ class FlowModel:
         if self.fixed_beta is not None:
             return self.fixed_beta
         return float(np.exp(theta[self.beta_index]))
+
+    def rates(self, theta: Array) -> Array:
+        """Rate of growth of each state; zero where there is none."""
+        g = np.zeros(self.n_states) if self.growth is None else self.growth
+        if self.growth_features is None:
+            return g
+        return np.asarray(g + self.growth_features @ theta[self.growth_slice])
+
+    def _births(self, theta: Array, n_levels: int, n_columns: int) -> Births:
+        if not self.grows:
+            return no_births()
+        columns = np.zeros((self.n_states, 0))
+        if self.growth_features is not None:
+            columns = self.growth_features
+        return Births(
+            self.rates(theta),
+            np.ascontiguousarray(columns),
+            self.growth_slice.start,
+            np.zeros(n_levels),
+            np.zeros((n_levels, n_columns)),
+            np.zeros((self.times.size - 1, 1 + n_columns)),
+        )
 
     def potentials(self, theta: Array) -> Array:
         """The potential of each basis function in time, one row each, the known part left out."""
@@ -238,6 +281,7 @@ class FlowModel:
             carried[:, :, self.initial_slice] = np.eye(n) - p0
         yield Chunk(0, (u0 + np.log(pi))[None], (u0 + np.log(pi))[None], carried[:1].copy())
 
+        births = self._births(theta, mesh.n_levels, n_columns)
         identity = self.features is None
         features = np.eye(n) if self.features is None else self.features
         fixed = np.zeros(n) if self.fixed_potential is None else self.fixed_potential
@@ -280,6 +324,7 @@ class FlowModel:
                     self.fixed_interaction,
                     self.beta(theta),
                     self.learns_beta and sensitivities,
+                    births._replace(out=births.out[part]),
                     forces if sensitivities else forces[:, :0],
                     lengths[part],
                     mesh.substeps[part],
@@ -299,7 +344,7 @@ class FlowModel:
                 yield None
                 return
             fine += int(mesh.substeps[part].sum()) * finest
-            yield Chunk(start + 1, *_normalised(out, coarse, slopes, pi))
+            yield Chunk(start + 1, *_normalised(out, coarse, slopes, pi), births.out[part])
 
     def probabilities(self, theta: Array, mesh: Mesh) -> Array | None:
         """The flow at `times`, without derivatives."""

@@ -59,21 +59,26 @@ class IndependentObjective:
     model : The flow as a function of the parameters.
     counts : Individuals seen, shape (times, N).
     noise : How they scatter around the flow.
+    totals : The whole population at each time, where it is known and growth is learned.
     """
 
     model: FlowModel
     counts: Array
     noise: CountModel = field(default_factory=Multinomial)
+    totals: Array | None = None
 
     def evaluate(self, theta: Array, mesh: Mesh) -> Evaluation | None:
         size = self.model.n_parameters
         gradient = np.zeros(size)
         curvature, information = np.zeros((size, size)), np.zeros((size, size))
         value, error = 0.0, 0.0
+        masses = [np.zeros((1, 1 + size))]
         for chunk in self.model.trajectory(theta, mesh):
             if chunk is None:
                 return None
             c = self.counts[chunk.start : chunk.start + chunk.log_p.shape[0]]
+            if chunk.mass.size:
+                masses.append(chunk.mass)
             with np.errstate(over="ignore", invalid="ignore"):
                 terms = self.noise.terms(c, chunk.log_p)
                 gap = np.clip(chunk.log_p - chunk.log_p_coarse, -50.0, 50.0)
@@ -87,12 +92,29 @@ class IndependentObjective:
                 rows = np.flatnonzero(excess > 0.0)
                 part = slopes[rows] * np.sqrt(excess[rows])[:, None]
                 curvature += part.T @ part
+        if self.totals is not None:
+            known = self.totals * self.noise.effective(self.counts).sum(1) / self.counts.sum(1)
+            gap, slopes, weight = _growth_of_totals(self.totals, known, np.concatenate(masses))
+            value += 0.5 * float(weight @ gap**2)
+            gradient -= slopes.T @ (weight * gap)
+            information += slopes.T @ (weight[:, None] * slopes)
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
             return None
         if not np.isfinite(information).all():
             return None
         value += self.noise.saturated(self.counts)
         return Evaluation(value, gradient, information + curvature, information, error)
+
+
+def _growth_of_totals(totals: Array, known: Array, masses: Array) -> tuple[Array, Array, Array]:
+    """Seen less predicted growth of the whole over each interval, its slopes, and its weight.
+
+    A total is as well known as a count of `known` independent individuals: its logarithm has the
+    variance `1 / known`.
+    """
+    predicted = np.diff(masses, axis=0)
+    gap = np.diff(np.log(totals)) - predicted[:, 0]
+    return gap, predicted[:, 1:], 1.0 / (1.0 / known[1:] + 1.0 / known[:-1])
 
 
 def saturated(counts: Array) -> float:

@@ -13,6 +13,7 @@ from thalweg import _checks
 from thalweg.energy import Entropy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.growth import Growth
 from thalweg.learn.likelihood.model import FlowModel, PiecewiseConstant, TimeBasis
 from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.mobility import LogMean, Mobility
@@ -52,6 +53,8 @@ class LikelihoodOptions:
     """A known interaction."""
     mobility: Mobility = field(default_factory=LogMean)
     internal: InternalEnergy = field(default_factory=Entropy)
+    growth: Growth | None = None
+    """Births and deaths beside transport."""
     tolerance: float = 1e-4
     max_iterations: int = 100
     mesh_tolerance: float = 0.1
@@ -73,6 +76,11 @@ class LikelihoodOptions:
             raise InputError(
                 f"{type(self.noise).__name__} counts are those of independent snapshots of the "
                 "continuous flow; leave out observation='tracked' and discretization='frozen'."
+            )
+        if self.growth is not None and not plain:
+            raise InputError(
+                "growth is learned from independent snapshots of the continuous flow; leave out "
+                "observation='tracked' and discretization='frozen'."
             )
         if self.prior_strength != "evidence":
             _checks.positive(self.prior_strength, "prior_strength", zero=True)
@@ -113,6 +121,8 @@ class LikelihoodOptions:
             fixed_initial=initial,
             mobility=self.mobility,
             internal=self.internal,
+            growth=None if self.growth is None else self.growth.known(n),
+            growth_features=None if self.growth is None else self.growth.columns(n),
         )
         if model.n_parameters == 0:
             raise InputError(

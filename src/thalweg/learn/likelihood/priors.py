@@ -23,6 +23,8 @@ WEAK = 1e-2  # strength of a prior that is there only for what the data do not s
 _RIDGE = 1e-3
 _LOG_BETA_PRECISION = 0.1
 _INTERACTION_PRECISION = 1e-2
+_GROWTH_STRENGTH = 1e-2
+"""Of the prior on rates of growth, in units of the potential's scale: they are per unit of time."""
 
 
 def roughness(kernel: MarkovKernel) -> Array:
@@ -109,6 +111,10 @@ def make_prior(model: FlowModel, beta_guess: float, scale: float, strength: floa
     base, mean = np.zeros((size, size)), np.zeros(size)
     i = model.interaction_slice
     base[i, i] = _INTERACTION_PRECISION / scale**2 * np.eye(model.n_interactions)
+    if model.growth_features is not None:
+        g, k = model.growth_slice, model.growth_features
+        pull = _GROWTH_STRENGTH * (along + np.eye(model.n_states)) / scale**2
+        base[g, g] = k.T @ pull @ k
     if model.learns_beta:
         base[model.beta_index, model.beta_index] = _LOG_BETA_PRECISION
         mean[model.beta_index] = np.log(beta_guess)

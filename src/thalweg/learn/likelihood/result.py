@@ -58,6 +58,10 @@ class LikelihoodFit:
     prior: Prior
     noise: CountModel = field(default_factory=Multinomial)
     """How the counts scatter around the flow, with what was estimated of it."""
+    totals: Array | None = None
+    """The whole population at each time, where growth was learned with it."""
+    transport: Array | None = None
+    """Where growth was learned: the fitted probabilities of transport alone."""
     n_intervals: int | None = None
     """Intervals from the first on that were fitted, where the chain could not be followed to its
     end; `None` where all were."""

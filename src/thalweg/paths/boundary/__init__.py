@@ -1,1 +1,1 @@
-"""Paths from or to empty states, and between end points far apart: staggered meshes, barriers."""
+"""Paths from or to empty states, and between far end points: positive curves, nested meshes."""

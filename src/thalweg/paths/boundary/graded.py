@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
+from thalweg.laplacian import balanced
 from thalweg.paths.boundary.incomplete import IncompletePattern
 from thalweg.paths.boundary.primal_dual import Centred, Solve, centre
 from thalweg.paths.boundary.staggered import Staggered, edge_weights, graded_widths
 from thalweg.paths.mesh import gauss
-from thalweg.paths.newton_system import balanced
 from thalweg.status import Status
 
 __all__ = ["Graded", "affordable", "smooth_length", "solve_graded"]
@@ -65,6 +65,11 @@ def solve_graded(
     problem = problem.on(graded_widths(_FIRST, singular, _POWER))
     curve, psi = problem.start()
     scale = problem.action(curve)
+    if most_intervals < _FIRST:
+        # Not even one level: any curve bounds the distance from above.
+        length = smooth_length(problem, curve.rho)
+        alone = Centred(curve, psi, Status.WORK_LIMIT, 0, 0, np.inf)
+        return Graded(problem, alone, length, length, Status.WORK_LIMIT, 0, 0)
     mu = 0.02 * scale
     bounds: list[float] = []
     steps = products = 0

@@ -1,4 +1,4 @@
-"""A path with densities at nodes in time and fluxes between them: the problem of method B.
+"""A path with densities at nodes in time and fluxes between them.
 
 On interval `k`, of width `h_k`, the flux is constant and the mobility is taken at the mean of the
 densities at its ends. Half the action plus a barrier on the inner nodes is minimised subject to
@@ -17,11 +17,11 @@ from scipy.interpolate import CubicSpline
 from scipy.special import betainc
 
 from thalweg._compile import njit
+from thalweg.edges import stages
 from thalweg.kernel import MarkovKernel
-from thalweg.laplacian import LaplacianSolver
+from thalweg.laplacian import LaplacianSolver, balanced
 from thalweg.mobility import formulas
 from thalweg.paths.boundary.space_time import SpaceTime
-from thalweg.paths.newton_system import balanced
 
 __all__ = ["Curve", "EndCost", "Staggered", "edge_weights", "graded_widths"]
 
@@ -157,7 +157,8 @@ class Staggered:
 
     def action(self, curve: Curve) -> float:
         return float(
-            self.widths @ _actions(*self.kernel.edges, curve.middle, *curve[1:], self.spec)
+            self.widths
+            @ stages.flux_action(*self.kernel.edges, curve.middle, *curve[1:], self.spec)
         )
 
     def value(self, curve: Curve, mu: float) -> float:
@@ -180,13 +181,13 @@ class Staggered:
 
     def force(self, curve: Curve) -> Array:
         """By how much the potential of each state falls in time, times `pi`, on the intervals."""
-        return _linearise(*self.kernel.edges, curve.middle, curve.flux, self.spec)[1]
+        return stages.flux_force(*self.kernel.edges, curve.middle, curve.flux, self.spec)
 
     def linearise(self, curve: Curve, mu: float, z: Array) -> tuple[SpaceTime, Array, Array, Array]:
         """Newton's system, its two right-hand sides, and minus the slope in the densities."""
         pi, h = self.kernel.stationary, self.widths[:, None]
         middle, inner = curve.middle, self.moving(curve.rho)
-        table, force = _linearise(*self.kernel.edges, middle, curve.flux, self.spec)
+        table, force, _ = stages.linearise(*self.kernel.edges, middle, curve.flux, self.spec)
         spans = self.spans[:, None]
         # Potentials are of the size of the action, changes of the density of the density's.
         length = np.sqrt(self.widths @ (curve.flux**2 / table[:, :, 0]).sum(axis=1))
@@ -224,40 +225,3 @@ def edge_weights(
     for e in range(source.size):
         out[e] = conductance[e] * formulas.fast_first(spec, rho[source[e]], rho[target[e]])[0]
     return out
-
-
-@njit(cache=True, error_model="numpy")
-def _actions(
-    source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
-) -> Array:
-    out = np.zeros(rho.shape[0])
-    for k in range(rho.shape[0]):
-        for e in range(source.size):
-            f = flux[k, e]
-            m = formulas.fast_first(spec, rho[k, source[e]], rho[k, target[e]])[0]
-            out[k] += f * f / (conductance[e] * m)
-    return out
-
-
-@njit(cache=True, error_model="numpy")
-def _linearise(
-    source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
-) -> tuple[Array, Array]:
-    """Per edge `c m, c g m_s, c g m_t, c g^2 m''/2` (three); the force `sum c g^2 m_s / 2`."""
-    table = np.empty((rho.shape[0], source.size, 6))
-    force = np.zeros(rho.shape)
-    for k in range(rho.shape[0]):
-        for e in range(source.size):
-            x, y, c = source[e], target[e], conductance[e]
-            m, first, second, ss, st, tt = formulas.fast_derivatives(spec, rho[k, x], rho[k, y])
-            g = flux[k, e] / (c * m)
-            half = 0.5 * c * g * g
-            table[k, e, 0] = c * m
-            table[k, e, 1] = c * g * first
-            table[k, e, 2] = c * g * second
-            table[k, e, 3] = half * ss
-            table[k, e, 4] = half * st
-            table[k, e, 5] = half * tt
-            force[k, x] += half * first
-            force[k, y] += half * second
-    return table, force

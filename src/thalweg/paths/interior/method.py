@@ -1,4 +1,4 @@
-"""Method A: geodesics between end points inside the simplex, from coarse times to fine.
+"""Geodesics between end points inside the simplex, from coarse times to fine.
 
 The collocation equations are solved on a few stages first; the densities and potentials of that
 solution, polynomials in time, start the next mesh, where a Newton step or two remain to be done.
@@ -14,13 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.edges import stages
-from thalweg.laplacian import Factor
-from thalweg.paths.boundary.interior_point import AdaptivePath
+from thalweg.laplacian import Factor, balanced
+from thalweg.paths.answer import Path
 from thalweg.paths.interior.newton import Collocation, solve_collocation
 from thalweg.paths.interior.system import inverse
 from thalweg.paths.mesh import TimeMesh
-from thalweg.paths.newton import NewtonPath
-from thalweg.paths.newton_system import balanced
 from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
 
@@ -52,7 +50,7 @@ def solve_inside(
     accuracy: float,
     max_stages: int = 120,
     max_steps: int = 40,
-) -> AdaptivePath | None:
+) -> Path | None:
     """The path whose estimated relative error of the distance is below `tolerance`.
 
     `accuracy` bounds the relative residual, which is that of the potentials; the distance's error
@@ -130,7 +128,7 @@ def _refine(
     factor: Factor,
     settings: _Settings,
     rough: float = 0.0,
-) -> AdaptivePath | None:
+) -> Path | None:
     """Finer and finer meshes until the error is small; `fresh` starts any mesh anew.
 
     `rough`: the relative residual at which the first mesh is asked whether it is fine enough.
@@ -138,7 +136,7 @@ def _refine(
     tolerance, accuracy, max_stages, _ = settings
     start = fresh(mesh)
     steps = products = 0
-    best: AdaptivePath | None = None
+    best: Path | None = None
     renewed = True
     previous = np.inf
     for _ in range(_MAX_ROUNDS):
@@ -200,7 +198,7 @@ def _carry(problem: PathProblem, solved: Collocation, mesh: TimeMesh) -> _Start:
 
 def _assess(
     problem: PathProblem, solved: Collocation, steps: int, products: int, previous: float
-) -> tuple[AdaptivePath, Array, Factor]:
+) -> tuple[Path, Array, Factor]:
     """The admissible path of a collocation solution, its distance, its errors by piece, a factor.
 
     Where the interpolated path leaves the simplex between stages, its length says nothing, and the
@@ -219,9 +217,17 @@ def _assess(
         error = abs(distance - previous)
         errors = error * problem.mesh.widths
     error += decrement / max(distance, 1e-300)
-    path = NewtonPath(flux, rho, solved.psi, solved.status, steps, products, decrement)
-    found = AdaptivePath(
-        problem, path, distance, length.upper, error, solved.status, steps, products
+    found = Path(
+        problem,
+        flux,
+        rho,
+        solved.psi,
+        distance,
+        length.upper,
+        error,
+        solved.status,
+        steps,
+        products,
     )
     return found, errors, factor
 

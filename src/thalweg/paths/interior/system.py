@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from thalweg._compile import njit
 from thalweg.edges import packed
-from thalweg.laplacian import Factor
+from thalweg.laplacian import Factor, balanced
 from thalweg.laplacian.krylov import gmres
 from thalweg.paths.interior.emptying import Response
 from thalweg.paths.interior.local_blocks import apply_blocks, invert_blocks
-from thalweg.paths.newton_system import balanced
 from thalweg.paths.problem import PathProblem
 
 __all__ = ["CollocationSystem", "inverse"]

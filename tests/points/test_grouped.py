@@ -1,4 +1,4 @@
-"""Births beside transport; error bars from groups."""
+"""Error bars from groups."""
 
 from __future__ import annotations
 
@@ -9,55 +9,12 @@ from thalweg import FreeEnergy, InputError, MarkovKernel, gradient_flow
 from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.points import (
     design_effect,
-    fit_growth,
     grouped_bootstrap,
-    growth_flow,
     relaxation_times,
 )
 
 KERNEL = MarkovKernel.from_weights([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0]])
 ENERGY = FreeEnergy([0.3, 0.0, -0.2, -0.4], 0.5)
-
-
-def test_without_births_growth_flow_is_the_flow() -> None:
-    p0, times = [0.7, 0.1, 0.1, 0.1], [0.0, 1.0, 2.0]
-    ours = growth_flow(KERNEL, ENERGY, p0, times, rates=np.zeros(4))
-    assert np.allclose(ours, gradient_flow(KERNEL, ENERGY, p0, times).probabilities, atol=1e-6)
-
-
-def test_splitting_is_of_second_order() -> None:
-    rates, m0 = np.array([0.5, 0.0, -0.3, 0.2]), [7.0, 1.0, 1.0, 1.0]
-    fine = growth_flow(KERNEL, ENERGY, m0, [0.0, 1.0], rates=rates, n_steps=128)[-1]
-    errors = [
-        abs(growth_flow(KERNEL, ENERGY, m0, [0.0, 1.0], rates=rates, n_steps=n)[-1] - fine).max()
-        for n in (4, 8, 16)
-    ]
-    slopes = np.log2(np.array(errors[:-1]) / errors[1:])
-    assert (slopes > 1.7).all()
-
-
-def test_the_same_rate_everywhere_only_scales_the_whole() -> None:
-    ours = growth_flow(KERNEL, ENERGY, [2, 1, 1, 1], [0.0, 1.5], rates=np.full(4, 0.2))[-1]
-    assert np.isclose(ours.sum(), 5 * np.exp(0.3))
-
-
-def test_rates_are_recovered_and_the_diagnosis_says_so() -> None:
-    rates, times = np.array([0.4, 0.0, -0.2, 0.1]), np.linspace(0, 2, 9)
-    masses = growth_flow(KERNEL, ENERGY, [4.0, 3.0, 2.0, 1.0], times, rates=rates)
-    fit = fit_growth(KERNEL, times, masses, energy=ENERGY)
-    assert np.allclose(fit.rates, rates, atol=0.01)
-    assert fit.error < 0.2 * fit.transport_error
-    assert "births and deaths" in fit.diagnosis
-    still = fit_growth(KERNEL, times, masses, energy=ENERGY, rates=np.zeros(4))
-    assert still.error == still.transport_error
-    with pytest.raises(InputError, match="smooth the counts"):
-        fit_growth(KERNEL, [0, 1], [[1, 0, 1, 1], [1, 1, 1, 1]])
-
-
-def test_transport_is_enough_where_nothing_is_born() -> None:
-    times = np.linspace(0, 2, 6)
-    path = gradient_flow(KERNEL, ENERGY, [0.7, 0.1, 0.1, 0.1], times).probabilities
-    assert "explains the shares" in fit_growth(KERNEL, times, path, energy=ENERGY).diagnosis
 
 
 def grouped_counts(rng: np.random.Generator, spread: float) -> tuple[np.ndarray, np.ndarray]:

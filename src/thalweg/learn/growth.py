@@ -1,0 +1,171 @@
+"""Populations that multiply or die: what is said about growth before a fit, and found by it.
+
+    dp_x / dt = -(M(rho) f)_x + (g_x - <g>) p_x,    <g> = sum_x g_x p_x,
+
+is how the shares of the states change where state `x` multiplies at the rate `g_x`; the whole grows
+at the rate `<g>`. Shares alone leave a constant in `g` open; totals determine it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import chi2
+
+from thalweg import _checks
+from thalweg.errors import InputError
+
+if TYPE_CHECKING:
+    from thalweg.learn.likelihood.result import LikelihoodFit
+
+__all__ = ["Growth", "GrowthFound", "growth_of"]
+
+Array = NDArray[np.float64]
+
+_TOLD_APART = 0.95
+"""Correlation of the errors of growth and potential beyond which the data do not separate them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """Births and deaths beside transport: per state, linear in features, or known.
+
+    Parameters
+    ----------
+    features : The rate is linear in them, shape (N, n); one rate per state where it is None.
+    rates : Known rates, one per state; nothing is then learned about growth.
+    totals : The whole population at each time, where it is known.
+
+    >>> Growth().columns(3).shape, Growth(rates=[0.1, 0.0, 0.0]).columns(3) is None
+    ((3, 3), True)
+    """
+
+    features: ArrayLike | None = None
+    rates: ArrayLike | None = None
+    totals: ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        if self.features is not None and self.rates is not None:
+            raise InputError("growth has features and known rates; give one of them.")
+
+    def known(self, n_states: int) -> Array | None:
+        """The rates that need not be learned."""
+        if self.rates is None:
+            return None
+        return _checks.as_vector(self.rates, n_states, "growth rates")
+
+    def columns(self, n_states: int) -> Array | None:
+        """What learned rates are linear in; None where they are known."""
+        if self.rates is not None:
+            return None
+        if self.features is None:
+            return np.eye(n_states)
+        table = _checks.as_array(self.features, "growth features")
+        table = table[:, None] if table.ndim == 1 else table
+        if table.ndim != 2 or table.shape[0] != n_states:
+            raise InputError(
+                f"growth features have shape {table.shape}; give one row per state, shape "
+                f"({n_states}, number of features)."
+            )
+        return table
+
+    def whole(self, n_times: int) -> Array | None:
+        """The totals, checked."""
+        if self.totals is None or self.rates is not None:
+            return None
+        totals = _checks.as_array(self.totals, "totals")
+        if totals.shape != (n_times,) or totals.min() <= 0:
+            raise InputError(
+                f"totals must be one positive number per time, shape ({n_times},), not "
+                f"{totals.tolist() if totals.size < 10 else totals.shape}."
+            )
+        return totals
+
+
+def as_growth(value: Growth | Literal["states"] | ArrayLike | None) -> Growth | None:
+    """What the estimator's `growth` means: nothing, a rate per state, known rates, or a value."""
+    if value is None or isinstance(value, Growth):
+        return value
+    if isinstance(value, str):
+        if value == "states":
+            return Growth()
+        raise InputError(f"growth is {value!r}; choose 'states', known rates, or a Growth.")
+    return Growth(rates=value)
+
+
+@dataclass(frozen=True, eq=False)
+class GrowthFound:
+    """Rates of growth, how sure they are, and whether they were needed.
+
+    Parameters
+    ----------
+    rates : One per state; where totals are unknown, their mean over the data is zero.
+    stderr : Standard errors of the rates; zero where they were given.
+    anchored : Whether totals determine the mean rate.
+    determined : Share of the learned directions that the data, not the prior, determine.
+    confounded : Largest correlation, over states, of the errors of rate and potential.
+    gain : Drop of the deviance by growth, against transport alone; NaN where it was given.
+    p_value : Of 'nothing grows': small where growth is needed.
+    """
+
+    rates: Array
+    stderr: Array
+    anchored: bool
+    determined: float
+    confounded: float
+    gain: float
+    p_value: float
+
+    def __str__(self) -> str:
+        if np.isnan(self.gain):
+            return "Rates of growth were given."
+        text = f"Growth lowers the deviance by {self.gain:.1f} (p = {self.p_value:.2g}): "
+        text += "it is needed." if self.p_value < 0.05 else "transport alone would do."
+        if self.confounded > _TOLD_APART:
+            text += (
+                f" Growth and potential are hard to tell apart (errors correlated by "
+                f"{self.confounded:.2f}): read their sum, not either."
+            )
+        if self.determined < 0.5:
+            text += f" The data determine only {100 * self.determined:.0f} % of the rates."
+        if not self.anchored:
+            text += " Rates are relative to the mean: totals would determine it."
+        return text
+
+
+def growth_of(fit: LikelihoodFit) -> GrowthFound:
+    """What a fit says about growth, beside the same fit without it."""
+    model, n = fit.model, fit.model.n_states
+    anchored = model.growth is not None or fit.totals is not None
+    weight = fit.counts.sum(axis=0) / fit.counts.sum()
+    centring = np.eye(n) if anchored else np.eye(n) - weight
+    rates = centring @ model.rates(fit.theta)
+    if model.growth_features is None:
+        return GrowthFound(rates, np.zeros(n), anchored, 1.0, 0.0, np.nan, np.nan)
+    linear = np.zeros((2 * n, model.n_parameters))
+    linear[:n, model.growth_slice] = centring @ model.growth_features
+    linear[n:, model.potential_slice] = fit._centring
+    covariance = linear @ fit.covariance @ linear.T
+    errors = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+    across = np.diag(covariance[:n, n:]) / (errors[:n] * errors[n:])
+    g = model.growth_slice
+    held = float(np.sum(fit.covariance[g, g] * fit.prior.base[g, g])) / fit.noise.inflation
+    free = model.n_growth - (0 if anchored else int(_has_constant(model.growth_features)))
+    share = float(np.clip((model.n_growth - held) / max(free, 1), 0.0, 1.0))
+    assert fit.transport is not None
+    gain = fit.noise.deviance(fit.counts, fit.transport) - fit.noise.deviance(
+        fit.counts, fit.probabilities
+    )
+    p_value = float(chi2.sf(max(gain, 0.0), max(share * free, 1.0)))
+    confounded = float(np.abs(across).max()) if model.n_potential else 0.0
+    return GrowthFound(rates, errors[:n], anchored, share, confounded, gain, p_value)
+
+
+def _has_constant(features: Array) -> bool:
+    """Whether some combination of the features is the same everywhere."""
+    ones = np.ones(features.shape[0])
+    left = ones - features @ np.linalg.lstsq(features, ones, rcond=None)[0]
+    return bool(np.abs(left).max() < 1e-8)

@@ -1,0 +1,212 @@
+"""Geodesics from or to empty states on small graphs: positive curves on finer and finer meshes.
+
+Near an empty end the density grows like powers of time and of its logarithm whose exponents depend
+on the graph, so no single change of variable makes it smooth. A mesh that is cut geometrically
+towards the end, with a degree that grows from level to level, needs no exponents and converges
+exponentially. Each level starts from the curve of the last, which is one of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.edges import stages
+from thalweg.paths.answer import Path
+from thalweg.paths.boundary.bernstein import BernsteinMesh, carried, graded_pieces
+from thalweg.paths.boundary.positive_newton import Evaluated, PositiveCurves
+from thalweg.paths.mesh import TimeMesh
+from thalweg.paths.problem import PathProblem
+from thalweg.status import Status
+
+__all__ = ["Bernstein", "Level", "solve_positive"]
+
+Array = NDArray[np.float64]
+
+
+class Level(NamedTuple):
+    """One space of curves: so many pieces, of this degree, the end pieces cut so many times."""
+
+    pieces: int
+    degree: int
+    cuts: int
+
+
+@dataclass(frozen=True)
+class Bernstein:
+    """The method and its options; every option has one value that has served all cases tried."""
+
+    levels: tuple[Level, ...] = (
+        Level(4, 3, 0),
+        Level(8, 4, 0),
+        Level(8, 6, 1),
+        Level(8, 8, 2),
+        Level(16, 8, 3),
+        Level(16, 10, 5),
+        Level(16, 12, 8),
+    )
+    grading: float = 3.0
+    """Nodes are at `(2 k / pieces)^grading / 2` from an empty end."""
+    cut: float = 0.125
+    """Where an end piece is cut, from the end."""
+    max_steps: int = 60
+    """Newton steps per level."""
+    restart: float = 30.0
+    """The barrier of a level starts at this many times the last one's end."""
+
+    def mesh(self, level: Level, singular: tuple[bool, bool]) -> BernsteinMesh:
+        widths = graded_pieces(level.pieces, level.cuts, singular, self.grading, self.cut)
+        # With as many points as coefficients the action is too low by up to a thousand times the
+        # error of the curve; half as many again are enough.
+        return BernsteinMesh(widths, level.degree, -(-3 * level.degree // 2), singular)
+
+    def within(self, max_stages: int) -> Bernstein:
+        """Only the levels of at most so many coefficients in time; the first in any case."""
+        small = [a for a in self.levels[1:] if (a.pieces + 2 * a.cuts) * a.degree <= max_stages]
+        return replace(self, levels=(self.levels[0], *small))
+
+
+class Centred(NamedTuple):
+    """A curve near the minimum of the barrier function, and what it cost."""
+
+    at: Evaluated
+    status: Status
+    steps: int
+
+
+_TO_BOUNDARY = 0.99
+_CENTRAL = 1e4
+"""Multipliers stay within this factor of `mu / e`."""
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # the status tells
+def solve_positive(
+    problem: PathProblem,
+    *,
+    tolerance: float,
+    singular: tuple[bool, bool],
+    method: Bernstein | None = None,
+) -> Path:
+    """The curve whose length has an estimated relative error below `tolerance`, or the best found.
+
+    The length of any curve between the end points bounds the distance from above, up to quadrature.
+    """
+    method = Bernstein() if method is None else method
+    curves = PositiveCurves(problem, method.mesh(method.levels[0], singular))
+    c = curves.start()
+    first = curves.evaluate(c, curves.mesh.elevation @ c)
+    assert first is not None
+    scale, mu, steps = first.action, 0.05 * first.action, 0
+    lengths: list[float] = []
+    best: Path | None = None
+    for number, level in enumerate(method.levels):
+        if number > 0:
+            finer = PositiveCurves(problem, method.mesh(level, singular))
+            c, curves = finer.tidy(carried(curves.mesh, c, finer.mesh)), finer
+        mu_end = max(0.1 * tolerance, 10.0 ** (-3 - 2 * number)) * scale
+        found = _centre(curves, c, max(mu, mu_end), mu_end, method.max_steps)
+        steps += found.steps
+        length, quadrature = _length(curves, found.at)
+        lengths.append(length)
+        error = _error(lengths, mu_end / found.at.action * length, quadrature)
+        if not found.status and best is not None:
+            # How far this level is from its minimum is unknown; its length is a bound all the same.
+            error = max(best.error, best.distance - length)
+        reached = bool(found.status) and error <= tolerance * length
+        status = found.status if reached or not found.status else Status.WORK_LIMIT
+        if best is None or found.status or length < best.distance:
+            best = _as_path(curves, found.at, length, error, status, steps)
+        best = best._replace(status=status, steps=steps)
+        if reached or not found.status:
+            break
+        c, mu, scale = found.at.c, method.restart * mu_end, min(scale, found.at.action)
+    assert best is not None
+    return best
+
+
+def _error(lengths: list[float], gap: float, quadrature: float) -> float:
+    """From how the length fell over the levels, what the barrier costs, and the quadrature."""
+    if len(lengths) < 3:
+        return lengths[-1]
+    before, last = abs(lengths[-3] - lengths[-2]), abs(lengths[-2] - lengths[-1])
+    rate = min(max(last / max(before, 1e-300), 0.1), 0.5)
+    error = last * rate / (1 - rate) + 0.3 * gap + 0.1 * quadrature
+    return max(error, 1e-13 * lengths[-1])
+
+
+def _length(curves: PositiveCurves, at: Evaluated) -> tuple[float, float]:
+    """The length by a quadrature with twice the points, and its difference from the simple one."""
+    mesh = curves.mesh
+    simple = float(mesh.weights @ np.sqrt(at.actions))
+    finer = PositiveCurves(curves.problem, mesh.finer(2))
+    fine = finer.evaluate(at.c, at.e)
+    if fine is None:
+        return simple, simple
+    length = float(finer.mesh.weights @ np.sqrt(fine.actions))
+    return length, abs(length - simple)
+
+
+def _centre(curves: PositiveCurves, c: Array, mu: float, mu_end: float, max_steps: int) -> Centred:
+    """The minimiser of the barrier function at `mu_end`, reached by reducing `mu` tenfold."""
+    mesh, pi = curves.mesh, curves.problem.kernel.stationary
+    free = mesh.barrier[:, :, None] > 0
+    at = curves.evaluate(c, mesh.elevation @ c)
+    assert at is not None
+    z = mu / np.where(at.e > 0, at.e, 1.0)
+    value = curves.value(at, mu)
+    for steps in range(1, max_steps + 1):
+        try:
+            step, decrement = curves.direction(at, mu, z)
+        except np.linalg.LinAlgError:
+            return Centred(at, Status.STALLED, steps)
+        move = mesh.elevation @ step
+        e = np.where(free, at.e, 1.0)
+        ratio = np.where(free, move / e, 0.0)
+        length = min(1.0, _TO_BOUNDARY / max(-float(ratio.min()), 1e-300))
+        # Next to the minimum the value's rounding hides what is left to gain.
+        slack = 1e-13 * abs(value) + (0.5 * abs(decrement) if abs(decrement) < 0.01 * mu else 0.0)
+        while True:
+            new = curves.evaluate(at.c + length * step, at.e + length * move)
+            new_value = np.inf if new is None else curves.value(new, mu)
+            if new_value <= value - 1e-4 * length * decrement + slack or length < 1e-8:
+                break
+            length *= 0.5
+        if new is None:
+            return Centred(at, Status.STALLED, steps)
+        aim = mu / e - z * ratio
+        shrink = float(np.where(free, (z - aim) / z, 0.0).max())
+        z = z + min(1.0, _TO_BOUNDARY / max(shrink, 1e-300)) * (aim - z)
+        central = mu / np.where(free, new.e, 1.0)
+        z = np.clip(z, central / _CENTRAL, central * _CENTRAL)
+        z[1:, 0] = z[:-1, -1]
+        at, value = new, new_value
+        size = float(np.sqrt((mesh.barrier[:, :, None] * pi * ratio**2).sum()))
+        if mu <= mu_end:
+            if length > 0.5 and decrement <= 0.1 * mu_end:
+                return Centred(at, Status.CONVERGED, steps)
+            if length < 1e-7:
+                return Centred(at, Status.STALLED, steps)
+        elif length > 0.3 and (size < 0.5 or decrement < mu):
+            mu = max(0.1 * mu, mu_end)
+            value = curves.value(at, mu)
+    return Centred(at, Status.MAX_ITERATIONS, max_steps)
+
+
+def _as_path(
+    curves: PositiveCurves, at: Evaluated, length: float, error: float, status: Status, steps: int
+) -> Path:
+    """The curve by its fluxes at as many Gauss points as it has degrees: the same polynomials."""
+    mesh, problem = curves.mesh, curves.problem
+    times = TimeMesh(mesh.widths, np.full(mesh.pieces, mesh.degree))
+    plain = BernsteinMesh(mesh.widths, mesh.degree, mesh.degree, (False, False))
+    stage = PositiveCurves(problem, plain).evaluate(at.c, at.e)
+    assert stage is not None
+    source, target, _ = problem.kernel.edges
+    weights = stages.stage_weights(*problem.kernel.edges, stage.rho, problem.spec)
+    flux = weights * (stage.psi[:, source] - stage.psi[:, target])
+    return Path(
+        problem.on(times), flux, stage.rho, stage.psi, length, length, error, status, steps, steps
+    )

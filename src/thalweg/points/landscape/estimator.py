@@ -1,0 +1,343 @@
+"""`PointLandscape`: the potential on R^d whose flow carries each snapshot to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thalweg import _checks
+from thalweg._threads import single_threaded
+from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.points.goodness import GoodnessOfFit
+from thalweg.points.landscape.model import Field, time_basis
+from thalweg.points.landscape.on_graph import graph_energy, graph_gradient
+from thalweg.points.landscape.problem import Answer, Problem
+from thalweg.points.landscape.solve import solve
+from thalweg.snapshots.clouds import as_clouds
+from thalweg.status import Status
+
+__all__ = ["PointLandscape"]
+
+Array = NDArray[np.float64]
+Feature = Callable[[Array], Array]
+
+_MOST_POINTS = 4000
+_HIGH_DIMENSION = 10
+_MOST_POINTS_HIGH = 2000
+_BACKWARD_STEPS = 4
+_GROWN = 1.5
+_CHUNK = 2000
+
+
+class PointLandscape:
+    """A potential `V` on R^d and a noise `beta`, learned from snapshots of points.
+
+    Points follow `dX = -grad V(X) dt + sqrt(2 beta) dW`. Each snapshot is pushed to the time of the
+    next, and the moments of the two clouds are matched by generalised least squares with the exact
+    covariance of the samples; no individual has to be recognised. Functions that span `V` and their
+    ridge are chosen by Laplace evidence. Where the moments agree far better than independent
+    samples could, the individuals were followed, and `V` is regressed on optimal couplings instead.
+
+    Parameters
+    ----------
+    n_centers : int, optional
+        Gaussians beside the polynomials; 0 for polynomials alone. By default the evidence chooses
+        among polynomials, Gaussians of two widths, and Gaussians along the axes.
+    time_order : int
+        Degree in time of a potential that changes; 0 for a fixed one.
+    beta : float, optional
+        The noise, where it is known. By default it is estimated.
+    features : sequence of callables, optional
+        Functions from points (one row each) to numbers that span `V` beside the automatic ones.
+    steps : int, optional
+        Steps per interval; 1 is `x - tau grad V(x)`. By default the evidence chooses between one
+        explicit step and the flow in continuous time, wherever the two differ.
+    seed : int
+        Seed of every random number generator used.
+    progress : callable, optional
+        Called as `progress(what, done, total)`.
+
+    Attributes
+    ----------
+    beta_, beta_stderr_ : float
+        The noise and its standard error.
+    goodness_ : GoodnessOfFit
+        Chi-square, degrees of freedom, p-value, and the verdict as a sentence.
+    warning_ : str
+        Why the potential should not be trusted; empty where nothing speaks against it.
+    tracked_ : bool
+        Whether the same individuals were seen at every time.
+    evidence_ : dict
+        Log evidence of each candidate.
+    why_ : str
+        How functions and steps were chosen.
+    status_ : Status
+        How the fit ended.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> times = [0.0, 0.2, 0.4, 0.6]
+    >>> clouds = [rng.normal(2 * np.exp(-t), np.exp(-t), size=(400, 1)) for t in times]
+    >>> model = PointLandscape(n_centers=0, beta=0.0).fit(times, clouds)
+    >>> model.gradient([[1.0], [2.0]]).shape, model.tracked_, model.goodness_.rejected
+    ((2, 1), False, False)
+    >>> model.push(clouds[-1], 0.6, 1.0).shape
+    (400, 1)
+    """
+
+    def __init__(
+        self,
+        n_centers: int | None = None,
+        time_order: int = 0,
+        beta: float | None = None,
+        features: Sequence[Feature] | None = None,
+        *,
+        steps: int | None = None,
+        seed: int = 0,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> None:
+        self.n_centers = n_centers
+        self.time_order = time_order
+        self.beta = beta
+        self.features = features
+        self.steps = steps
+        self.seed = seed
+        self.progress = progress
+
+    @single_threaded
+    def fit(
+        self,
+        times: ArrayLike,
+        clouds: Iterable[ArrayLike],
+        *,
+        start: tuple[MarkovKernel, FreeEnergy] | None = None,
+    ) -> PointLandscape:
+        """Learn the potential from one cloud per time.
+
+        Parameters
+        ----------
+        times : array_like
+            Increasing times.
+        clouds : iterable of array_like
+            One array of shape (individuals, dimension) per time.
+        start : (MarkovKernel, FreeEnergy), optional
+            A fit on a graph of points to start from; used where it is nearer than the weak form.
+        """
+        t = _checks.as_times(times, minimum=2)
+        points = as_clouds(clouds, t)
+        self._check(points, t)
+        thinned = self._thinned(points)
+        problem = Problem(
+            t, thinned, self.n_centers, self.time_order, self.beta, self.steps,
+            tuple(self.features or ()), self.seed, self.progress or _silent,
+            graph_gradient(*start) if start is not None else None,
+        )  # fmt: skip
+        self._answer: Answer = solve(problem)
+        self.times_ = t
+        self.dimension_ = int(points[0].shape[1])
+        self.sizes_ = np.array([len(x) for x in points])
+        self._center = np.mean([self._mean_values(x) for x in thinned], axis=0)
+        return self
+
+    def _thinned(self, points: tuple[Array, ...]) -> tuple[Array, ...]:
+        """At most thousands of individuals; the same rows of clouds of the same size."""
+        most = _MOST_POINTS if points[0].shape[1] <= _HIGH_DIMENSION else _MOST_POINTS_HIGH
+        out = []
+        for x in points:
+            rng = np.random.default_rng([self.seed, 9])
+            rows = np.sort(rng.permutation(len(x))[:most])
+            out.append(x[rows] if len(x) > most else x)
+        return tuple(out)
+
+    def _check(self, points: tuple[Array, ...], t: Array) -> None:
+        for name, value, least in (
+            ("n_centers", self.n_centers, 0), ("time_order", self.time_order, 0),
+            ("steps", self.steps, 1),
+        ):  # fmt: skip
+            if value is not None and (not isinstance(value, int | np.integer) or value < least):
+                raise InputError(f"{name} is {value!r}; give an integer of at least {least}.")
+        if self.time_order >= t.size - 1:
+            raise InputError(
+                f"time_order is {self.time_order}, but {t.size} snapshots have {t.size - 1} "
+                f"intervals; use at most {t.size - 2}."
+            )
+        if self.beta is not None and not (np.isfinite(self.beta) and self.beta >= 0):
+            raise InputError(f"beta is {self.beta!r}; give a finite number of at least 0.")
+        for k, x in enumerate(points):
+            if len(x) < 20:
+                raise InputError(
+                    f"the snapshot at time {t[k]:g} has {len(x)} individuals; a landscape on R^d "
+                    "needs at least 20 at every time."
+                )
+        if not np.concatenate(points).std(axis=0).max() > 0:
+            raise InputError("all points coincide; there is nothing to learn from.")
+
+    # ---------------------------------------------------------------- what was found
+
+    @property
+    def beta_(self) -> float:
+        return self._answer.beta
+
+    @property
+    def beta_stderr_(self) -> float:
+        return self._answer.beta_stderr
+
+    @property
+    def goodness_(self) -> GoodnessOfFit:
+        return self._answer.goodness
+
+    @property
+    def tracked_(self) -> bool:
+        return self._answer.tracked
+
+    @property
+    def evidence_(self) -> dict[str, float]:
+        return self._answer.evidence
+
+    @property
+    def why_(self) -> str:
+        return self._answer.why
+
+    @property
+    def status_(self) -> Status:
+        return self._answer.status
+
+    @property
+    def warning_(self) -> str:
+        said = []
+        if self.goodness_.rejected:
+            said.append(
+                f"the snapshots contradict the model; {self.goodness_}: the forces may rotate, "
+                "change in time, or individuals may be born and die"
+            )
+        if not self.status_:
+            said.append(self.status_.value.rstrip("."))
+        ratio = self.sizes_[-1] / self.sizes_[0]
+        steady = np.all(np.diff(self.sizes_) * np.sign(ratio - 1) > 0)
+        if steady and not 1 / _GROWN < ratio < _GROWN:
+            said.append(
+                f"the number of individuals goes steadily from {self.sizes_[0]} to "
+                f"{self.sizes_[-1]}: if that is growth and not sampling, a potential cannot "
+                "explain it"
+            )
+        return "; ".join(said)
+
+    def potential(self, x: ArrayLike, time: float | None = None) -> Array:
+        """`V` at points, zero on average over the snapshots.
+
+        Parameters
+        ----------
+        x : array_like
+            One row per point.
+        time : float, optional
+            For a potential that changes; by default the last snapshot's.
+        """
+        points, theta = self._points(x), self._field.at(self._when(time))
+        return np.concatenate([(v - self._center) @ theta for v in self._values(points)])
+
+    def gradient(self, x: ArrayLike, time: float | None = None) -> Array:
+        """Gradient of `V` at points; the drift is minus this."""
+        return self._field.gradient(self._points(x), self._when(time))
+
+    def potential_stderr(self, x: ArrayLike, time: float | None = None) -> Array:
+        """Standard error of `potential`."""
+        points, spread = self._points(x), self._spread(self._when(time))
+        parts = [v - self._center for v in self._values(points)]
+        return np.concatenate(
+            [np.sqrt(np.maximum(np.einsum("nj,jk,nk->n", v, spread, v, optimize=True), 0.0))
+             for v in parts]
+        )  # fmt: skip
+
+    def gradient_stderr(self, x: ArrayLike, time: float | None = None) -> Array:
+        """Standard error of each component of `gradient`."""
+        points, spread = self._points(x), self._spread(self._when(time))
+        out = []
+        for a in range(0, len(points), _CHUNK):
+            g = self._field.basis.gradient(points[a : a + _CHUNK])
+            out.append(np.sqrt(np.maximum(((g @ spread) * g).sum(axis=2), 0.0)))
+        return np.concatenate(out) if out else np.zeros_like(points)
+
+    def push(
+        self,
+        points: ArrayLike,
+        start: float,
+        stop: float,
+        rng: np.random.Generator | None = None,
+    ) -> Array:
+        """Points at `start` carried to `stop`, forwards with noise from `rng`, or backwards.
+
+        Parameters
+        ----------
+        points : array_like
+            One row per individual.
+        start, stop : float
+            Times; where `stop` is before `start` the drift alone is reversed.
+        rng : numpy.random.Generator, optional
+            Source of the noise; without it points follow the drift alone.
+        """
+        x = self._points(points)
+        reach = stop - start
+        if reach == 0:
+            return x.copy()
+        typical = float(np.median(np.diff(self.times_)))
+        per_interval = self._answer.steps if reach > 0 else max(_BACKWARD_STEPS, self._answer.steps)
+        steps = max(1, int(np.ceil(per_interval * abs(reach) / typical - 1e-9)))
+        euler = reach > 0 and self._answer.steps == 1
+        return self._field.flow(x, (start, stop), steps, beta=self.beta_, rng=rng, euler=euler)
+
+    def energy_on(self, kernel: MarkovKernel) -> FreeEnergy:
+        """The free energy on a graph of points with this potential.
+
+        Parameters
+        ----------
+        kernel : MarkovKernel
+            From `MarkovKernel.from_points`, in the same coordinates.
+        """
+        if kernel.coordinates is None or kernel.coordinates.shape[1] != self.dimension_:
+            raise InputError(
+                f"the kernel has no coordinates in {self.dimension_} dimensions; build it with "
+                "MarkovKernel.from_points from points like the snapshots'."
+            )
+        return graph_energy(kernel, self.potential(kernel.coordinates), self.beta_)
+
+    # ---------------------------------------------------------------- how
+
+    @property
+    def _field(self) -> Field:
+        return self._answer.field
+
+    def _when(self, time: float | None) -> float:
+        return float(self.times_[-1]) if time is None else float(time)
+
+    def _points(self, x: ArrayLike) -> Array:
+        points = _checks.as_array(x, "x")
+        if points.ndim != 2 or points.shape[1] != self.dimension_:
+            raise InputError(
+                f"x has shape {points.shape}; give one row per point with {self.dimension_} "
+                "coordinates, as in the snapshots."
+            )
+        return points
+
+    def _values(self, x: Array) -> list[Array]:
+        return [self._field.basis.value(x[a : a + _CHUNK]) for a in range(0, len(x), _CHUNK)] or [
+            np.zeros((0, self._field.basis.size))
+        ]
+
+    def _mean_values(self, x: Array) -> Array:
+        return np.asarray(sum(v.sum(axis=0) for v in self._values(x)) / len(x))
+
+    def _spread(self, time: float) -> Array:
+        """Covariance of the weights at a time."""
+        when = time_basis(self.times_, time, self.time_order)
+        size = self._field.basis.size
+        full = self._answer.covariance.reshape(self.time_order + 1, size, -1, size)
+        return np.asarray(np.einsum("a,ajbk,b->jk", when, full, when))
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Report nothing."""

@@ -1,0 +1,382 @@
+"""Pushing clouds along `-grad V`, with the derivative of every moment in every parameter.
+
+`V(x, t) = sum_jb theta_jb phi_j(x) P_b(t)`, `P_b` the Legendre polynomials over the observed times.
+With one step per interval the push is `x - tau grad V(x)`, followed by noise of variance
+`2 beta tau`, which the test functions are averaged over in closed form. With more, each step is a
+midpoint rule with noise of its own from fixed antithetic draws, and the last one is averaged over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.points.landscape.features import Basis
+from thalweg.points.landscape.moments import Moments
+
+__all__ = ["Field", "PushModel", "bounding_box", "time_basis"]
+
+Array = NDArray[np.float64]
+
+_CHUNK = 500
+_LEAST_BETA = 1e-8
+_KEPT_BYTES = 4e8
+_MARGIN = 0.05
+
+
+def time_basis(times: Array, time: float, order: int) -> Array:
+    """Legendre polynomials of degree 0 to `order` over the span of `times`."""
+    u = 2 * (time - times[0]) / (times[-1] - times[0]) - 1
+    return np.array([np.polynomial.Legendre.basis(b)(u) for b in range(order + 1)])
+
+
+def bounding_box(clouds: tuple[Array, ...]) -> tuple[Array, Array]:
+    """Least and greatest coordinates, a twentieth beyond the points."""
+    low = np.min([x.min(axis=0) for x in clouds], axis=0)
+    high = np.max([x.max(axis=0) for x in clouds], axis=0)
+    return low - _MARGIN * (high - low), high + _MARGIN * (high - low)
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """A potential on R^d and time: `weights` has one row per time function."""
+
+    basis: Basis
+    weights: Array
+    times: Array
+    box: tuple[Array, Array] | None = None
+    """Where points were seen; beyond it flows keep the slope of its edge."""
+
+    def at(self, time: float) -> Array:
+        """Weights of the functions at a time."""
+        return time_basis(self.times, time, self.weights.shape[0] - 1) @ self.weights
+
+    def gradient(self, x: Array, time: float) -> Array:
+        theta = self.at(time)
+        parts = [self.basis.gradient(x[a : a + _CHUNK]) @ theta for a in range(0, len(x), _CHUNK)]
+        return np.concatenate(parts) if parts else np.zeros_like(x)
+
+    def _slope(self, x: Array, time: float) -> Array:
+        return self.gradient(x if self.box is None else np.clip(x, *self.box), time)
+
+    def flow(
+        self, x: Array, span: tuple[float, float], steps: int, *,
+        beta: float = 0.0, rng: np.random.Generator | None = None, euler: bool = False,
+    ) -> Array:  # fmt: skip
+        """Points carried over `span`, backwards where it falls; noise where `rng` is given."""
+        h = (span[1] - span[0]) / steps
+        for s in range(steps):
+            middle = span[0] + (s + 0.5) * h
+            slope = self._slope(x, middle)
+            if not euler:
+                slope = self._slope(x - 0.5 * h * slope, middle)
+            x = x - h * slope
+            if rng is not None and beta > 0 and h > 0:
+                x = x + np.sqrt(2 * beta * h) * rng.standard_normal(x.shape)
+        return x
+
+
+@dataclass(frozen=True, eq=False)
+class PushModel:
+    """Each snapshot pushed to the time of the next, as a function of the parameters `z`.
+
+    `z` holds the weights in units of the typical gradient of their function, one time function
+    after another, and last `beta` in units of `beta_scale`, where it is free.
+    """
+
+    times: Array
+    clouds: tuple[Array, ...]
+    basis: Basis
+    moments: Moments
+    order: int = 0
+    beta: float | None = None
+    steps: int = 1
+    seed: int = 0
+
+    @cached_property
+    def scale(self) -> Array:
+        """Root mean square gradient of each function over the clouds."""
+        total = np.zeros(self.basis.size)
+        for x in self.clouds:
+            for a in range(0, len(x), _CHUNK):
+                g = self.basis.gradient(x[a : a + _CHUNK])
+                total += np.einsum("ndj,ndj->j", g, g) / len(x)
+        return np.sqrt(total / len(self.clouds)) + 1e-12
+
+    @cached_property
+    def beta_scale(self) -> float:
+        pool = np.concatenate(self.clouds)
+        return float(pool.var(axis=0).mean() / (self.times[-1] - self.times[0]))
+
+    @cached_property
+    def observed(self) -> list[Array]:
+        """Values of the moments' functions at the individuals."""
+        return [self.moments.value(x) for x in self.clouds]
+
+    @property
+    def n_weights(self) -> int:
+        return self.basis.size * (self.order + 1)
+
+    @property
+    def size(self) -> int:
+        return self.n_weights + (self.beta is None)
+
+    def read(self, z: Array) -> tuple[Array, float]:
+        """Weights (one row per time function) and beta."""
+        theta = z[: self.n_weights].reshape(self.order + 1, -1) / self.scale
+        return theta, float(z[-1]) * self.beta_scale if self.beta is None else float(self.beta)
+
+    def with_steps(self, steps: int) -> PushModel:
+        """The same model with more steps per interval; what is known is kept."""
+        new = replace(self, steps=steps)
+        for name in ("scale", "beta_scale", "observed", "_slopes"):
+            if name in self.__dict__:
+                new.__dict__[name] = self.__dict__[name]
+        return new
+
+    # ---------------------------------------------------------------- weak form
+
+    def weak(self) -> tuple[Array, Array]:
+        """Rows and right-hand side of the trapezoid weak form, linear in `z`.
+
+        `m_{k+1} - m_k = -tau (A_k + A_{k+1}) theta / 2 + beta tau (l_k + l_{k+1}) / 2` with
+        `A = E[grad g . grad phi]`, `l = E[laplacian g]`.
+        """
+        products, laplacians = zip(
+            *[self._products(k) for k in range(len(self.clouds))], strict=True
+        )
+        means = [v.mean(axis=0) for v in self.observed]
+        rows, sides = [], []
+        for k, tau in enumerate(np.diff(self.times)):
+            ends = [time_basis(self.times, self.times[j], self.order) for j in (k, k + 1)]
+            a = (
+                -0.5
+                * tau
+                * sum(
+                    np.concatenate([b * products[j] for b in basis], axis=1)
+                    for j, basis in zip((k, k + 1), ends, strict=True)
+                )
+            )
+            noise = 0.5 * tau * (laplacians[k] + laplacians[k + 1])
+            y = means[k + 1] - means[k]
+            if self.beta is None:
+                rows.append(np.column_stack([a, self.beta_scale * noise]))
+            else:
+                rows.append(a)
+                y = y - self.beta * noise
+            sides.append(y)
+        return np.concatenate(rows), np.concatenate(sides)
+
+    def _products(self, k: int) -> tuple[Array, Array]:
+        x = self.clouds[k]
+        d = x.shape[1]
+        product = np.zeros((self.moments.rotation.shape[0], self.basis.size))
+        laplacian = np.zeros(self.moments.rotation.shape[0])
+        for a in range(0, len(x), _CHUNK):
+            part = x[a : a + _CHUNK]
+            test = self.moments.basis.gradient(part).reshape(len(part) * d, -1)
+            product += test.T @ self._slope(k, a).reshape(len(part) * d, -1)
+            laplacian += self.moments.basis.laplacian(part).sum(axis=0)
+        rotated = self.moments.rotation.T @ product / len(x)
+        return rotated, self.moments.rotation.T @ laplacian / len(x)
+
+    # ---------------------------------------------------------------- push
+
+    def pushed(self, z: Array) -> list[Array]:
+        """Per individual, the expected test functions at the time of the next snapshot."""
+        out = []
+        for k in range(self.times.size - 1):
+            parts = []
+            for a in range(0, len(self.clouds[k]), _CHUNK):
+                end, _, spread = self._carry(k, a, z, False)
+                value = self.moments.value(end, spread)
+                half = value.shape[0] // 2
+                parts.append(0.5 * (value[:half] + value[half:]) if self._paired(z) else value)
+            out.append(np.concatenate(parts))
+        return out
+
+    def joint_values(self, k: int, z: Array | None) -> tuple[Array, Array]:
+        """Test functions now and, expected, at the next time, over all that is known of time `k`.
+
+        That is snapshot `k` with its neighbours carried to the same time.
+        """
+        if z is None:
+            return self.observed[k], self.observed[k]
+        theta, beta = self.read(z)
+        field = Field(self.basis, theta, self.times, bounding_box(self.clouds))
+        t, last = self.times, self.times.size - 1
+        rng = np.random.default_rng([self.seed, 5, k])
+        one = self.steps == 1
+        known = [self.clouds[k]]
+        if k > 0:
+            span = (float(t[k - 1]), float(t[k]))
+            known.append(
+                field.flow(self.clouds[k - 1], span, self.steps, beta=beta, rng=rng, euler=one)
+            )
+        if k < last:
+            span = (float(t[k + 1]), float(t[k]))
+            known.append(field.flow(self.clouds[k + 1], span, max(2, self.steps)))
+        pool = np.concatenate([x[np.isfinite(x).all(axis=1)] for x in known])
+        now = self.moments.value(pool)
+        if k == last:
+            return now, now
+        span = (float(t[k]), float(t[k + 1]))
+        if one:
+            end = field.flow(pool, span, 1, euler=True)
+            return now, self.moments.value(end, 2 * beta * (span[1] - span[0]))
+        h = (span[1] - span[0]) / self.steps
+        kick = np.sqrt(2 * beta * h) * rng.standard_normal((self.steps - 1, *pool.shape))
+        ends = [pool, pool]
+        for s in range(self.steps):
+            part = (span[0] + s * h, span[0] + (s + 1) * h)
+            ends = [field.flow(x, part, 1) for x in ends]
+            if s < self.steps - 1:
+                ends = [ends[0] + kick[s], ends[1] - kick[s]]
+        halves = [self.moments.value(x, 2 * beta * h) for x in ends]
+        return now, 0.5 * (halves[0] + halves[1])
+
+    def residual(self, pushed: list[Array]) -> Array:
+        """Moments predicted less moments seen, interval after interval."""
+        return np.concatenate(
+            [f.mean(axis=0) - self.observed[k + 1].mean(axis=0) for k, f in enumerate(pushed)]
+        )
+
+    def jacobian(self, z: Array) -> Array:
+        """Derivative of `residual` in `z`."""
+        out = []
+        d = self.clouds[0].shape[1]
+        for k, tau in enumerate(np.diff(self.times)):
+            n = len(self.clouds[k]) * (2 if self._paired(z) else 1)
+            total = np.zeros((self.moments.rotation.shape[0], self.size))
+            for a in range(0, len(self.clouds[k]), _CHUNK):
+                end, slopes, spread = self._carry(k, a, z, True)
+                assert slopes is not None
+                test = self.moments.basis.gradient(end, spread).reshape(len(end) * d, -1)
+                total[:, : slopes.shape[2]] += test.T @ slopes.reshape(len(end) * d, -1)
+                if self.beta is None:
+                    lap = self.moments.basis.laplacian(end, spread).sum(axis=0)
+                    total[:, -1] += self.beta_scale * tau / self.steps * lap
+            out.append(self.moments.rotation.T @ total / n)
+        return np.concatenate(out)
+
+    def score_noise(self, z: Array, inverse: Array) -> tuple[Array, Array]:
+        """Expected value at the truth of `J' S^-1 r`, and the part of `J' S^-1 J` that is noise.
+
+        The same individuals enter the derivatives `J` and the residuals `r`, so that each moment
+        adds a little of one sign to the score, and the scatter of `J` about its mean looks like
+        information. `inverse` is `S^-1`.
+        """
+        m, d = self.moments.size, self.clouds[0].shape[1]
+        bias, noise = np.zeros(self.size), np.zeros((self.size, self.size))
+        moved, full = self.pushed(z), self.jacobian(z)
+        for k, tau in enumerate(np.diff(self.times)):
+            here, before = slice(k * m, (k + 1) * m), slice((k - 1) * m, k * m)
+            n = len(self.clouds[k])
+            pull = (moved[k] - moved[k].mean(axis=0)) @ inverse[here, here]
+            if k > 0:
+                seen = self.observed[k] - self.observed[k].mean(axis=0)
+                pull -= seen @ inverse[before, here]
+            root = np.linalg.cholesky(inverse[here, here])
+            pull = np.linalg.solve(root, pull.T).T
+            for a in range(0, n, _CHUNK):
+                end, slopes, spread = self._carry(k, a, z, True)
+                assert slopes is not None
+                u, share = pull[a : a + _CHUNK], 1.0
+                if self._paired(z):
+                    u, share = np.concatenate([u, u]), 0.5
+                rotation = self.moments.rotation @ root
+                test = self.moments.basis.gradient(end, spread) @ rotation
+                flat = slopes.reshape(len(end) * d, -1)
+                w = slopes.shape[2]
+                felt = np.einsum("ndk,nk->nd", test, u, optimize=True).reshape(len(end) * d)
+                bias[:w] += share * felt @ flat / n**2
+                metric = test @ test.transpose(0, 2, 1)
+                noise[:w, :w] += share * flat.T @ (metric @ slopes).reshape(len(end) * d, -1) / n**2
+                if self.beta is None:
+                    lap = (
+                        self.beta_scale
+                        * tau
+                        / self.steps
+                        * (self.moments.basis.laplacian(end, spread) @ rotation)
+                    )
+                    bias[-1] += share * float((lap * u).sum()) / n**2
+                    mixed = np.einsum("ndk,nk->nd", test, lap, optimize=True)
+                    cross = share * mixed.reshape(len(end) * d) @ flat / n**2
+                    noise[-1, :w] += cross
+                    noise[:w, -1] += cross
+                    noise[-1, -1] += share * float((lap**2).sum()) / n**2
+            mean = full[here]
+            noise -= mean.T @ inverse[here, here] @ mean / n
+        return bias, noise
+
+    def _paired(self, z: Array) -> bool:
+        return self.steps > 1 and self.beta != 0
+
+    def _slope(self, k: int, a: int) -> Array:
+        """Gradients of the functions at a chunk of individuals, scaled; kept while they are few."""
+        if (k, a) in self._slopes:
+            return self._slopes[k, a]
+        g = self.basis.gradient(self.clouds[k][a : a + _CHUNK]) / self.scale
+        all_of_them = 8.0 * self.basis.size * sum(x.size for x in self.clouds)
+        if all_of_them < _KEPT_BYTES:
+            self._slopes[k, a] = g
+        return g
+
+    @cached_property
+    def _slopes(self) -> dict[tuple[int, int], Array]:
+        return {}
+
+    def _carry(self, k: int, a: int, z: Array, wanted: bool) -> tuple[Array, Array | None, float]:
+        """A chunk pushed over interval `k`: end points, their derivatives, the variance left."""
+        x = self.clouds[k][a : a + _CHUNK]
+        tau = float(self.times[k + 1] - self.times[k])
+        theta, beta = self.read(z)
+        beta = max(beta, 0.0)
+        if self.steps == 1:
+            when = time_basis(self.times, self.times[k] + 0.5 * tau, self.order)
+            g = self._slope(k, a)
+            end = x - tau * (g @ ((when @ theta) * self.scale))
+            slopes = -tau * np.concatenate([b * g for b in when], axis=2) if wanted else None
+            return end, slopes, 2 * beta * tau
+        return self._many_steps(k, a, theta, beta, wanted)
+
+    def _many_steps(
+        self, k: int, a: int, theta: Array, beta: float, wanted: bool
+    ) -> tuple[Array, Array | None, float]:
+        x = self.clouds[k][a : a + _CHUNK]
+        n, d = x.shape
+        h = float(self.times[k + 1] - self.times[k]) / self.steps
+        rng = np.random.default_rng([self.seed, k, a])
+        paired = self.beta != 0
+        x = np.concatenate([x, x]) if paired else x
+        slopes = np.zeros((len(x), d, self.size)) if wanted else None
+        size = np.sqrt(2 * h * max(beta, _LEAST_BETA * self.beta_scale))
+        for s in range(self.steps):
+            when = time_basis(self.times, self.times[k] + (s + 0.5) * h, self.order)
+            x, slopes = self._step(x, slopes, h, when, when @ theta)
+            if paired and s < self.steps - 1:
+                xi = rng.standard_normal((n, d))
+                xi = np.concatenate([xi, -xi])
+                x = x + size * xi
+                if slopes is not None and self.beta is None:
+                    slopes[:, :, -1] += self.beta_scale * h / size * xi
+        return x, slopes, 2 * beta * h
+
+    def _step(
+        self, x: Array, slopes: Array | None, h: float, when: Array, theta: Array
+    ) -> tuple[Array, Array | None]:
+        """One midpoint step and its exact derivative."""
+        first = self.basis.gradient(x)
+        middle = x - 0.5 * h * (first @ theta)
+        second = self.basis.gradient(middle)
+        if slopes is not None:
+            m = self.n_weights
+            inner = -0.5 * h * (self.basis.hessian(x, theta) @ slopes)
+            inner += slopes
+            inner[:, :, :m] -= 0.5 * h * np.concatenate([b * first / self.scale for b in when], 2)
+            slopes = slopes - h * (self.basis.hessian(middle, theta) @ inner)
+            slopes[:, :, :m] -= h * np.concatenate([b * second / self.scale for b in when], axis=2)
+        return x - h * (second @ theta), slopes

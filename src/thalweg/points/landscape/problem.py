@@ -1,0 +1,95 @@
+"""What is asked of a potential, what is answered, and the functions that may span it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.points.goodness import GoodnessOfFit
+from thalweg.points.landscape.features import (
+    AlongAxes,
+    Basis,
+    Block,
+    Gaussians,
+    Given,
+    Polynomials,
+    spaced_centers,
+)
+from thalweg.points.landscape.model import Field
+from thalweg.status import Status
+
+__all__ = ["Answer", "Problem", "candidates"]
+
+Array = NDArray[np.float64]
+
+_MOST_POWERS = 60
+_MOST_AXES = 10
+_KNOTS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Snapshots and what is asked of the potential."""
+
+    times: Array
+    clouds: tuple[Array, ...]
+    n_centers: int | None
+    order: int
+    beta: float | None
+    steps: int | None
+    given: tuple[Callable[[Array], Array], ...]
+    seed: int
+    progress: Callable[[str, int, int], None]
+    guess: Callable[[Array], Array] | None = None
+    """Gradient of a potential to start from, such as a graph's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A field with its posterior, and everything that was found out on the way."""
+
+    field: Field
+    beta: float
+    covariance: Array
+    """Of the weights, row after row."""
+    beta_stderr: float
+    goodness: GoodnessOfFit
+    tracked: bool
+    steps: int
+    status: Status
+    evidence: dict[str, float]
+    why: str
+
+
+def candidates(problem: Problem, rng: np.random.Generator) -> dict[str, Basis]:
+    """Bases by name: polynomials, with Gaussians at two scales, with Gaussians along the axes."""
+    pool = np.concatenate(problem.clouds)
+    mean, scale = pool.mean(axis=0), np.where(pool.std(axis=0) > 0, pool.std(axis=0), 1.0)
+    d = pool.shape[1]
+    degrees = [k for k in (4, 3, 2) if comb(d + k, k) - 1 <= _MOST_POWERS]
+    powers = Polynomials(mean, scale, degrees[0] if degrees else 2, bool(degrees))
+    first: tuple[Block, ...] = (powers,)
+    if problem.given:
+        first = (*first, Given(problem.given, scale))
+    if problem.n_centers is not None:
+        if problem.n_centers == 0:
+            return {"polynomials": Basis(first)}
+        wanted = {f"{problem.n_centers} Gaussians": (problem.n_centers, 1.5)}
+    else:
+        wanted = {"100 Gaussians": (100, 1.5), "40 Gaussians": (40, 2.0)}
+    bases = {} if problem.n_centers is not None else {"polynomials": Basis(first)}
+    for name, (count, factor) in wanted.items():
+        centers, near = spaced_centers(pool, min(count, max(len(pool) // 10, 2)), rng)
+        bases[name] = Basis((*first, Gaussians(centers, np.full(len(centers), factor * near))))
+    if problem.n_centers is None and 1 < d <= _MOST_AXES:
+        levels = np.linspace(0.005, 0.995, _KNOTS)
+        knots = np.quantile(pool, levels, axis=0)
+        low, high = knots[0], knots[-1]
+        knots = 0.5 * knots + 0.5 * np.linspace(low, high, _KNOTS)
+        width = np.maximum(1.2 * (high - low) / (_KNOTS - 1), 1e-12)
+        bases["Gaussians along the axes"] = Basis((*first, AlongAxes(knots, width)))
+    return bases

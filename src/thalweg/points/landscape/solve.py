@@ -1,0 +1,153 @@
+"""The potential that the evidence prefers, from moments or, for tracked points, from couplings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.points.landscape.least_squares import (
+    Prior,
+    PushFit,
+    Whitening,
+    fit_push,
+    goodness,
+    informative,
+    weak_start,
+)
+from thalweg.points.landscape.model import Field, PushModel, bounding_box
+from thalweg.points.landscape.moments import Moments
+from thalweg.points.landscape.problem import Answer, Problem, candidates
+from thalweg.points.landscape.tracked import TRACKED, solve_tracks, stiffness
+
+__all__ = ["solve"]
+
+Array = NDArray[np.float64]
+
+_MOST_MOMENTS = 150
+_MOST_ROWS = 3000
+_SMALL = 0.3  # interval times curvature below which one step is the flow, to 15 % at the worst
+_STEP = 0.5  # longest midpoint step in the same unit: 2 % error
+_MOST_STEPS = 12
+_TIE = 3.0
+_FAR = 100.0  # mean square residual beyond which the flow is no start
+_REWEIGHTINGS = 2
+_PUSHED = 3  # candidates that go on from the weak form to the push
+
+
+def solve(problem: Problem) -> Answer:
+    """Fit every candidate, and keep the one with the largest evidence."""
+    rng = np.random.default_rng([problem.seed, 7])
+    smallest = min(len(x) for x in problem.clouds)
+    rows = _MOST_ROWS // (problem.times.size - 1)
+    most = int(max(4, min(_MOST_MOMENTS, rows, smallest // 8)))
+    moments = Moments.of(np.concatenate(problem.clouds), most, rng)
+    models = {
+        name: PushModel(
+            problem.times, problem.clouds, basis, moments, problem.order, problem.beta,
+            problem.steps or 1, problem.seed,
+        )
+        for name, basis in candidates(problem, rng).items()
+    }  # fmt: skip
+    probe = next(iter(models.values()))
+    moments = informative(replace(probe, steps=1, order=0))
+    models = {name: replace(model, moments=moments) for name, model in models.items()}
+    first = next(iter(models.values()))
+    for model in models.values():
+        model.__dict__["observed"] = first.observed
+    stages = len(models) + 2
+    problem.progress("weak form", 0, stages)
+    white = Whitening.at(first, None)
+    starts = {}
+    for name, model in models.items():
+        prior = Prior.of(model)
+        z, ridge, evidence = weak_start(model, prior, white)
+        starts[name] = (prior, _better_start(problem, model, white, z), ridge, evidence)
+    ranked = sorted(starts, key=lambda name: starts[name][3], reverse=True)[:_PUSHED]
+    leader = ranked[0]
+    prior, z, ridge, _ = starts[leader]
+    for _ in range(_REWEIGHTINGS):
+        white = Whitening.at(models[leader], z)
+        found, ridge = fit_push(models[leader], prior, white, z, ridge, iterations=3)
+        z = found.z
+    starts[leader] = (prior, z, ridge, 0.0)
+    white = Whitening.at(models[leader], z)
+    fits = {}
+    for done, name in enumerate(ranked):
+        problem.progress(f"landscape with {name}", 1 + done, stages)
+        prior, z, ridge, _ = starts[name]
+        fits[name] = fit_push(models[name], prior, white, z, ridge)
+    best = max(fits, key=lambda name: fits[name][0].evidence)
+    problem.progress("error bars", stages - 1, stages)
+    evidences = {name: fit.evidence for name, (fit, _) in fits.items()}
+    if fits[best][0].chi < TRACKED and problem.steps in (None, 1):
+        answer = solve_tracks(problem, models, evidences)
+        if answer is not None:
+            return answer
+    fit, ridge = fits[best]
+    return _finish(problem, models[best], starts[best][0], fit, ridge, (best, evidences))
+
+
+def _finish(
+    problem: Problem, model: PushModel, prior: Prior, fit: PushFit, ridge: float,
+    chosen: tuple[str, dict[str, float]],
+) -> Answer:  # fmt: skip
+    """The winner with its own covariance, its number of steps, its posterior and its test."""
+    white = Whitening.at(model, fit.z).corrected(model, fit.z)
+    fit, ridge = fit_push(model, prior, white, fit.z, ridge)
+    said = f"{model.steps} step(s) per interval, as asked"
+    if problem.steps is None:
+        model, fit, said = _choose_steps(problem, model, prior, white, fit, ridge)
+    theta, beta = model.read(fit.z)
+    spread = fit.posterior()
+    tiled = np.tile(model.scale, model.order + 1)
+    m = model.n_weights
+    return Answer(
+        Field(model.basis, theta, problem.times, bounding_box(problem.clouds)),
+        beta,
+        spread[:m, :m] / tiled[:, None] / tiled[None],
+        float(np.sqrt(spread[-1, -1])) * model.beta_scale if problem.beta is None else 0.0,
+        goodness(model, fit),
+        False,
+        model.steps,
+        fit.status,
+        chosen[1],
+        f"{chosen[0]} had the largest evidence; {said}",
+    )
+
+
+def _choose_steps(
+    problem: Problem, model: PushModel, prior: Prior, white: Whitening, fit: PushFit, ridge: float
+) -> tuple[PushModel, PushFit, str]:
+    """One explicit step per interval, or the flow in continuous time where the two differ."""
+    field = Field(model.basis, model.read(fit.z)[0], problem.times)
+    stiff = stiffness(field, problem.clouds, problem.times)
+    if stiff < _SMALL:
+        return model, fit, "one step per interval is the flow, so short are they"
+    steps = int(np.clip(np.ceil(stiff / _STEP), 2, _MOST_STEPS))
+    fine = model.with_steps(steps)
+    first = white(fine.residual(fine.pushed(fit.z)))
+    if not float(first @ first) < _FAR * first.size:
+        return model, fit, "one explicit step per interval, as the flow leaves the points behind"
+    other, _ = fit_push(fine, prior, white.corrected(fine, fit.z), fit.z, ridge)
+    gain = other.evidence - fit.evidence
+    if gain > -_TIE:
+        return fine, other, f"the flow in continuous time, log evidence {gain:+.1f} over one step"
+    return model, fit, f"one explicit step per interval, log evidence {-gain:+.1f} over the flow"
+
+
+def _better_start(problem: Problem, model: PushModel, white: Whitening, z: Array) -> Array:
+    """The weak form, or the given gradient on the same functions where its push is nearer."""
+    if problem.guess is None:
+        return z
+    x = np.concatenate(problem.clouds)
+    x = x[:: max(1, len(x) // 2000)]
+    g = (model.basis.gradient(x) / model.scale).reshape(x.size, -1)
+    normal = g.T @ g + 1e-6 * x.size * np.eye(g.shape[1])
+    other = np.zeros_like(z)
+    other[: g.shape[1]] = np.linalg.solve(normal, g.T @ problem.guess(x).ravel())
+    if problem.beta is None:
+        other[-1] = z[-1]
+    near = [float((white(model.residual(model.pushed(one))) ** 2).sum()) for one in (z, other)]
+    return other if near[1] < near[0] else z

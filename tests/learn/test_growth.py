@@ -1,0 +1,145 @@
+"""Births beside transport: the flow, its sensitivities, and what a fit finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.flow import gradient_flow, growth_flow
+from thalweg.kernel import MarkovKernel
+from thalweg.learn import FreeEnergyRegressor, load
+from thalweg.learn.growth import Growth
+from thalweg.learn.likelihood.model import Mesh
+from thalweg.learn.likelihood.options import LikelihoodOptions
+from thalweg.snapshots import Snapshots
+
+Array = NDArray[np.float64]
+
+KERNEL = MarkovKernel.from_weights([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0]])
+ENERGY = FreeEnergy(np.array([0.7, 0.1, -0.5, -0.3]), 0.5)
+RATES = np.array([0.4, 0.0, -0.3, 0.1])
+TIMES = np.linspace(0, 3, 10)
+START = np.array([0.55, 0.05, 0.1, 0.3])
+
+
+def test_without_births_growth_flow_is_the_flow() -> None:
+    p0, times = [0.7, 0.1, 0.1, 0.1], [0.0, 1.0, 2.0]
+    ours = growth_flow(KERNEL, ENERGY, p0, times, rates=np.zeros(4))
+    assert np.allclose(ours, gradient_flow(KERNEL, ENERGY, p0, times).probabilities, atol=1e-6)
+
+
+def test_splitting_is_of_second_order() -> None:
+    rates, m0 = np.array([0.5, 0.0, -0.3, 0.2]), [7.0, 1.0, 1.0, 1.0]
+    fine = growth_flow(KERNEL, ENERGY, m0, [0.0, 1.0], rates=rates, n_steps=128)[-1]
+    errors = [
+        abs(growth_flow(KERNEL, ENERGY, m0, [0.0, 1.0], rates=rates, n_steps=n)[-1] - fine).max()
+        for n in (4, 8, 16)
+    ]
+    slopes = np.log2(np.array(errors[:-1]) / errors[1:])
+    assert (slopes > 1.7).all()
+
+
+def test_the_same_rate_everywhere_only_scales_the_whole() -> None:
+    ours = growth_flow(KERNEL, ENERGY, [2, 1, 1, 1], [0.0, 1.5], rates=np.full(4, 0.2))[-1]
+    assert np.isclose(ours.sum(), 5 * np.exp(0.3))
+
+
+def _masses() -> Array:
+    return growth_flow(KERNEL, ENERGY, 1e5 * START, TIMES, rates=RATES)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10**6))
+def test_the_likelihood_integrates_the_same_flow(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rates, v, beta = rng.normal(0, 0.5, 4), rng.normal(0, 0.5, 4), 0.3
+    start, times = rng.dirichlet(np.full(4, 3.0)), np.array([0.0, 0.5, 1.2])
+    model = LikelihoodOptions(growth=Growth()).model(KERNEL, times)
+    theta = np.concatenate([v, rates, [np.log(beta)], np.log(start / KERNEL.stationary)])
+    mesh = Mesh(np.array([16, 16]), 3)
+    ours = model.probabilities(theta, mesh)
+    masses = growth_flow(KERNEL, FreeEnergy(v, beta), start, times, rates=rates, n_steps=64)
+    assert ours == pytest.approx(masses / masses.sum(axis=1, keepdims=True), abs=2e-4)
+    # And the growth of the whole.
+    whole = [chunk.mass for chunk in model.trajectory(theta, mesh) if chunk is not None][-1]
+    assert whole[:, 0] == pytest.approx(np.log(masses.sum(axis=1))[1:], abs=2e-4)
+    direction = rng.normal(size=theta.size)
+    up, down = (model.sensitivities(theta + e * direction, mesh) for e in (1e-5, -1e-5))
+    here = model.sensitivities(theta, mesh)
+    assert up is not None
+    assert down is not None
+    assert here is not None
+    assert here[1] @ direction == pytest.approx((up[0] - down[0]) / 2e-5, abs=1e-4)
+
+
+def test_known_and_learned_rates_through_the_regressor(tmp_path: Path) -> None:
+    masses = _masses()
+    totals = masses.sum(axis=1)
+    rng = np.random.default_rng(8)
+    counts = [rng.multinomial(20_000, m / m.sum()) for m in masses]
+    seen = Snapshots.from_counts(TIMES, counts)
+    learned = FreeEnergyRegressor(growth=Growth(totals=totals)).fit(KERNEL, seen)
+    found = learned.growth_
+    assert found is not None
+    assert found.anchored
+    assert found.p_value < 1e-3  # births are there, and are seen
+    # Within three standard errors, and these are small enough to mean something.
+    assert (np.abs(found.rates - RATES) < 3 * found.stderr).all()
+    assert found.stderr.max() < 0.5
+    assert (
+        np.abs(learned.potential_ - (ENERGY.potential - KERNEL.stationary @ ENERGY.potential))
+        < 3 * learned.potential_stderr_
+    ).all()
+    given_ = FreeEnergyRegressor(growth=RATES).fit(KERNEL, seen)
+    assert given_.growth_ is not None
+    assert given_.growth_.rates == pytest.approx(RATES)
+    assert given_.potential_stderr_.max() < learned.potential_stderr_.max()
+    assert given_.beta_ == pytest.approx(0.5, rel=0.1)
+    alone = FreeEnergyRegressor().fit(KERNEL, seen)
+    assert learned.diagnostics_["deviance"] < alone.diagnostics_["deviance"] - 10
+    shares = masses[-1] / totals[-1]
+    assert learned.predict(None, TIMES).final == pytest.approx(shares, abs=0.01)
+    band = learned.forecast(TIMES)
+    assert ((band.lower <= band.probabilities) & (band.probabilities <= band.upper)).all()
+    learned.save(tmp_path / "m.thalweg")
+    again = load(tmp_path / "m.thalweg")
+    assert again.growth_ is not None
+    assert again.growth_.rates == pytest.approx(found.rates)
+    assert again.predict(None, TIMES).final == pytest.approx(learned.predict(None, TIMES).final)
+    with pytest.raises(InputError, match="does not hold the covariance of growth"):
+        again.forecast(TIMES)
+
+
+def test_growth_of_a_feature_where_nothing_is_born_is_not_needed() -> None:
+    p = gradient_flow(KERNEL, ENERGY, START, TIMES).probabilities
+    rng = np.random.default_rng(3)
+    seen = Snapshots.from_counts(TIMES, [rng.multinomial(5000, row / row.sum()) for row in p])
+    growth = Growth(features=np.array([0.0, 1.0, 0.0, 0.0]))
+    found = FreeEnergyRegressor(growth=growth).fit(KERNEL, seen).growth_
+    assert found is not None
+    assert found.p_value > 0.01
+    assert found.gain >= 0  # never worse than transport alone
+    assert "Rates are relative" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"growth": "everywhere"}, "growth is 'everywhere'"),
+        ({"growth": Growth(totals=[1.0, 2.0])}, "totals must be one positive number per time"),
+        ({"growth": Growth(features=np.ones(3))}, "growth features have shape"),
+        ({"growth": "states", "method": "weak"}, "does not learn growth"),
+        ({"growth": "states", "observation": "tracked"}, "growth is learned from independent"),
+    ],
+)
+def test_what_growth_cannot_do_is_said(options: dict[str, object], sentence: str) -> None:
+    seen = Snapshots.from_counts(TIMES, _masses())
+    with pytest.raises(InputError, match=sentence):
+        FreeEnergyRegressor(**options).fit(KERNEL, seen)  # type: ignore[arg-type]
