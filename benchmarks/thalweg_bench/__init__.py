@@ -55,6 +55,7 @@ BENCHMARKS: dict[str, tuple[str, str, str]] = {
     "mobility": ("mobility", "run", "which mean the held-out likelihood chooses, and the truth"),
     "w2": ("w2", "run", "the two-state lemma: the W2 speed diverges, the W_K speed converges"),
     "accuracy": ("accuracy", "run", "fits against the Cramer-Rao limit, coverage, robustness"),
+    "typical": ("typical", "run", "few individuals, 10 to 300 states: coverage, rivals, CPU time"),
     "scatter": ("scatter", "run", "coverage where counts are overdispersed or have replicates"),
     "laplacian": ("laplacian", "run", "Laplacian solves against scipy and CHOLMOD"),
     "flow": ("flow", "run", "gradient flows: evaluations, error, mass, positivity"),

@@ -164,7 +164,7 @@ def test_bad_kernels_get_one_sentence(make, sentence):
         ([0.5, 0.6, -0.1], "-0.1 at state 2"),
         ([0.5, 0.5, 0.5], "sums to 1.5"),
         ([0.5, 0.5, np.nan], "nan at position 2"),
-        ("abc", "array of numbers"),
+        ("abc", "holds text, not numbers"),
     ],
 )
 def test_bad_probabilities_get_one_sentence(p, sentence):

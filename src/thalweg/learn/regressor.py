@@ -86,6 +86,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     quadrature, weighting, ridge : of the weak form; see `fit_weak`.
     epochs, device : of the networks.
     seed : of everything random.
+    max_seconds, max_iterations : bounds on a fit's time and on its optimisers' iterations; the best
+        so far is then the answer, with the status `TIME_LIMIT` or `MAX_ITERATIONS`.
     progress : called as `progress(what, done, total)`.
 
     Attributes
@@ -132,6 +134,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         epochs: int = 2,
         device: str | None = None,
         seed: int = 0,
+        max_seconds: float | None = None,
+        max_iterations: int | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.method = method
@@ -156,6 +160,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         self.epochs = epochs
         self.device = device
         self.seed = seed
+        self.max_seconds = max_seconds
+        self.max_iterations = max_iterations
         self.progress = progress
 
     # ---------------------------------------------------------------- fitting
@@ -308,16 +314,13 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             )
             return flow if not shift else flow.after_first()
         flow = flow_of(
-            self.kernel_,
-            self.energy_,
-            self.initial_ if p0 is None else p0,
-            grid,
+            self.kernel_, self.energy_, self.initial_ if p0 is None else p0, grid,
             mobility=self._mobility,
             discretization=self.discretization,
             time_basis=self.time_basis,
             potentials=self._fit.potentials,
             rates=None if self._fit.growth is None else self._fit.growth.rates,
-        )
+        )  # fmt: skip
         return flow if not shift else flow.after_first()
 
     def forecast(
@@ -350,12 +353,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
                 f"{self.times_[0]:g}; begin there, or give p0."
             )
         return bands(
-            self.kernel_,
-            self.energy_,
-            self.initial_,
-            fit.joint_covariance,
-            fit.draws,
-            when,
+            self.kernel_, self.energy_, self.initial_, fit.joint_covariance, fit.draws, when,
             p0=p0,
             p0_size=None if p0_size is None else _checks.positive(p0_size, "p0_size"),
             mobility=self._mobility,
@@ -363,7 +361,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             size=float(fit.visits.sum()) / fit.times.size,
             n_draws=n_draws,
             members=fit.members,
-        )
+        )  # fmt: skip
 
     def score(self, snapshots: Snapshots) -> float:
         """The mean log-likelihood of an individual of these snapshots; higher is better."""
