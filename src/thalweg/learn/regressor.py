@@ -39,6 +39,7 @@ from thalweg.learn.forecast import (
 )
 from thalweg.learn.growth import Growth, GrowthFound
 from thalweg.learn.observation import Multinomial
+from thalweg.learn.questions import Questions
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.learn.weak.fit import Ridge, TimeBasis
 from thalweg.learn.weak.terms import Quadrature, Weighting
@@ -56,7 +57,7 @@ __all__ = ["FreeEnergyRegressor", "load"]
 Array = NDArray[np.float64]
 
 
-class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
+class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     """Learns the free energy `V + beta log rho` that drives a population over a graph.
 
     Parameters
@@ -266,10 +267,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     @property
     def diagnostics_(self) -> dict[str, Any]:
-        """How the fit ended, what the data leave open, whether the model fits; plain values.
-
-        Worked out when first asked for.
-        """
+        """How the fit ended, what the data leave open, whether the model fits; plain values."""
         fit = self._fit
         if self._diagnostics is None:
             self._diagnostics = diagnose(self.kernel_, fit, seed=self._settings().seed)
