@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 
 from thalweg import _checks
 from thalweg._optional import optional
-from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
+from thalweg.energy import FreeEnergy, InternalEnergy, as_internal
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory
 from thalweg.kernel import MarkovKernel
@@ -204,8 +204,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     def _settings(self) -> Settings:
         options = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
         options["mobility"] = self._mobility
-        options["internal"] = Entropy() if self.internal is None else self.internal
-        options["seed"] = _checks.whole(self.seed, "seed")
+        options["internal"] = as_internal(self.internal)
         return Settings(**options)
 
     @property
@@ -407,8 +406,8 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         Independent ones are drawn afresh at each time; a tracked population is simulated, in the
         rates of its `environment`.
         """
-        draw = np.random.default_rng(self._settings().seed) if rng is None else rng
-        _checks.generator(draw)
+        draw = np.random.default_rng(self.seed) if rng is None else _checks.generator(rng)
+        n_samples = _checks.whole(n_samples, "n_samples", 1)
         when = self._when(times)
         if self.observation == "tracked":
             from thalweg.flow import simulate
