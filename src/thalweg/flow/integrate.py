@@ -74,6 +74,8 @@ def gradient_flow(
            [0.7949, 0.2051],
            [0.8808, 0.1192]])
     """
+    if not isinstance(energy, FreeEnergy):
+        raise InputError(f"energy is a {type(energy).__name__}; give a FreeEnergy.")
     energy._check(kernel)
     if method not in get_args(Method):
         raise InputError(f"method is {method!r}; choose 'auto', 'explicit' or 'implicit'.")
