@@ -213,7 +213,8 @@ def _collapses(table: pd.DataFrame) -> list[str]:
                 method = column.removeprefix("chaotic_")
                 notes.append(
                     f"{method}: in {int(known.sum())} of {known.size} cells the chain is chaotic "
-                    "(slopes above 1e8, or larger than draws bear out), and the limit is that of draws."
+                    "(slopes above 1e8, or larger than draws bear out), and the limit is that of "
+                    "draws."
                 )
     failed = table[table["status"] != "ok"]
     if len(failed):

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from thalweg.adapters.cells import Keys, cell_problem, cell_times, write_results
-from thalweg.adapters.points import embedded_cells
+from thalweg.adapters.cell_dynamics import cell_labels, write_fates, write_velocity
+from thalweg.adapters.cells import Keys, cell_problem, write_results
+from thalweg.adapters.points import embedded_cells, write_drift
+from thalweg.dynamics import Fates
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.points import Interpolation, PointInterpolator, PointLandscape
 
-__all__ = ["free_energy", "interpolate", "velocity"]
+__all__ = ["fates", "free_energy", "interpolate", "landscape", "velocity"]
 
 
 def free_energy(
@@ -48,6 +50,66 @@ def free_energy(
     model = FreeEnergyRegressor(seed=seed, **options).fit(problem.kernel, problem.snapshots)
     write_results(adata, problem, model, Keys(key_added))
     return adata if copy else model
+
+
+def fates(
+    adata: Any, model: FreeEnergyRegressor, targets: Any = None, *, key: str = "thalweg"
+) -> Fates:
+    """Where the cells end: write the probability of each fate, with standard errors, to `adata`.
+
+    Parameters
+    ----------
+    adata : AnnData
+        Cells that `free_energy` has seen.
+    model : FreeEnergyRegressor
+        What it returned.
+    targets : mapping or sequence, optional
+        Sets of states, `{name: states}`; by default the sets that hold a cell longest.
+    key : str
+        The prefix that was given to `free_energy`.
+
+    Writes `obsm[key + "_fates"]`, `obsm[key + "_fates_stderr"]` and, with the names,
+    `uns[key + "_fates"]`. Returns the fates of the states.
+    """
+    found = model.fate_probabilities(targets)
+    write_fates(adata, cell_labels(adata, model, Keys(key)), found, Keys(key))
+    return found
+
+
+def landscape(
+    adata: Any,
+    *,
+    time_key: str,
+    basis: str | None = None,
+    key_added: str = "thalweg",
+    seed: int = 0,
+    **options: Any,
+) -> PointLandscape:
+    """Learn a potential on an embedding of the cells, and write it with its drift to `adata`.
+
+    Writes `obs[key_added + "_landscape"]`, the potential at each cell, `obsm["velocity_" + basis]`,
+    minus its gradient, `obsm["velocity_" + basis + "_stderr"]`, and `uns[key_added + "_landscape"]`
+    with beta, the test of fit and warnings. Returns the model; `velocity` takes it as well.
+
+    Parameters
+    ----------
+    adata : AnnData
+        Cells with times in `obs` and an embedding in `obsm`.
+    time_key : str
+        The column of `obs` with the time of each cell.
+    basis : str, optional
+        The embedding, by default X_pca.
+    key_added : str
+        Prefix of what is written.
+    seed : int
+        Seed of every random number generator used.
+    **options
+        Of `PointLandscape`.
+    """
+    cells = embedded_cells(adata, time_key, basis)
+    model = PointLandscape(seed=seed, **options).fit(cells.times, cells.clouds)
+    write_drift(adata, model, cells.basis, Keys(key_added), time_key)
+    return model
 
 
 def interpolate(
@@ -102,52 +164,32 @@ def interpolate(
 
 def velocity(
     adata: Any,
+    model: FreeEnergyRegressor | PointLandscape,
     *,
-    time_key: str,
-    basis: str | None = None,
-    key_added: str = "thalweg",
-    seed: int = 0,
-    **options: Any,
-) -> PointLandscape:
-    """The drift of each cell, minus the gradient of a potential in an embedding.
-
-    Writes `obsm[key_added + "_velocity"]`, its standard error in `"_velocity_stderr"`, the
-    potential in `obs[key_added + "_landscape"]`, and `uns[key_added + "_velocity"]` with beta, the
-    test of fit and warnings. Returns the fitted `PointLandscape`, which takes the `options`.
+    basis: str = "umap",
+    neighbors_key: str | None = None,
+    key: str = "thalweg",
+) -> None:
+    """Write velocities on an embedding, and the cells' transition matrix.
 
     Parameters
     ----------
     adata : AnnData
-        Cells with times in `obs` and an embedding in `obsm`.
-    time_key : str
-        The column of `obs` with the time of each cell.
-    basis : str, optional
-        The embedding, by default X_pca.
-    key_added : str
-        Prefix of what is written.
-    seed : int
-        Seed of every random number generator used.
-    **options
-        Of `PointLandscape`.
+        Cells that `free_energy` has seen, with an embedding and a neighbour graph.
+    model : FreeEnergyRegressor or PointLandscape
+        What it, or `landscape`, returned.
+    basis : str
+        The embedding, `obsm["X_" + basis]`.
+    neighbors_key : str, optional
+        Which neighbour graph.
+    key : str
+        The prefix that was given to `free_energy`.
+
+    Writes `obsm["velocity_" + basis]`, which `scvelo.pl.velocity_embedding_stream` draws, and
+    `obsp["T_fwd"]`, which `cellrank.kernels.PrecomputedKernel(adata.obsp["T_fwd"], adata)` takes.
+    A `PointLandscape` has no transition matrix: its standard errors are written instead.
     """
-    cells = embedded_cells(adata, time_key, basis)
-    model = PointLandscape(seed=seed, **options).fit(cells.times, cells.clouds)
-    _, row, _ = cell_times(adata, time_key)
-    drift, spread = np.empty((2, adata.n_obs, len(cells.coordinates)))
-    height = np.empty(adata.n_obs)
-    for k, (time, cloud) in enumerate(zip(cells.times, cells.clouds, strict=True)):
-        here = row == k
-        drift[here] = -model.gradient(cloud, time)
-        spread[here] = model.gradient_stderr(cloud, time)
-        height[here] = model.potential(cloud, time)
-    adata.obsm[f"{key_added}_velocity"] = drift
-    adata.obsm[f"{key_added}_velocity_stderr"] = spread
-    adata.obs[f"{key_added}_landscape"] = height
-    adata.uns[f"{key_added}_velocity"] = {
-        "beta": model.beta_,
-        "beta_stderr": model.beta_stderr_,
-        "goodness": str(model.goodness_),
-        "warning": model.warning_,
-        "why": model.why_,
-    }
-    return model
+    if isinstance(model, PointLandscape):
+        write_drift(adata, model, basis, Keys(key))
+        return
+    write_velocity(adata, model, basis, neighbors_key, Keys(key))

@@ -69,10 +69,13 @@ def test_cells_get_a_velocity_and_a_cloud() -> None:
     cells = anndata.AnnData(np.zeros((len(frame), 1)))
     cells.obs["day"] = frame["day"].to_numpy()
     cells.obsm["X_pca"] = frame[["x", "y"]].to_numpy()
-    model = tl.velocity(cells, time_key="day", n_centers=0, steps=1, beta=0.0)
-    assert cells.obsm["thalweg_velocity"].shape == (180, 2)
-    assert abs(cells.obsm["thalweg_velocity"][:120, 0].mean() - 2.0) < 0.5
-    assert cells.uns["thalweg_velocity"]["warning"] == model.warning_
+    model = tl.landscape(cells, time_key="day", n_centers=0, steps=1, beta=0.0)
+    assert cells.obsm["velocity_pca"].shape == (180, 2)
+    assert abs(cells.obsm["velocity_pca"][:120, 0].mean() - 2.0) < 0.5
+    assert cells.uns["thalweg_landscape"]["warning"] == model.warning_
+    before = cells.obsm["velocity_pca"].copy()
+    tl.velocity(cells, model, basis="pca")
+    assert np.allclose(cells.obsm["velocity_pca"], before)
     guess = tl.interpolate(cells, time_key="day", time=1.5, method="displacement")
     assert cells.uns["thalweg_interpolation"]["method"] == guess.method
     assert abs(guess.points.mean[0] - 3.0) < 0.2

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.adapters.cells import cell_times, read_h5ad
+from thalweg.adapters.cells import Keys, cell_times, read_h5ad
 from thalweg.adapters.columns import TIME_NAMES, choose
 from thalweg.adapters.pieces import read_table
 from thalweg.errors import InputError
+from thalweg.points import PointLandscape
 from thalweg.snapshots.times import TimeScale, read_times
 
-__all__ = ["PointTable", "embedded_cells", "read_points"]
+__all__ = ["PointTable", "embedded_cells", "read_points", "write_drift"]
 
 Array = NDArray[np.float64]
 
@@ -31,6 +32,7 @@ class PointTable:
     coordinates: tuple[str, ...]
     scale: TimeScale
     messages: tuple[str, ...]
+    basis: str = ""
 
 
 def read_points(
@@ -107,4 +109,37 @@ def embedded_cells(adata: Any, time_key: str, basis: str | None = None) -> Point
     clouds = tuple(x[row == k] for k in range(moments.size))
     names = tuple(f"{name}_{k + 1}" for k in range(x.shape[1]))
     messages = () if basis else (f"coordinates are obsm[{name!r}]",)
-    return PointTable(moments, clouds, names, scale, messages)
+    return PointTable(moments, clouds, names, scale, messages, name)
+
+
+def write_drift(
+    adata: Any, model: PointLandscape, basis: str, keys: Keys, time_key: str | None = None
+) -> None:
+    """Write a potential at the cells, and minus its gradient, in its embedding."""
+    name = basis if basis in adata.obsm else f"X_{basis}"
+    if name not in adata.obsm:
+        raise InputError(
+            f"adata.obsm has no {basis!r}; there are {', '.join(map(str, adata.obsm))}."
+        )
+    x = np.asarray(adata.obsm[name], dtype=np.float64)
+    drift, spread = np.empty_like(x), np.empty_like(x)
+    height = np.empty(len(x))
+    moments, row = model.times_[-1:], np.zeros(len(x), dtype=np.intp)
+    if time_key is not None:
+        moments, row, _ = cell_times(adata, time_key)
+    for k, time in enumerate(moments):
+        here = row == k
+        drift[here] = -model.gradient(x[here], time)
+        spread[here] = model.gradient_stderr(x[here], time)
+        height[here] = model.potential(x[here], time)
+    short = name.removeprefix("X_")
+    adata.obsm[f"velocity_{short}"] = drift
+    adata.obsm[f"velocity_{short}_stderr"] = spread
+    adata.obs[f"{keys.prefix}_landscape"] = height
+    adata.uns[f"{keys.prefix}_landscape"] = {
+        "beta": model.beta_,
+        "beta_stderr": model.beta_stderr_,
+        "goodness": str(model.goodness_),
+        "warning": model.warning_,
+        "why": model.why_,
+    }
