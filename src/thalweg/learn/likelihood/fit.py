@@ -330,7 +330,9 @@ class _Search:
 
         result = search(theta)
         if result is not None:
-            if isinstance(objective, TrackedObjective) and objective.frozen:
+            if isinstance(objective, FrozenObjective) or (
+                isinstance(objective, TrackedObjective) and objective.frozen
+            ):
                 result = certify(objective, prior, result, mesh, search)
             self.n_iterations += result.n_iterations
             self.interrupted = self.interrupted or result.status is Status.INTERRUPTED
