@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, clone
 
 from thalweg import _checks
 from thalweg._optional import optional
-from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
+from thalweg.energy import FreeEnergy, InternalEnergy, as_internal
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory
 from thalweg.kernel import MarkovKernel
@@ -39,6 +39,7 @@ from thalweg.learn.forecast import (
 )
 from thalweg.learn.growth import Growth, GrowthFound
 from thalweg.learn.observation import Multinomial
+from thalweg.learn.questions import Questions
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.learn.weak.fit import Ridge, TimeBasis
 from thalweg.learn.weak.terms import Quadrature, Weighting
@@ -56,7 +57,7 @@ __all__ = ["FreeEnergyRegressor", "load"]
 Array = NDArray[np.float64]
 
 
-class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
+class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     """Learns the free energy `V + beta log rho` that drives a population over a graph.
 
     Parameters
@@ -179,8 +180,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     def _settings(self) -> Settings:
         options = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
         options["mobility"] = self._mobility
-        options["internal"] = Entropy() if self.internal is None else self.internal
-        options["seed"] = _checks.whole(self.seed, "seed")
+        options["internal"] = as_internal(self.internal)
         return Settings(**options)
 
     @property
@@ -267,10 +267,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     @property
     def diagnostics_(self) -> dict[str, Any]:
-        """How the fit ended, what the data leave open, whether the model fits; plain values.
-
-        Worked out when first asked for.
-        """
+        """How the fit ended, what the data leave open, whether the model fits; plain values."""
         fit = self._fit
         if self._diagnostics is None:
             self._diagnostics = diagnose(self.kernel_, fit, seed=self._settings().seed)
@@ -386,8 +383,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         Independent ones are drawn afresh at each time; a tracked population is simulated, in the
         rates of its `environment`.
         """
-        draw = np.random.default_rng(self._settings().seed) if rng is None else rng
-        _checks.generator(draw)
+        draw = np.random.default_rng(self.seed) if rng is None else _checks.generator(rng)
+        n_samples = _checks.whole(n_samples, "n_samples", 1)
         when = self._when(times)
         if self.observation == "tracked":
             from thalweg.flow import simulate
@@ -438,9 +435,9 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         check_match(self.kernel_, snapshots)
         snapshots = snapshots.on(self.time_scale_)
         path = self.predict(None, snapshots.times).probabilities
-        if n_refits < 2:
-            raise InputError(f"n_refits is {n_refits}; errors need 2 refits or more, such as 100.")
-        generators = (np.random.default_rng(self.seed) if rng is None else rng).spawn(n_refits)
+        n_refits = _checks.whole(n_refits, "n_refits", 2)
+        draws = np.random.default_rng(self.seed) if rng is None else _checks.generator(rng)
+        generators = draws.spawn(n_refits)
         sizes = np.maximum(snapshots.sizes.round(), 1).astype(np.int64)
         path = path / path.sum(axis=1, keepdims=True)
 
