@@ -21,7 +21,6 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.fit import check_counts, fit_likelihood
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
-from thalweg.learn.likelihood.tracked import TrackedObjective
 from thalweg.learn.rivals import RIVALS
 from thalweg.learn.uncertainty import _draw, forecast_band
 
@@ -238,6 +237,7 @@ def _joint_test(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) -> G
     drawn = [_draw(fit, rng) for _ in range(n_draws)]
     pulls = np.array([fit.noise.terms(counts, log_p).pull.ravel() for counts in drawn])
     deviances = np.array([fit.noise.deviance(counts, np.exp(log_p)) for counts in drawn])
+    deviances = fit.noise.null_deviances(deviances, rng)
     scores = pulls @ own
     moved = (scores - fit.prior.quadratic(fit.theta)[1]) @ (fit.covariance / fit.noise.inflation)
     gained = 2.0 * np.sum(scores * moved, axis=1) - np.sum(
@@ -370,12 +370,7 @@ def _null_deviances(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) 
         if not tracked:
             out[i] = fit.noise.deviance(counts, fit.probabilities)
             continue
-        objective = TrackedObjective(
-            fit.model,
-            counts,
-            fit.settings.discretization == "frozen",
-            fit.settings.environment == "empirical",
-        ).reweighted(fit.theta, fit.mesh)
+        objective = fit.increments(counts).reweighted(fit.theta, fit.mesh)
         found = None if objective is None else objective.evaluate(fit.theta, fit.mesh)
         out[i] = np.nan if found is None else 2.0 * found.value
     return fit.noise.null_deviances(out[np.isfinite(out)], rng)
