@@ -37,6 +37,15 @@ class Problem:
     def oddities(self) -> list[str]:
         return [str(text) for text in self.messages if isinstance(text, Oddity)]
 
+    @property
+    def summary(self) -> str:
+        """How many snapshots of how many individuals."""
+        sizes = np.asarray(self.snapshots.sizes)
+        low, high = f"{sizes.min():g}", f"{sizes.max():g}"
+        each = f"{low} individuals each" if low == high else f"{low} to {high} individuals"
+        count = "1 snapshot" if sizes.size == 1 else f"{sizes.size} snapshots"
+        return f"{count} of {each}"
+
     def tell(self, *, quiet: bool) -> None:
         """Say what was guessed, what is odd, and what is about to be worked on."""
         if quiet:
@@ -48,12 +57,7 @@ class Problem:
             say(f"guessed: {message}", stderr=True)
         for warning in warnings(self):
             say(f"! {warning}", stderr=True)
-        seen = self.snapshots
-        say(
-            f"{seen.n_times} snapshots of {float(np.sum(seen.sizes)):g} individuals on "
-            f"{self.kernel.n_states} states",
-            stderr=True,
-        )
+        say(f"{self.summary} on {self.kernel.n_states} states", stderr=True)
 
 
 def load_problem(
