@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from thalweg.cli.output import say
-from thalweg.cli.problem import Problem
+from thalweg.cli.problem import Problem, guessed_lines
 from thalweg.snapshots import hellinger
 
 __all__ = ["findings", "print_check", "warnings"]
@@ -185,8 +185,8 @@ def _print(facts: dict[str, Any], source: Path) -> None:
         f"{source.name}: {facts['summary']}, from {facts['first_time']} to {facts['last_time']}, "
         f"on {facts['states']} states and {facts['edges']} edges"
     )
-    for guess in facts["guesses"]:
-        say(f"  guessed: {guess}")
+    for line in guessed_lines(facts["guesses"]):
+        say(f"  {line}")
     for warning in facts["warnings"]:
         say(f"  ! {warning}")
     if not facts["warnings"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,13 @@ from thalweg.kernel import MarkovKernel
 from thalweg.snapshots import Snapshots
 
 __all__ = ["Problem", "load_problem"]
+
+
+_PLAIN = re.compile(
+    r"(time|state|count|weight)s? (?:is|are) column '\1s?'|edges run from 'source' to 'target'"
+    r"|every edge counts 1"
+)
+"""Messages that only repeat what the files say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +61,25 @@ class Problem:
         from thalweg.cli.check import warnings
         from thalweg.cli.output import say
 
-        for message in self.guesses:
-            say(f"guessed: {message}", stderr=True)
+        for line in guessed_lines(self.guesses):
+            say(line, stderr=True)
         for warning in warnings(self):
             say(f"! {warning}", stderr=True)
         say(f"{self.summary} on {self.kernel.n_states} states", stderr=True)
+
+
+def guessed_lines(guesses: Iterable[str]) -> list[str]:
+    """What was guessed, one line per file; what the files say in so many words is no guess.
+
+    >>> guessed_lines(["a.csv: time is column 'time'", "a.csv: state is column 'place'"])
+    ["guessed: a.csv: state is column 'place'"]
+    """
+    by_file: dict[str, list[str]] = {}
+    for guess in guesses:
+        file, _, text = guess.partition(": ")
+        if text and not _PLAIN.fullmatch(text):
+            by_file.setdefault(file, []).append(text)
+    return [f"guessed: {file}: {'; '.join(texts)}" for file, texts in by_file.items()]
 
 
 def load_problem(
