@@ -45,6 +45,7 @@ def findings(problem: Problem) -> dict[str, Any]:
         "n_states_never_seen": int(unseen.size),
     }
     facts["summary"] = problem.summary
+    facts["positions"] = kernel.coordinates is not None
     if snapshots.n_times >= 2:
         facts["hellinger_first_to_last"], facts["hellinger_from_noise_alone"] = _motion(problem)
     facts["warnings"] = warnings(problem)
@@ -191,4 +192,6 @@ def _print(facts: dict[str, Any], source: Path) -> None:
         say(f"  ! {warning}")
     if not facts["warnings"]:
         say("  nothing odd was found")
+    if not facts["positions"]:
+        say("  positions: none; fit --positions FILE draws the states where they are")
     say(f"  cost: {facts['cost']}" if facts["cost"] else "  nothing can be fitted to these data")
