@@ -172,8 +172,9 @@ def _photograph(figure: Any, target: Path) -> None:
     height = int(figure.layout.height or 500)
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "figure.html"
-        figure.write_html(page, include_plotlyjs=True)
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--window-size=900,{height + 20}"]
+        figure.write_html(page, include_plotlyjs=True, config={"displayModeBar": False})
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        flags += [f"--window-size=900,{height + 20}"]
         flags += [f"--screenshot={target}", "--virtual-time-budget=8000", page.as_uri()]
         subprocess.run([str(browser), *flags], check=True, capture_output=True)
 

@@ -20,9 +20,9 @@ could have from these snapshots of followed individuals; a single run, or a bias
 below it, and histograms, which forecast nothing, may too. It is that of the chain of frozen rates
 itself: `sum_k dmu_k^T Sigma_k^-1 dmu_k` for the mean `mu_k` and covariance `Sigma_k` of the counts
 after each interval, pushed to the forecast by the chain's own slopes. Where that chain is chaotic
-(nearly empty states, slopes above 1e4) linear theory means nothing, and the limit is the error of
-draws from the efficient normal law; the notes below a table count such cells. Where the start is
-not known the mean-field chain is chaotic most often.
+(slopes above 1e8 in nearly empty states, or larger than draws bear out) linear theory means
+nothing: there the limit is the error of draws from the efficient normal law, and the notes below a
+table count such cells.
 
 **Two readings.** The paper freezes the jump rates over each interval at the density, and writes
 "empirical": the rates are those of the population's own histogram. That is the headline here. In

@@ -231,12 +231,7 @@ class MarkovKernel:
                 )
             new = replace(new, coordinates=array)
         if names is not None:
-            if len(names) != self.n_states or len(set(names)) != len(names):
-                raise InputError(
-                    f"{len(names)} names ({len(set(names))} different) for {self.n_states} states; "
-                    "give each state one name of its own."
-                )
-            new = replace(new, names=tuple(names))
+            new = replace(new, names=_checks.as_names(names, self.n_states))
         return new
 
     # ---------------------------------------------------------------- what it knows

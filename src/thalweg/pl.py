@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from thalweg.adapters.cell_dynamics import embedding
 from thalweg.adapters.cells import Keys
 from thalweg.errors import InputError
 from thalweg.learn import FreeEnergyRegressor
@@ -23,7 +24,7 @@ from thalweg.snapshots import Snapshots
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["fit", "flow", "forecast", "landscape", "potential"]
+__all__ = ["fates", "fit", "flow", "forecast", "landscape", "potential", "velocity"]
 
 
 def landscape(
@@ -65,19 +66,77 @@ def landscape(
             if color is None
             else f"adata.obs has no {column!r}; it has {', '.join(map(str, data.obs.columns))}."
         )
-    place = basis if basis in data.obsm else f"X_{basis}"
-    if place not in data.obsm:
+    label = "V" if color is None else str(color)
+    return _cells(data, basis, np.asarray(data.obs[column]), label=label, **options)
+
+
+def fates(
+    adata: Any, fate: str | int = 0, *, basis: str = "umap", key: str = "thalweg", **options: Any
+) -> Axes:
+    """The cells coloured by the probability of one fate, which `thalweg.tl.fates` wrote.
+
+    Parameters
+    ----------
+    adata : AnnData
+        The cells.
+    fate : str or int
+        Name or number of the fate.
+    basis, key : str
+        Embedding, and the `key_added` of `thalweg.tl.fates`.
+    **options
+        `ax`, `save`, `show`, `cmap`, as `thalweg.plots.mpl.scatter` takes them.
+    """
+    keys = Keys(key)
+    if keys.fates not in adata.obsm:
         raise InputError(
-            f"adata.obsm has no {place!r}; there are {', '.join(map(str, data.obsm)) or 'none'}."
+            f"adata.obsm has no {keys.fates!r}; run thalweg.tl.fates(adata, model) first."
         )
-    name = place.removeprefix("X_")
-    return mpl.scatter(
-        np.asarray(data.obsm[place])[:, :2],
-        np.asarray(data.obs[column]),
-        labels=(f"{name}1", f"{name}2"),
-        label="V" if color is None else str(color),
-        **options,
-    )
+    names = [str(name) for name in adata.uns[keys.fates]["names"]]
+    which = names.index(fate) if fate in names else fate
+    if not isinstance(which, int) or not 0 <= which < len(names):
+        raise InputError(f"fate is {fate!r}; there are {', '.join(names)}.")
+    values = np.asarray(adata.obsm[keys.fates])[:, which]
+    options.setdefault("title", f"Fate: {names[which]}")
+    return _cells(adata, basis, values, label="probability", **options)
+
+
+def velocity(
+    adata: Any,
+    *,
+    basis: str = "umap",
+    key: str = "thalweg",
+    save: Any = None,
+    show: bool | None = None,
+    **options: Any,
+) -> Axes:
+    """Arrows of the velocities that `thalweg.tl.velocity` wrote, over the landscape.
+
+    Parameters
+    ----------
+    adata : AnnData
+        The cells.
+    basis, key : str
+        Embedding, and the `key_added` of `thalweg.tl.free_energy`.
+    save : path, optional
+        File to write.
+    show : bool, optional
+        Whether to show the figure; by default where matplotlib is interactive.
+    **options
+        `ax`, `color`, `cmap`, as `landscape` takes them.
+    """
+    name, xy = embedding(adata, basis)
+    if f"velocity_{name}" not in adata.obsm:
+        raise InputError(
+            f"adata.obsm has no 'velocity_{name}'; run thalweg.tl.velocity(adata, model) first."
+        )
+    options.setdefault("title", "Where the cells go")
+    axes = landscape(adata, basis=basis, key=key, show=False, **options)
+    return mpl.quiver(axes, xy, adata.obsm[f"velocity_{name}"], save=save, show=show)
+
+
+def _cells(adata: Any, basis: str, values: Any, **options: Any) -> Axes:
+    name, xy = embedding(adata, basis)
+    return mpl.scatter(xy, values, labels=(f"{name}1", f"{name}2"), **options)
 
 
 def fit(model: FreeEnergyRegressor, snapshots: Snapshots, **options: Any) -> Axes:

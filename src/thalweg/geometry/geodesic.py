@@ -196,7 +196,7 @@ def solve_geodesic(
     settled = found is not None and (bool(found.status) or kernel.n_states > _SMALL)
     if found is None or (method == "auto" and not settled):
         used = "interior-point"
-        other = solve_far(problem, tolerance, singular, max_stages, concave=mobility.is_concave)
+        other = solve_far(problem, tolerance, singular, max_stages)
         if found is None or other.status or other.error < found.error:
             found = other
         else:

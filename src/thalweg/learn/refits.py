@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from thalweg.errors import InputError
+from thalweg import _checks
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.answer import check_match
 from thalweg.learn.observation import Multinomial
@@ -36,9 +36,9 @@ def bootstrap(
     check_match(kernel, snapshots)
     snapshots = snapshots.on(model.time_scale_)
     path = model.predict(None, snapshots.times).probabilities
-    if n_refits < 2:
-        raise InputError(f"n_refits is {n_refits}; errors need 2 refits or more, such as 100.")
-    generators = (np.random.default_rng(model.seed) if rng is None else rng).spawn(n_refits)
+    n_refits = _checks.whole(n_refits, "n_refits", 2)
+    draws = np.random.default_rng(model.seed) if rng is None else _checks.generator(rng)
+    generators = draws.spawn(n_refits)
     sizes = np.maximum(snapshots.sizes.round(), 1).astype(np.int64)
     path = path / path.sum(axis=1, keepdims=True)
 

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 
 from thalweg import _checks
 from thalweg._optional import optional
-from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
+from thalweg.energy import FreeEnergy, InternalEnergy, as_internal
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory
 from thalweg.kernel import MarkovKernel
@@ -40,6 +40,7 @@ from thalweg.learn.forecast import (
 )
 from thalweg.learn.growth import Growth, GrowthFound
 from thalweg.learn.inputs import as_kernel, as_snapshots
+from thalweg.learn.questions import Questions
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.learn.weak.fit import Ridge, TimeBasis
 from thalweg.learn.weak.terms import Quadrature, Weighting
@@ -58,7 +59,7 @@ Array = NDArray[np.float64]
 _log = logging.getLogger(__name__)
 
 
-class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
+class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     """Learns the free energy `V + beta log rho` that drives a population over a graph.
 
     Parameters
@@ -88,6 +89,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     quadrature, weighting, ridge : of the weak form; see `fit_weak`.
     epochs, device : of the networks.
     seed : of everything random.
+    max_seconds, max_iterations : bounds on a fit's time and on its optimisers' iterations; the best
+        so far is then the answer, with the status `TIME_LIMIT` or `MAX_ITERATIONS`.
     progress : called as `progress(what, done, total)`.
 
     Attributes
@@ -134,6 +137,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         epochs: int = 2,
         device: str | None = None,
         seed: int = 0,
+        max_seconds: float | None = None,
+        max_iterations: int | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.method = method
@@ -158,6 +163,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         self.epochs = epochs
         self.device = device
         self.seed = seed
+        self.max_seconds = max_seconds
+        self.max_iterations = max_iterations
         self.progress = progress
 
     # ---------------------------------------------------------------- fitting
@@ -197,8 +204,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
     def _settings(self) -> Settings:
         options = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
         options["mobility"] = self._mobility
-        options["internal"] = Entropy() if self.internal is None else self.internal
-        options["seed"] = _checks.whole(self.seed, "seed")
+        options["internal"] = as_internal(self.internal)
         return Settings(**options)
 
     @property
@@ -285,10 +291,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     @property
     def diagnostics_(self) -> dict[str, Any]:
-        """How the fit ended, what the data leave open, whether the model fits; plain values.
-
-        Worked out when first asked for.
-        """
+        """How the fit ended, what the data leave open, whether the model fits; plain values."""
         fit = self._fit
         if self._diagnostics is None:
             self._diagnostics = diagnose(self.kernel_, fit, seed=self._settings().seed)
@@ -333,16 +336,13 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             )
             return flow if not shift else flow.after_first()
         flow = flow_of(
-            self.kernel_,
-            self.energy_,
-            self.initial_ if p0 is None else p0,
-            grid,
+            self.kernel_, self.energy_, self.initial_ if p0 is None else p0, grid,
             mobility=self._mobility,
             discretization=self.discretization,
             time_basis=self.time_basis,
             potentials=self._fit.potentials,
             rates=None if self._fit.growth is None else self._fit.growth.rates,
-        )
+        )  # fmt: skip
         return flow if not shift else flow.after_first()
 
     def forecast(
@@ -373,12 +373,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             found = band_with_growth(fit.source, when, p0, level)
             return found.after_first() if shift else found
         found = bands(
-            self.kernel_,
-            self.energy_,
-            self.initial_,
-            fit.joint_covariance,
-            fit.draws,
-            when,
+            self.kernel_, self.energy_, self.initial_, fit.joint_covariance, fit.draws, when,
             p0=p0,
             p0_size=None if p0_size is None else _checks.positive(p0_size, "p0_size"),
             mobility=self._mobility,
@@ -386,7 +381,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
             size=float(fit.visits.sum()) / fit.times.size,
             n_draws=n_draws,
             members=fit.members,
-        )
+        )  # fmt: skip
         return found.after_first() if shift else found
 
     def score(self, snapshots: Snapshots) -> float:
@@ -411,8 +406,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         Independent ones are drawn afresh at each time; a tracked population is simulated, in the
         rates of its `environment`.
         """
-        draw = np.random.default_rng(self._settings().seed) if rng is None else rng
-        _checks.generator(draw)
+        draw = np.random.default_rng(self.seed) if rng is None else _checks.generator(rng)
+        n_samples = _checks.whole(n_samples, "n_samples", 1)
         when = self._when(times)
         if self.observation == "tracked":
             from thalweg.flow import simulate

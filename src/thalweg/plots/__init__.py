@@ -13,13 +13,26 @@ from thalweg._optional import optional
 if TYPE_CHECKING:
     from thalweg.plots.graph import flow, gallery, geodesic, landscape
     from thalweg.plots.layout import positions
+    from thalweg.plots.motion import arrows, sankey
     from thalweg.plots.series import fit, forecast, potential
 
-__all__ = ["fit", "flow", "forecast", "gallery", "geodesic", "landscape", "positions", "potential"]
+__all__ = [
+    "arrows",
+    "fit",
+    "flow",
+    "forecast",
+    "gallery",
+    "geodesic",
+    "landscape",
+    "positions",
+    "potential",
+    "sankey",
+]
 
 _HOME_OF = {
     **dict.fromkeys(("flow", "gallery", "geodesic", "landscape"), "graph"),
     **dict.fromkeys(("fit", "forecast", "potential"), "series"),
+    **dict.fromkeys(("arrows", "sankey"), "motion"),
     "positions": "layout",
 }
 

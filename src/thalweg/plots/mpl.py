@@ -23,7 +23,7 @@ from thalweg.plots.layout import busiest
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["fit", "flow", "forecast", "geodesic", "landscape", "potential", "scatter"]
+__all__ = ["fit", "flow", "forecast", "geodesic", "landscape", "potential", "quiver", "scatter"]
 
 Array = NDArray[np.float64]
 Path = str | os.PathLike[str]
@@ -139,6 +139,24 @@ def scatter(
     axes.set_xticks([])
     axes.set_yticks([])
     return _finish(axes, ax, save, show)
+
+
+def quiver(
+    axes: Axes,
+    xy: ArrayLike,
+    velocity: ArrayLike,
+    *,
+    most: int = 800,
+    save: Path | None = None,
+    show: bool | None = None,
+) -> Axes:
+    """Arrows of velocities on axes that hold the points already, of `most` points at most."""
+    places, arrows = np.asarray(xy, dtype=np.float64), np.asarray(velocity, dtype=np.float64)
+    keep = np.arange(len(places))
+    if keep.size > most:
+        keep = np.random.default_rng(0).choice(keep, most, replace=False)
+    axes.quiver(*places[keep, :2].T, *arrows[keep, :2].T, color="#1c2128", width=0.002, zorder=4)
+    return _finish(axes, None, save, show)
 
 
 def flow(

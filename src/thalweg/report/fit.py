@@ -14,6 +14,7 @@ from thalweg.learn import CrossValidation, FreeEnergyRegressor
 from thalweg.learn.forecast import Forecast
 from thalweg.plots.fluxes import net_fluxes
 from thalweg.report.curves import fitted_curves, forecast_curves, ranked
+from thalweg.report.dynamics import fates_section
 from thalweg.report.findings import findings, flags, silences
 from thalweg.report.graph import drawn, landscape_picture, moving_picture
 from thalweg.report.page import Section, Table, page
@@ -95,6 +96,8 @@ def fit_page(
             when,
         )
         sections.append(Section("Forecast", _about(forecast, model), (ahead,)))
+    ends = fates_section(model, names)
+    sections += [] if ends is None else [ends]
     sections.append(
         Section(
             "Potential by state",

@@ -117,6 +117,7 @@ class Snapshots:
                [0., 1., 1.]])
         """
         t, scale = _read_times(times) if replicates is None else read_times(times)
+        n_states = _checks.whole(n_states, "n_states", 1)
         clouds = [np.asarray(sample) for sample in samples]
         if len(clouds) != t.size:
             raise InputError(f"{len(clouds)} samples for {t.size} times; give one array per time.")
@@ -236,11 +237,7 @@ class Snapshots:
             raise InputError(
                 f"the snapshot at time {times[k]:g} (row {k}) is empty; drop that time."
             )
-        if names is not None and (len(names) != table.shape[1] or len(set(names)) < len(names)):
-            raise InputError(
-                f"{len(names)} names ({len(set(names))} different) for {table.shape[1]} states; "
-                "give each state one name of its own."
-            )
+        called = None if names is None else _checks.as_names(names, int(table.shape[1]))
         times = times.copy()
         times.flags.writeable = False
         if isinstance(table, sparse.csr_array):
@@ -249,7 +246,7 @@ class Snapshots:
         if not isinstance(table, sparse.csr_array):
             table = np.ascontiguousarray(table)
             table.flags.writeable = False
-        return cls(times, table, names=None if names is None else tuple(names), scale=scale)
+        return cls(times, table, names=called, scale=scale)
 
     # ---------------------------------------------------------------- what it knows
 
@@ -347,6 +344,7 @@ class Snapshots:
 
         Sizes that are not whole are rounded. Where there are replicates, whole ones are drawn.
         """
+        _checks.generator(rng)
         if self.replicates is not None:
             parts = self.replicates.resampled(rng)
             pooled = parts.pooled(self.n_times)
@@ -357,7 +355,8 @@ class Snapshots:
 
     def thin(self, fraction: float, *, rng: np.random.Generator) -> Snapshots:
         """Each individual is kept with probability `fraction`, on its own; counts are rounded."""
-        if not 0 < fraction <= 1:
+        _checks.generator(rng)
+        if _checks.positive(fraction, "fraction", zero=True) > 1 or fraction == 0:
             raise InputError(f"fraction is {fraction:g}; it must lie in (0, 1].")
         return self._redrawn(lambda k, c: rng.binomial(c.round().astype(np.int64), fraction))
 
