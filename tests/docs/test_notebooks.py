@@ -17,6 +17,7 @@ def test_there_are_four():
     assert len(BOOKS) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("book", BOOKS, ids=lambda book: book.stem)
 @pytest.mark.filterwarnings("ignore")
 def test_it_runs(book, tmp_path, monkeypatch):
