@@ -171,7 +171,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
         return self._adopt(kernel, replace(fitted, scale=snapshots.scale))
 
     def _settings(self) -> Settings:
-        options = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
+        names = [name for name in Settings.__dataclass_fields__ if name != "refit"]
+        options: dict[str, Any] = {name: getattr(self, name) for name in names}
         options["mobility"] = self._mobility
         options["internal"] = Entropy() if self.internal is None else self.internal
         options["seed"] = _checks.whole(self.seed, "seed")
@@ -238,7 +239,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     @property
     def growth_(self) -> GrowthFound | None:
-        """Rates of growth with their errors, and whether they were needed; None if not asked."""
+        """Rates of growth, their errors, and whether they were needed; None if not asked."""
         return self._fit.growth
 
     @property
@@ -261,10 +262,7 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 
     @property
     def diagnostics_(self) -> dict[str, Any]:
-        """How the fit ended, what the data leave open, whether the model fits; plain values.
-
-        Worked out when first asked for.
-        """
+        """How the fit ended, what the data leave open, whether the model fits: when asked for."""
         fit = self._fit
         if self._diagnostics is None:
             self._diagnostics = diagnose(self.kernel_, fit, seed=self._settings().seed)
@@ -486,8 +484,8 @@ class FreeEnergyRegressor(BaseEstimator):  # type: ignore[misc]
 def _refit(
     model: FreeEnergyRegressor, kernel: MarkovKernel, snapshots: Snapshots
 ) -> tuple[Array, float, Status]:
-    found = clone(model).fit(kernel, snapshots)
-    return found.potential_, found.beta_, found.status_
+    found = fit_snapshots(kernel, snapshots, replace(model._settings(), refit=True))
+    return found.energy.potential, found.energy.beta, found.status
 
 
 def load(path: str | os.PathLike[str]) -> FreeEnergyRegressor:
