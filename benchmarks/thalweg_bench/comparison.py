@@ -215,6 +215,8 @@ def compare(cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:
         try:
             if name in ENERGY_METHODS:
                 fit = ENERGY_METHODS[name](data)
+                if fit.status == "INTERRUPTED":  # an unfinished cell is not a result
+                    raise KeyboardInterrupt
                 row[f"seconds_{name}"] = round(time.process_time() - started, 4)
                 curve = _judge_energy(row, name, data, fit, streams[name])
             else:
@@ -254,7 +256,8 @@ def _add_limits(row: dict[str, Any], data: Data) -> None:
             continue
         started = time.process_time()
         if data.frozen:
-            limit, chaotic = chain_limit(*problem, reading=data.reading, known_start=known)
+            seen = np.asarray(data.seen.counts) if data.reading == "empirical" else None
+            limit, chaotic = chain_limit(*problem, counts=seen, known_start=known)
             row[f"chaotic_{name}"] = chaotic
         else:
             limit = hellinger_limit(*problem)

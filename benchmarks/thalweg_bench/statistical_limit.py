@@ -7,9 +7,10 @@ its root.
 
 For one tracked population whose rates are frozen over each interval the information is
 `sum_k dmu_k^T Sigma_k^-1 dmu_k`, with `mu_k = x_k P_k(p_k)` the mean of the next counts,
-`Sigma_k = sum_x x_k(x) (diag P_x - P_x P_x^T)` their covariance and `x_k = n p_k`, and `S` are the
-slopes of that same chain. In the mean-field reading `p_k` follows the parameters along the chain;
-in the empirical reading it is the density that was seen, whatever the parameters.
+`Sigma_k = sum_x x_k(x) (diag P_x - P_x P_x^T)` their covariance, and `S` are the slopes of that
+same chain. In the mean-field reading `p_k` follows the parameters along the chain, `x_k = n p_k`;
+in the empirical reading `x_k` are the counts seen and `p_k` is their density, whatever the
+parameters.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from numpy.typing import NDArray
 from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.likelihood.frozen import frozen_chain, frozen_intervals
+from thalweg.learn.likelihood.frozen import frozen_chain
 from thalweg.learn.likelihood.model import FlowModel, Mesh
+from thalweg.learn.likelihood.tracked import TrackedObjective
 from thalweg.snapshots import hellinger
 from thalweg_bench.accuracy_cases import Problem
 
@@ -34,9 +36,11 @@ Reading = Literal["empirical", "mean-field"]
 
 _FLOOR = 1e-3
 """Variance of a count that nothing reaches: keeps the covariances of empty states invertible."""
-_CHAOTIC = 1e4
-"""Slopes of `log p` beyond which the chain is not linear over a standard error of any parameter."""
-_DRAWS = 60
+_STEEPEST = 1e8
+"""Slope of `log p` beyond which a standard error, of that inverse size, is a fiction."""
+_OVERSTATED = 0.7
+"""Error of draws over that of linear theory below which the draws are believed."""
+_DRAWS = 100
 
 
 class Limit(NamedTuple):
@@ -44,8 +48,8 @@ class Limit(NamedTuple):
 
     value: float
     chaotic: bool
-    """The chain's slopes are so large that the linear limit means nothing; the value is the root
-    mean square error of draws from the efficient normal law."""
+    """Nearly empty states make slopes above 1e8, or draws fall well below linear theory: the value
+    is the root mean square error of draws from the efficient normal law."""
 
 
 @single_threaded
@@ -76,7 +80,7 @@ def chain_limit(
     times: Array,
     n: int,
     *,
-    reading: Reading,
+    counts: Array | None = None,
     known_start: bool = True,
 ) -> Limit:
     """The limit for one tracked population of `n` individuals whose rates are frozen.
@@ -88,10 +92,11 @@ def chain_limit(
     p0 : The true initial distribution, from which forecasts start.
     times : When the population is seen, and when forecasts are scored.
     n : Individuals.
-    reading : Whose density sets the rates: the infinite population's, or the one that was seen.
+    counts : In the empirical reading: the population that was seen, whose density sets the rates;
+        `None` is the mean-field reading.
     known_start : Whether `p0` is known to the fit. The empirical reading does not ask.
     """
-    learned = reading == "mean-field" and not known_start
+    learned = counts is None and not known_start
     model = FlowModel(kernel, times, fixed_initial=None if learned else p0)
     theta = np.concatenate([energy.potential, [np.log(energy.beta)]])
     if learned:
@@ -100,27 +105,23 @@ def chain_limit(
     if chain is None:
         return Limit(float("nan"), True)
     p = chain.probabilities
-    if reading == "mean-field":
-        moved = frozen_chain(model, theta, shares=p[:-1])
-        assert moved is not None
-        slopes = moved.moved_slopes
-    else:
-        still = np.zeros((times.size - 1, model.n_states, theta.size))
-        u = np.log(p[:-1] / kernel.stationary)
-        slopes = frozen_intervals(model, theta, u, still, (p[:-1], still))[1]
-    weighted = n * p[:-1, :, None] * chain.matrices
-    covariance = -chain.matrices.transpose(0, 2, 1) @ weighted
-    np.einsum("kxx->kx", covariance)[:] += weighted.sum(axis=1) + _FLOOR
-    information = np.einsum("kxi,kxj->ij", n * slopes, np.linalg.solve(covariance, n * slopes))
-    if learned:
-        first = chain.log_slopes[0]
-        information += first.T @ (n * p[0][:, None] * first)
-    root = _root_of_inverse(information)[: model.n_energy]
-    along = chain.log_slopes[:, :, : model.n_energy]
-    if float(np.abs(along[p > 1e-12]).max(initial=0.0)) < _CHAOTIC:
-        variance = np.sum((along @ root) ** 2, axis=2)
-        return Limit(float(np.sqrt(np.mean(np.sum(p * variance, axis=1)) / 8.0)), False)
-    return Limit(_by_draws(FlowModel(kernel, times, fixed_initial=p0), theta, root, p), True)
+    seen = n * p if counts is None else np.asarray(counts, dtype=np.float64)
+    mesh = Mesh(np.ones(times.size - 1, dtype=np.int64))
+    objective = TrackedObjective(model, seen, True, counts is not None)
+    weighted = objective.reweighted(theta, mesh, floor=_FLOOR)
+    found = None if weighted is None else weighted.evaluate(theta, mesh)
+    if found is None:
+        return Limit(float("nan"), True)
+    root = _root_of_inverse(found.information)[: model.n_energy]
+    along = chain.log_slopes[:, :, : model.n_energy] @ root
+    linear = float(np.sqrt(np.mean(np.sum(p[:, :, None] * along**2, axis=(1, 2))) / 8.0))
+    drawn = _by_draws(FlowModel(kernel, times, fixed_initial=p0), theta, root, p)
+    steepest = float(np.abs(chain.log_slopes[:, :, : model.n_energy]).max())
+    if steepest > _STEEPEST or drawn < _OVERSTATED * linear:
+        return Limit(drawn, True)
+    # Draws above linear theory come from normal laws that are too wide (a beta near zero): the
+    # smaller limit is the harder one to reach.
+    return Limit(min(linear, drawn), False)
 
 
 def _root_of_inverse(information: Array) -> Array:

@@ -71,6 +71,8 @@ def run_sweep(
     `folder`: where the journal is kept; without it nothing is written. `fingerprint`: what else the
     results depend on (a version, say); a journal with another one is set aside, not mixed in.
     `work` must be importable by the workers and return plain values.
+
+    An interruption (Ctrl-C) ends the sweep with the cells that are finished, and a note.
     """
     keys = [_canonical(cell) for cell in cells]
     if len(set(keys)) < len(keys):
@@ -89,7 +91,14 @@ def run_sweep(
     finally:
         if journal is not None:
             journal.close()
-    rows = [{**cell, **done[key]} for cell, key in zip(cells, keys, strict=True)]
+    rows = [{**cell, **done[key]} for cell, key in zip(cells, keys, strict=True) if key in done]
+    if not rows:
+        raise InputError(f"the sweep {name!r} was stopped before its first cell was finished.")
+    if len(rows) < len(cells):
+        notes.append(
+            f"stopped early: {len(rows)} of {len(cells)} cells were run; the same command runs "
+            "the others."
+        )
     return SweepResult(pd.DataFrame(rows), tuple(notes))
 
 
@@ -114,12 +123,15 @@ def _finish(
         notes.append(f"all {known} cells were already finished; nothing was run")
     progress(name, known, len(cells))
     items = [(work, name, seed, dict(cells[k])) for k in todo]
-    for finished, (i, row) in enumerate(unordered(_run_cell, items, jobs=jobs), start=1):
-        key = keys[todo[i]]
-        done[key] = row
-        if journal is not None:
-            journal.append(key, row)
-        progress(name, known + finished, len(cells))
+    try:
+        for finished, (i, row) in enumerate(unordered(_run_cell, items, jobs=jobs), start=1):
+            key = keys[todo[i]]
+            done[key] = row
+            if journal is not None:
+                journal.append(key, row)
+            progress(name, known + finished, len(cells))
+    except KeyboardInterrupt:
+        return
 
 
 def _run_cell(work: Work, name: str, seed: int, cell: Cell) -> dict[str, Any]:

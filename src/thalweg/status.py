@@ -51,6 +51,10 @@ class Status(Enum):
         "A density reached zero, beyond which the geodesic cannot be followed; use a smaller "
         "potential or a shorter time."
     )
+    TIME_LIMIT = (
+        "The time limit was reached before the tolerance; the best iterate so far is given: allow "
+        "more seconds."
+    )
     INTERRUPTED = "The computation was interrupted; the best iterate so far is given."
     COLLAPSED = (
         "The fitted population collapses onto a single state; the data do not determine a "

@@ -9,6 +9,7 @@ import pytest
 from thalweg.errors import InputError
 
 anndata = pytest.importorskip("anndata", reason="the anndata extra is not installed")
+pytest.importorskip("matplotlib", reason="needs matplotlib").use("agg")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -40,8 +41,9 @@ def test_the_landscape_falls_along_the_curve(cells, state_key):
     np.testing.assert_allclose(annotated.obsm["thalweg_probabilities"].sum(axis=0), 1)
     assert list(annotated.uns["thalweg"]["times"]) == [0, 1, 2, 3]
     assert "thalweg_potential" not in cells.obs
-    figure = thalweg.pl.landscape(annotated)
-    assert len(figure.data[0].x) == 600
+    axes = thalweg.pl.landscape(annotated, show=False)
+    assert axes.collections[0].get_offsets().shape == (600, 2)
+    assert axes.get_xlabel() == "umap1"
 
 
 def test_results_survive_a_file(cells, tmp_path):
@@ -85,3 +87,29 @@ def test_missing_neighbours_and_times(cells, tmp_path):
     (tmp_path / "x.h5ad").write_bytes(b"nothing")
     with pytest.raises(InputError, match="not a readable"):
         read_h5ad(tmp_path / "x.h5ad")
+
+
+def test_fates_and_velocities_are_written_where_others_read_them(cells, tmp_path):
+    import thalweg
+
+    adata = cells.copy()
+    model = thalweg.tl.free_energy(adata, time_key="day", state_key="bin")
+    with pytest.raises(InputError, match="run thalweg"):
+        thalweg.pl.fates(adata)
+    first, last = model.kernel_.names[0], model.kernel_.names[-1]
+    found = thalweg.tl.fates(adata, model, {"start": [first], "end": [last]})
+    np.testing.assert_allclose(adata.obsm["thalweg_fates"].sum(axis=1), 1)
+    assert found.names == ("start", "end")
+    assert np.corrcoef(adata.obsm["thalweg_fates"][:, 1], adata.obs["truth"])[0, 1] > 0.5
+    thalweg.tl.velocity(adata, model)
+    # Cells move along the curve.
+    along = adata.obsm["velocity_umap"][:, 0]
+    assert np.mean(along > 0) > 0.75
+    transitions = adata.obsp["T_fwd"]
+    np.testing.assert_allclose(np.asarray(transitions.sum(axis=1)).ravel(), 1)
+    assert transitions.min() >= 0
+    assert len(thalweg.pl.velocity(adata, show=False).collections) == 2
+    assert thalweg.pl.fates(adata, "end", show=False).get_title(loc="left") == "Fate: end"
+    with pytest.raises(InputError, match="there are start, end"):
+        thalweg.pl.fates(adata, "nowhere")
+    adata.write_h5ad(tmp_path / "cells.h5ad")

@@ -64,10 +64,14 @@ def test_a_population_in_its_own_rates_is_followed() -> None:
 @pytest.mark.parametrize("reading", ["empirical", "mean-field"])
 def test_the_limit_falls_with_the_root_of_the_sample(reading) -> None:
     data = comparison.draw(CELL, np.random.default_rng(0))
+    share = data.seen.counts / data.size if reading == "empirical" else None
     few, many = (
-        chain_limit(data.kernel, data.energy, data.p0, data.times, n, reading=reading)
+        chain_limit(
+            data.kernel, data.energy, data.p0, data.times, n,
+            counts=None if share is None else n * share,
+        )
         for n in (10_000, 1_000_000)
-    )
+    )  # fmt: skip
     assert not few.chaotic
     assert few.value / many.value == pytest.approx(10, rel=0.02)
 
@@ -75,10 +79,7 @@ def test_the_limit_falls_with_the_root_of_the_sample(reading) -> None:
 def test_a_start_that_has_to_be_learned_costs_accuracy() -> None:
     data = comparison.draw(CELL, np.random.default_rng(0))
     problem = (data.kernel, data.energy, data.p0, data.times, 10_000)
-    known, free = (
-        chain_limit(*problem, reading="mean-field", known_start=known).value
-        for known in (True, False)
-    )
+    known, free = (chain_limit(*problem, known_start=known).value for known in (True, False))
     assert known < free
 
 
@@ -196,11 +197,17 @@ def test_the_page_shows_speeds_by_size_and_energies_row_by_row(tmp_path) -> None
 
 def test_sections_without_results_are_kept_from_the_page(tmp_path) -> None:
     _results(tmp_path / "w2", "w2", [{"x": 1}])
-    before = "# Old\n\n## Graph classes\n\nof an earlier run\n\n## The pipeline\n\nkept\n"
+    before = (
+        "# Old\n\n## Graph size\n\n`thalweg bench size`\n\nold words\n\n| Cramér-Rao limit |\n\n"
+        "## The pipeline\n\n`thalweg bench pipeline`\n\nold words\n\n| table |\n"
+    )
     page, _ = make_page(tmp_path, before)
-    assert "## Graph classes\n\nof an earlier run\n\n## The pipeline\n\nkept" in page
     assert page.count("## Errata of the paper") == 1
     assert "# Old" not in page
+    assert "old words" not in page
+    assert "*Kept from an earlier run.*\n\n| table |" in page
+    assert "before the two readings were told apart" in page
+    assert make_page(tmp_path, page)[0] == page
 
 
 def test_no_results_no_page(tmp_path) -> None:

@@ -15,6 +15,7 @@ from thalweg.dynamics import (
     descendants,
     macrostates,
     transition_matrix,
+    transition_operator,
     transition_rates,
 )
 from thalweg.dynamics import kinship as kinship_module
@@ -83,6 +84,10 @@ def test_descendants_and_ancestors_against_an_ode_solver():
     found = transition_matrix(land, p0, (0.0, 1.0))
     assert np.allclose(found, exact, atol=2e-5)
     assert np.allclose(p0 @ found, flow.final, atol=2e-5)
+    operator = transition_operator(land, p0, (0.0, 1.0), n_steps=128)
+    g, r = rng.normal(size=5), rng.dirichlet(np.ones(5))
+    assert np.allclose(operator @ g, exact @ g, atol=1e-4)
+    assert np.allclose(operator.T @ r, r @ exact, atol=1e-4)
     here = descendants(land, [1, 3], p0, (0.0, 1.0))
     start = np.zeros(5)
     start[[1, 3]] = p0[[1, 3]] / p0[[1, 3]].sum()

@@ -22,7 +22,6 @@ from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
 
 Array = NDArray[np.float64]
-BOTH = (True, True)
 MEANS = [LogMean(), GeometricMean(), ArithmeticMean(), HarmonicMean()]
 
 
@@ -39,10 +38,9 @@ def partial_supports(n: int, seed: int) -> tuple[Array, Array]:
     return p / p.sum(), q / q.sum()
 
 
-@pytest.mark.parametrize("singular", [(True, True), (True, False), (False, True), (False, False)])
-def test_a_refined_curve_is_the_same_curve(singular: tuple[bool, bool]) -> None:
-    old = BernsteinMesh(graded_pieces(4, 0, singular, 3.0, 0.125), 3, 5, singular)
-    new = BernsteinMesh(graded_pieces(8, 2, singular, 3.0, 0.125), 6, 9, singular)
+def test_a_refined_curve_is_the_same_curve() -> None:
+    old = BernsteinMesh(graded_pieces(4, 0, 3.0, 0.125), 3, 5)
+    new = BernsteinMesh(graded_pieces(8, 2, 3.0, 0.125), 6, 9)
     assert new.widths.sum() == pytest.approx(1.0, abs=1e-14)
     assert new.barrier.sum() == pytest.approx(1.0, abs=0.05)
     c = np.random.default_rng(0).random((4, 4, 2))
@@ -54,8 +52,8 @@ def test_a_refined_curve_is_the_same_curve(singular: tuple[bool, bool]) -> None:
         values = (mesh.values @ c).reshape(-1, 2)
         return np.asarray(mesh.weights @ values**2)
 
-    fine = BernsteinMesh(old.widths, 3, 20, (False, False))
-    finest = BernsteinMesh(new.widths, 6, 20, (False, False))
+    fine = BernsteinMesh(old.widths, 3, 20, singular=False)
+    finest = BernsteinMesh(new.widths, 6, 20, singular=False)
     np.testing.assert_allclose(integral(finest, finer), integral(fine, c), rtol=1e-12)
     np.testing.assert_allclose(finer[0, 0], c[0, 0], rtol=1e-13)
     np.testing.assert_allclose(finer[-1, -1], c[-1, -1], rtol=1e-13)
@@ -88,7 +86,7 @@ def test_newtons_step_has_the_slope_and_the_curvature_of_the_barrier_function(
     mobility: Mobility,
 ) -> None:
     kernel = make_graph("watts_strogatz", 7, rng=np.random.default_rng(2))
-    mesh = BernsteinMesh(graded_pieces(4, 1, BOTH, 3.0, 0.125), 4, 6, BOTH)
+    mesh = BernsteinMesh(graded_pieces(4, 1, 3.0, 0.125), 4, 6)
     curves = PositiveCurves(problem(kernel, *partial_supports(7, 3), mobility), mesh)
     c = curves.start()
     at = curves.evaluate(c, mesh.elevation @ c)
@@ -116,7 +114,7 @@ def test_newtons_step_has_the_slope_and_the_curvature_of_the_barrier_function(
 def test_tolerances_are_met_with_partial_supports(mobility: Mobility) -> None:
     kernel = make_graph("delaunay", 9, rng=np.random.default_rng(4))
     here = problem(kernel, *partial_supports(9, 5), mobility)
-    rough, fine = (solve_positive(here, tolerance=t, singular=BOTH) for t in (1e-5, 1e-8))
+    rough, fine = (solve_positive(here, tolerance=t) for t in (1e-5, 1e-8))
     assert rough.status
     assert fine.status
     assert fine.error <= 1e-8 * fine.distance
@@ -126,7 +124,7 @@ def test_tolerances_are_met_with_partial_supports(mobility: Mobility) -> None:
 def test_the_path_has_the_fluxes_of_the_curve() -> None:
     kernel = make_graph("grid", 9, rng=np.random.default_rng(0))
     p, q = np.eye(9)[[0, -1]]
-    found = solve_positive(problem(kernel, p, q, LogMean()), tolerance=1e-6, singular=BOTH)
+    found = solve_positive(problem(kernel, p, q, LogMean()), tolerance=1e-6)
     mesh = found.problem.mesh
     np.testing.assert_allclose(mesh.weights @ found.problem.gains(found.flux), q - p, atol=1e-12)
     again = found.problem.densities(found.problem.gains(found.flux))
@@ -144,7 +142,7 @@ def test_every_tolerance_ends_and_says_how(mobility: Mobility, tolerance: float)
     kernel = MarkovKernel.from_weights(np.eye(4, k=1) + np.eye(4, k=-1))
     p, q = np.eye(4)[[0, -1]]
     here = problem(kernel, p, q, mobility)
-    found = solve_positive(here, tolerance=tolerance, singular=BOTH)
+    found = solve_positive(here, tolerance=tolerance)
     most = len(Bernstein().levels) * Bernstein().max_steps
     assert found.steps <= most
     assert bool(found.status) == (found.error <= tolerance * found.distance)

@@ -22,7 +22,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.snapshots import Snapshots, TimeScale, read_times
 
-__all__ = ["CellProblem", "Keys", "cell_problem", "read_h5ad", "write_results"]
+__all__ = ["CellProblem", "Keys", "cell_problem", "connectivities", "read_h5ad", "write_results"]
 
 Array = NDArray[np.float64]
 
@@ -64,6 +64,16 @@ class Keys:
     def probabilities(self) -> str:
         """`obsm`: the cell's share of the fitted population, one column a time."""
         return f"{self.prefix}_probabilities"
+
+    @property
+    def fates(self) -> str:
+        """`obsm`: probability of each fate of the cell's state; `uns`: their names."""
+        return f"{self.prefix}_fates"
+
+    @property
+    def fates_stderr(self) -> str:
+        """`obsm`: standard errors of the fates."""
+        return f"{self.prefix}_fates_stderr"
 
     @property
     def summary(self) -> str:
@@ -117,7 +127,7 @@ def cell_problem(
     `largest_component` keeps the largest.
     """
     moments, row, scale = _times(adata, time_key)
-    weights = _connectivities(adata, neighbors_key)
+    weights = connectivities(adata, neighbors_key)
     if state_key is not None:
         if state_key not in adata.obs:
             raise InputError(_missing("state_key", state_key, adata.obs.columns))
@@ -205,7 +215,8 @@ def _labelled(adata: Any, key: str) -> None:
         )
 
 
-def _connectivities(adata: Any, neighbors_key: str | None) -> sparse.csr_array:
+def connectivities(adata: Any, neighbors_key: str | None) -> sparse.csr_array:
+    """The symmetrised weights between neighbouring cells."""
     key = "connectivities"
     if neighbors_key is not None:
         if neighbors_key not in adata.uns:

@@ -6,24 +6,33 @@
 | where does it end? | `committor`, `fate_probabilities` |
 | when? | `mean_first_passage_time`, `passage_quantiles` |
 | which sets hold it? | `macrostates`, `basins` |
-| which way does it go? | `fluxes`, `reactive_flux`, `coarse_fluxes`, `velocity`, `force` |
+| which way does it go? | `fluxes`, `reactive_flux`, `coarse_fluxes`, `streams`, `velocity` |
+| does it lead where people were seen? | `held_out` |
 | what if? | `perturb`, `without` |
 | are two landscapes the same? | `compare` |
 | how do I get there? | `steer`, `push_few` |
 | where will it be, where was it? | `descendants`, `ancestors`, `transition_matrix` |
 
-Each takes a `Landscape` (of a fitted model: `as_landscape(model)`) and gives values with standard
-errors and intervals from the fit's posterior.
+Each takes a `Landscape` (of a fitted model: `model.landscape_`) and gives values with standard
+errors and intervals from the fit's posterior. All are methods of a fitted model too.
 """
 
 from thalweg.dynamics.compare import Comparison, compare
 from thalweg.dynamics.control import Intervention, Steering, push_few, steer
 from thalweg.dynamics.fates import Fates, committor, fate_probabilities
-from thalweg.dynamics.kinship import Kinship, ancestors, descendants, transition_matrix
+from thalweg.dynamics.held_out import HeldOut, held_out
+from thalweg.dynamics.kinship import (
+    Kinship,
+    ancestors,
+    descendants,
+    transition_matrix,
+    transition_operator,
+)
 from thalweg.dynamics.landscape import Estimate, Landscape, as_landscape
 from thalweg.dynamics.macrostates import Basins, Macrostates, basins, macrostates
 from thalweg.dynamics.passage import mean_first_passage_time, passage_quantiles
 from thalweg.dynamics.routes import ReactiveFlux, Route, coarse_fluxes, fluxes, reactive_flux
+from thalweg.dynamics.streams import Streams, streams
 from thalweg.dynamics.velocity import force, velocity
 from thalweg.dynamics.walk import Modes, relaxation_modes, transition_rates
 from thalweg.dynamics.whatif import perturb, without
@@ -33,6 +42,7 @@ __all__ = [
     "Comparison",
     "Estimate",
     "Fates",
+    "HeldOut",
     "Intervention",
     "Kinship",
     "Landscape",
@@ -41,6 +51,7 @@ __all__ = [
     "ReactiveFlux",
     "Route",
     "Steering",
+    "Streams",
     "ancestors",
     "as_landscape",
     "basins",
@@ -51,6 +62,7 @@ __all__ = [
     "fate_probabilities",
     "fluxes",
     "force",
+    "held_out",
     "macrostates",
     "mean_first_passage_time",
     "passage_quantiles",
@@ -59,7 +71,9 @@ __all__ = [
     "reactive_flux",
     "relaxation_modes",
     "steer",
+    "streams",
     "transition_matrix",
+    "transition_operator",
     "transition_rates",
     "velocity",
     "without",

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.linalg import expm
-from scipy.sparse.linalg import expm_multiply
+from scipy.sparse.linalg import LinearOperator, expm_multiply
 
 from thalweg import _checks
 from thalweg._threads import single_threaded
@@ -26,13 +26,19 @@ from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import gradient_flow
 from thalweg.kernel import MarkovKernel
-from thalweg.mobility import Mobility
 from thalweg.status import Status
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Kinship", "ancestors", "chain_along", "descendants", "transition_matrix"]
+__all__ = [
+    "Kinship",
+    "ancestors",
+    "chain_along",
+    "descendants",
+    "transition_matrix",
+    "transition_operator",
+]
 
 Array = NDArray[np.float64]
 
@@ -77,23 +83,22 @@ def _exponential_row(rows: Array, q: sparse.csr_array, h: float) -> Array:
 
 
 def chain_along(
-    kernel: MarkovKernel,
+    landscape: Landscape,
     energy: FreeEnergy,
     p0: Array,
     times: tuple[float, float],
     n_steps: int,
-    *,
-    mobility: Mobility,
     rates: Rates,
-) -> tuple[Chain, Array, Status]:
-    """The chain over `n_steps` equal steps of the flow from `p0`, and the last population."""
+) -> tuple[Chain, Status]:
+    """The chain over `n_steps` equal steps of the flow of `energy` from `p0`."""
+    kernel, mobility = landscape.kernel, landscape.mobility
     grid = np.linspace(times[0], times[1], 2 * n_steps + 1)
     flow = gradient_flow(kernel, energy, p0, grid, mobility=mobility, rtol=1e-9)
     between = tuple(
         transition_rates(kernel, energy, p, mobility=mobility, rates=rates)
         for p in flow.probabilities[1::2]
     )
-    return Chain(np.diff(grid[::2]), between), flow.final, flow.status
+    return Chain(np.diff(grid[::2]), between), flow.status
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +167,7 @@ def descendants(
     r = np.zeros_like(p)
     r[here] = p[here] / p[here].sum()
 
-    def law(chain: Chain, _: Array) -> Array:
+    def law(chain: Chain) -> Array:
         return chain.forward(r[None])[0]
 
     return _kinship(landscape, p, times, law, rates, tolerance, level)
@@ -196,7 +201,7 @@ def ancestors(
     indicator = np.zeros_like(p)
     indicator[there] = 1.0
 
-    def law(chain: Chain, _: Array) -> Array:
+    def law(chain: Chain) -> Array:
         weight = p * chain.backward(indicator[:, None])[:, 0]
         return np.asarray(weight / weight.sum())
 
@@ -207,38 +212,48 @@ def _kinship(
     landscape: Landscape,
     p: Array,
     times: tuple[float, float],
-    law: Callable[[Chain, Array], Array],
+    law: Callable[[Chain], Array],
     rates: Rates,
     tolerance: float,
     level: float,
 ) -> Kinship:
-    kernel = landscape.kernel
-    first, last = (float(t) for t in _checks.as_times(np.asarray(times), "times", minimum=2))
+    first, last = _two(times)
 
     def at(energy: FreeEnergy, n_steps: int) -> tuple[Array, Status]:
-        chain, final, status = chain_along(
-            kernel, energy, p, (first, last), n_steps, mobility=landscape.mobility, rates=rates
-        )
-        return law(chain, final), status
+        chain, status = chain_along(landscape, energy, p, (first, last), n_steps, rates)
+        return law(chain), status
 
-    n_steps = _FIRST_STEPS
-    coarse, _ = at(landscape.energy, n_steps)
-    status = Status.MAX_STEPS
-    while n_steps < _MOST_STEPS:
-        n_steps *= 2
-        fine, flow_status = at(landscape.energy, n_steps)
-        change = np.abs(fine - coarse).max() / 3
-        value = fine + (fine - coarse) / 3  # the error of the midpoint rates is of second order
-        coarse = fine
-        if change < tolerance:
-            status = flow_status
-            break
+    value, n_steps, status = _refined(lambda n: at(landscape.energy, n), tolerance)
     value = np.maximum(value, 0.0)
     value /= value.sum()
     rough = max(_FIRST_STEPS, n_steps // 4)
     tangents = differences(landscape, lambda energy: at(energy, rough)[0], most=32)
     found = estimate(value, tangents, scale="probability", level=level, status=status)
-    return Kinship(kernel, first, last, found)
+    return Kinship(landscape.kernel, first, last, found)
+
+
+def _two(times: tuple[float, float]) -> tuple[float, float]:
+    first, last = _checks.as_times(np.asarray(times), "times", minimum=2)
+    return float(first), float(last)
+
+
+def _refined(
+    at: Callable[[int], tuple[Array, Status]], tolerance: float
+) -> tuple[Array, int, Status]:
+    """Extrapolated values for ever more steps until they change by less than `tolerance`.
+
+    Also how many steps that took, and the status.
+    """
+    n_steps, (coarse, _) = _FIRST_STEPS, at(_FIRST_STEPS)
+    while True:
+        n_steps *= 2
+        fine, flow_status = at(n_steps)
+        change = (fine - coarse) / 3  # the error of the midpoint rates is of second order
+        if np.abs(change).max() < tolerance:
+            return fine + change, n_steps, flow_status
+        if n_steps >= _MOST_STEPS:
+            return fine + change, n_steps, Status.MAX_STEPS
+        coarse = fine
 
 
 @single_threaded
@@ -248,22 +263,22 @@ def transition_matrix(
     times: tuple[float, float],
     *,
     rates: Rates = "reversible",
-    n_steps: int = 64,
+    tolerance: float = 1e-6,
 ) -> Array:
     """`P[x, y]`: the probability that an individual in `x` at `times[0]` is in `y` at `times[1]`.
 
     Parameters
     ----------
     landscape : Landscape
-        Kernel and energy; at most `DENSE_STATES` states (beyond, use `descendants`).
+        Kernel and energy; at most `DENSE_STATES` states (beyond, use `transition_operator`).
     p0 : array or None
         The population at `times[0]`; at rest by default.
     times : (float, float)
         Start and end.
     rates : {"reversible", "downhill"}
         Which jumps carry the flow.
-    n_steps : int
-        Steps along the flow; one is exact at rest.
+    tolerance : float
+        Of the probabilities, in the integration along the flow.
 
     >>> from thalweg import FreeEnergy, MarkovKernel
     >>> pair = MarkovKernel.from_weights([[0, 1], [1, 0]])
@@ -276,20 +291,63 @@ def transition_matrix(
     n = kernel.n_states
     if n > DENSE_STATES:
         raise InputError(
-            f"a transition matrix of {n} states is dense with {n * n:.3g} entries; use descendants "
-            "or ancestors, which never form it."
+            f"a transition matrix of {n} states is dense with {n * n:.3g} entries; use "
+            "transition_operator, descendants or ancestors, which never form it."
         )
-    first, last = (float(t) for t in _checks.as_times(np.asarray(times), "times", minimum=2))
+    first, last = _two(times)
     if p0 is None:
         q = transition_rates(kernel, landscape.energy, mobility=landscape.mobility, rates=rates)
         return np.asarray(expm((last - first) * q.toarray()))
     p = _checks.as_probability(p0, n, "p0")
-    fine, coarse = (
-        chain_along(
-            kernel, landscape.energy, p, (first, last), steps, mobility=landscape.mobility,
-            rates=rates,
-        )[0].forward(np.eye(n))
-        for steps in (n_steps, max(1, n_steps // 2))
-    )  # fmt: skip
-    out = np.maximum(fine + (fine - coarse) / 3, 0.0)
+
+    def at(n_steps: int) -> tuple[Array, Status]:
+        chain, status = chain_along(
+            landscape, landscape.energy, p, (first, last), n_steps, rates
+        )  # fmt: skip
+        return chain.forward(np.eye(n)), status
+
+    value, _, status = _refined(at, tolerance)
+    status.check()
+    out = np.maximum(value, 0.0)
     return np.asarray(out / out.sum(axis=1, keepdims=True))
+
+
+@single_threaded
+def transition_operator(
+    landscape: Landscape,
+    p0: ArrayLike | None,
+    times: tuple[float, float],
+    *,
+    rates: Rates = "reversible",
+    n_steps: int = 64,
+) -> LinearOperator:
+    """The transition matrix of `transition_matrix` as an operator, for any number of states.
+
+    `operator @ g` is the expectation of `g` at the end from each state at the start;
+    `operator.T @ r` carries the law `r` from the start to the end. At rest one step is exact; along
+    the flow the error falls with the square of `n_steps`. The other parameters are those of
+    `transition_matrix`.
+
+    >>> from thalweg import FreeEnergy, MarkovKernel
+    >>> pair = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    >>> flat = Landscape(pair, FreeEnergy([0.0, 0.0], beta=1.0))
+    >>> (transition_operator(flat, None, (0.0, 1.0)).T @ [1.0, 0.0]).round(4)
+    array([0.5677, 0.4323])
+    """
+    first, last = _two(times)
+    if p0 is None:
+        q = transition_rates(
+            landscape.kernel, landscape.energy, mobility=landscape.mobility, rates=rates
+        )
+        chain = Chain(np.array([last - first]), (q,))
+    else:
+        p = _checks.as_probability(p0, landscape.kernel.n_states, "p0")
+        chain, status = chain_along(landscape, landscape.energy, p, (first, last), n_steps, rates)
+        status.check()
+    n = landscape.kernel.n_states
+    return LinearOperator(
+        (n, n),
+        matvec=lambda g: chain.backward(np.reshape(g, (n, 1)))[:, 0],
+        rmatvec=lambda r: chain.forward(np.reshape(r, (1, n)))[0],
+        dtype=np.float64,
+    )

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
 from thalweg._threads import single_threaded
+from thalweg.dynamics.exponentials import Exponentials, exponentials
 from thalweg.dynamics.fates import ROUGH, Absorbed, disjoint
-from thalweg.dynamics.krylov import Exponentials, exponentials
 from thalweg.dynamics.landscape import Estimate, Landscape, differences, estimate
 from thalweg.dynamics.walk import resting_walk
 from thalweg.energy import FreeEnergy

@@ -33,6 +33,7 @@ from scipy.linalg import eigh
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from thalweg import _checks
+from thalweg.dynamics.generator import jump_matrix, symmetrised
 from thalweg.dynamics.landscape import Estimate, Landscape, estimate
 from thalweg.edges.fluxes import edge_fluxes, internal_spec
 from thalweg.energy import FreeEnergy
@@ -102,7 +103,7 @@ def transition_rates(
     with np.errstate(divide="ignore", invalid="ignore"):
         out = np.where(here[source] > 0, forth / here[source], 0.0)
         home = np.where(here[target] > 0, back / here[target], 0.0)
-    return _generator(kernel, np.minimum(out, 1e300), np.minimum(home, 1e300))
+    return jump_matrix(kernel, np.minimum(out, 1e300), np.minimum(home, 1e300))
 
 
 def one_way_fluxes(
@@ -127,18 +128,6 @@ def one_way_fluxes(
     return np.nan_to_num(np.maximum(forth, 0.0)), np.nan_to_num(np.maximum(back, 0.0))
 
 
-def _generator(kernel: MarkovKernel, out: Array, home: Array) -> sparse.csr_array:
-    """The matrix with rate `out` from source to target of each edge, `home` back."""
-    source, target, _ = kernel.edges
-    n = kernel.n_states
-    leaving = np.bincount(source, out, n) + np.bincount(target, home, n)
-    states = np.arange(n)
-    rows = np.concatenate([source, target, states])
-    columns = np.concatenate([target, source, states])
-    values = np.concatenate([out, home, -leaving])
-    return sparse.csr_array(sparse.coo_array((values, (rows, columns)), shape=(n, n)))
-
-
 @dataclass(frozen=True, eq=False)
 class RestingWalk:
     """The reversible chain of one individual while the population rests.
@@ -159,7 +148,7 @@ class RestingWalk:
     def rates(self) -> sparse.csr_array:
         """`Q`, rows summing to zero."""
         source, target, _ = self.kernel.edges
-        return _generator(
+        return jump_matrix(
             self.kernel, self.conductance / self.p[source], self.conductance / self.p[target]
         )
 
@@ -193,14 +182,7 @@ class RestingWalk:
     def symmetric(self) -> Array:
         """`diag(p)^-1/2 A diag(p)^-1/2`, dense."""
         source, target, _ = self.kernel.edges
-        root = np.sqrt(self.p)
-        s = np.zeros((self.p.size, self.p.size))
-        off = self.conductance / root[source] / root[target]
-        s[source, target] = s[target, source] = -off
-        leaving = np.bincount(source, self.conductance, self.p.size)
-        leaving += np.bincount(target, self.conductance, self.p.size)
-        s[np.diag_indices_from(s)] = leaving / self.p
-        return s
+        return symmetrised(source, target, self.conductance, self.p)
 
 
 def resting_walk(landscape: Landscape) -> RestingWalk:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.growth import Growth, GrowthFound, as_growth, growth_of
+from thalweg.learn.limits import work_limit
 from thalweg.learn.network.paper import FeatureNetwork, fit_feature_network, fit_neural
 from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
 from thalweg.learn.verdict import BetaVerdict, unassessed
@@ -70,9 +71,19 @@ class Settings:
     epochs: int = 2
     device: str | None = None
     seed: int = 0
+    max_seconds: float | None = None
+    max_iterations: int | None = None
     progress: Progress | None = None
     refit: bool = False
     """Whether this is one of the refits of a bootstrap, which need no errors of their own."""
+
+    def __post_init__(self) -> None:
+        _checks.whole(self.seed, "seed")
+        _checks.whole(self.epochs, "epochs", 1)
+        for name, kind in (("smoother", Smoother), ("time_basis", TimeBasis)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise InputError(f"{name} is {value!r}; give a {kind.__name__}, or leave it out.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +129,16 @@ class Fitted:
 
 
 def fit_snapshots(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings) -> Fitted:
-    """Fit by the method that the settings name."""
+    """Fit by the method that the settings name, within the limits that they set."""
+    if settings.max_seconds is not None:
+        _checks.positive(settings.max_seconds, "max_seconds")
+    if settings.max_iterations is not None:
+        _checks.positive(settings.max_iterations, "max_iterations")
+    with work_limit(settings.max_seconds, settings.max_iterations):
+        return _fit_within(kernel, snapshots, settings)
+
+
+def _fit_within(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings) -> Fitted:
     check_match(kernel, snapshots)
     if settings.growth is not None and settings.method != "likelihood":
         raise InputError(
@@ -140,6 +160,8 @@ def fit_snapshots(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings
 
 def check_match(kernel: MarkovKernel, snapshots: Snapshots) -> None:
     """The snapshots' states are the kernel's."""
+    if not isinstance(snapshots, Snapshots):
+        raise InputError(f"snapshots are a {type(snapshots).__name__}; give Snapshots.")
     if snapshots.n_states != kernel.n_states:
         raise InputError(
             f"the snapshots have {snapshots.n_states} states, but the kernel has "
@@ -221,7 +243,8 @@ def _neural(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
 
 
 def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
-    from thalweg.learn.assess import assess
+    from thalweg.learn.assess import assess, ordinary_verdict
+    from thalweg.learn.few.choose import applies_to
     from thalweg.learn.likelihood.fit import fit_likelihood
     from thalweg.learn.likelihood.options import LikelihoodOptions
 
@@ -242,6 +265,9 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         internal=s.internal,
         growth=as_growth(s.growth),
     )
+    # Where an average over priors stands ready, a hard optimum is not worth the search.
+    if applies_to(options.model(kernel, snapshots.times), options):
+        options = replace(options, hurried=True)
     fit = fit_likelihood(kernel, snapshots.times, dense_counts(snapshots), options=options)
     fitted = Fitted(
         energy=fit.energy,
@@ -266,7 +292,10 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         growth=growth_of(fit) if fit.model.grows else None,
         source=fit,
     )
-    return assess(fitted, fit, seed=s.seed, progress=s.progress)
+    try:
+        return assess(fitted, fit, seed=s.seed, progress=s.progress)
+    except KeyboardInterrupt:
+        return replace(fitted, status=Status.INTERRUPTED, beta_verdict=ordinary_verdict(fit))
 
 
 def count_model(observation: Observation, snapshots: Snapshots) -> CountModel:

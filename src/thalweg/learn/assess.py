@@ -11,6 +11,7 @@ from thalweg.learn.answer import Fitted
 from thalweg.learn.few.choose import applies, is_few
 from thalweg.learn.few.fit import FewFit, fit_few
 from thalweg.learn.likelihood.result import LikelihoodFit
+from thalweg.learn.limits import exhausted
 from thalweg.learn.verdict import BetaVerdict, movement_p_value
 from thalweg.status import Status
 
@@ -47,7 +48,7 @@ def assess(
         still = p > _STILL
     verdict = ordinary_verdict(fit)
     status: Status = fit.status
-    if applies(fit) and (still or is_few(fit)):
+    if applies(fit) and (still or is_few(fit)) and not exhausted():
         few = fit_few(fit, progress=progress)
         fitted, verdict, status = _averaged(fitted, few), few.verdict, few.status
     free = fit.model.learns_beta and fit.model.features is None

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from thalweg.dynamics.control.action import Action, Moments
 from thalweg.dynamics.control.curve import DEGREE, Curve
+from thalweg.dynamics.generator import symmetrised
 from thalweg.status import Status
 
 __all__ = ["Descent", "PathProblem", "cheapest_path"]
@@ -114,14 +115,8 @@ class Preconditioner:
 
     @cached_property
     def _modes(self) -> tuple[Array, Array]:
-        kernel, root = self.problem.action.kernel, np.sqrt(self.p)
-        source, target, _ = kernel.edges
-        n = kernel.n_states
-        a = np.zeros((n, n))
-        a[source, target] = a[target, source] = -self.weights / root[source] / root[target]
-        leaving = np.bincount(source, self.weights, n) + np.bincount(target, self.weights, n)
-        a[np.diag_indices(n)] = leaving / self.p
-        rates, vectors = np.linalg.eigh(a)
+        source, target, _ = self.problem.action.kernel.edges
+        rates, vectors = np.linalg.eigh(symmetrised(source, target, self.weights, self.p))
         # The first mode is the population itself, which no change that keeps mass contains.
         return np.maximum(rates[1:], 1e-12 * rates[-1]), vectors[:, 1:]
 

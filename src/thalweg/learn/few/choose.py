@@ -11,19 +11,25 @@
 
 from __future__ import annotations
 
+from thalweg.learn.likelihood.model import FlowModel
+from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.status import Status
 
-__all__ = ["applies", "is_few"]
+__all__ = ["applies", "applies_to", "is_few"]
 
 DATA_DECIDE = 0.95
 SURE_BETA = 0.2
-MOST_STATES = 120
+MOST_STATES = 300
 
 
 def applies(fit: LikelihoodFit) -> bool:
     """Whether averages over priors are available for a fit of this kind and size."""
-    model, options = fit.model, fit.settings
+    return applies_to(fit.model, fit.settings)
+
+
+def applies_to(model: FlowModel, options: LikelihoodOptions) -> bool:
+    """The same, before anything was fitted."""
     plain = (
         options.observation == "independent"
         and options.discretization == "continuous"

@@ -20,6 +20,8 @@ from thalweg.learn.likelihood.model import Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.priors import Prior
 from thalweg.learn.likelihood.result import LikelihoodFit
+from thalweg.learn.likelihood.sparse.flow import probabilities
+from thalweg.learn.limits import limit_status
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.status import Status
 
@@ -130,7 +132,7 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
         points[some, n],
         np.exp(points[some, n + 1 :]),
     )
-    status = Status.CONVERGED if lattice.finished else Status.MAX_ITERATIONS
+    status = Status.CONVERGED if lattice.finished else limit_status()
     return FewFit(
         best=_as_fit(fit, lattice.best, inner),
         mixture=mixture,
@@ -180,7 +182,7 @@ def _as_fit(fit: LikelihoodFit, cell: Cell, inner: Inner) -> LikelihoodFit:
     strength = float(np.exp(cell.place.log_strength))
     prior = Prior(strength, cell.place.potential.matrix, base, mean, 1.0)
     evaluation = IndependentObjective(model, fit.counts, fit.noise).evaluate(theta, cell.mesh)
-    p = model.probabilities(theta, cell.mesh)
+    p = probabilities(model, theta, cell.mesh)
     if evaluation is None or p is None:  # it was computed at this very place before
         return fit
     covariance = np.linalg.pinv(evaluation.information + prior.precision, hermitian=True)

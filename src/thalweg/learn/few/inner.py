@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,8 @@ from scipy.linalg import cho_factor, cho_solve
 from thalweg.learn.few.shapes import FieldPrior, Shape
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
-from thalweg.learn.likelihood.optimize import Minimum, minimise
+from thalweg.learn.likelihood.optimize import Minimum
+from thalweg.learn.likelihood.sparse.search import minimise_likelihood
 from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.status import Status
 
@@ -63,6 +65,8 @@ class Cell:
     log_evidence: float
     status: Status
     mesh: Mesh
+    point: Any = None
+    """The flow, for cells nearby."""
 
     @cached_property
     def covariance(self) -> Array:
@@ -109,8 +113,13 @@ class Inner:
         size = -0.5 * log_strength + float(np.log(self.span))
         return size if size < 0 else -0.5 * (size / _SIZE_SPREAD) ** 2
 
-    def solve(self, place: Place, theta: Array, mesh: Mesh | None = None) -> Cell | None:
-        """The cell at a place, searched for from `theta`; None where there is no flow."""
+    def solve(
+        self, place: Place, theta: Array, mesh: Mesh | None = None, near: Cell | None = None
+    ) -> Cell | None:
+        """The cell at a place, searched for from `theta`; None where there is no flow.
+
+        `near`: a cell close to it, whose flow and information help.
+        """
         beta = float(np.exp(place.log_beta))
         k = self.n
         scale = max(beta, float(np.std(theta[:k])), 0.1 / self.span)
@@ -127,18 +136,18 @@ class Inner:
         mesh = self.mesh if mesh is None else mesh
         best: Minimum | None = None
         for _ in range(_REFINEMENTS + 1):
-            found = minimise(
+            found = minimise_likelihood(
                 objective, prior, theta, mesh,
-                max_iterations=self.max_iterations, tolerance=self.tolerance,
+                max_iterations=self.max_iterations, tolerance=self.tolerance, near=near,
             )  # fmt: skip
             if found is not None:
                 self.n_iterations += found.n_iterations
                 best, theta = found, found.theta
                 allowed = _MESH_SHARE * max(k, 10) * (1.0 if mesh.n_levels > 2 else _LOW_ORDER)
                 fine = found.evaluation.mesh_error <= allowed
-                if (
-                    fine and found.status is not Status.STALLED
-                ) or found.status is Status.INTERRUPTED:
+                if found.status is Status.INTERRUPTED:
+                    raise KeyboardInterrupt
+                if fine and found.status is not Status.STALLED:
                     break
             mesh = mesh.refined()
         if best is None:
@@ -156,4 +165,5 @@ class Inner:
             evidence + self.size_prior(place.log_strength),
             best.status,
             mesh,
+            best.point,
         )

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.errors import ConvergenceError
+from thalweg.learn import limits
 from thalweg.learn.few.inner import Cell, Inner, Place
 from thalweg.learn.few.shapes import Shape, make_shapes
 from thalweg.learn.likelihood.model import Mesh
@@ -133,7 +134,7 @@ class _Explorer:
 
     @property
     def exhausted(self) -> bool:
-        return self.inner.n_cells >= self.most
+        return self.inner.n_cells >= self.most or limits.exhausted()
 
     def say(self) -> None:
         if self.progress is not None:
@@ -166,13 +167,14 @@ class _Explorer:
         """The cell at the strengths that the evidence prefers, at this beta."""
         place = replace(place, log_strength=self.bounded(place.log_strength))
         best: Cell | None = None
+        near: Cell | None = None
         for _ in range(rounds):
-            cell = self.inner.solve(place, theta, mesh)
+            cell = self.inner.solve(place, theta, mesh, near)
             if cell is None:
                 break
             if best is None or cell.log_evidence > best.log_evidence:
                 best = cell
-            theta, mesh = cell.theta, cell.mesh
+            theta, mesh, near = cell.theta, cell.mesh, cell
             new = self.preferred(cell)
             moved = abs(new.log_strength - place.log_strength)
             if max(moved, abs(new.log_initial - place.log_initial)) < 0.4:
@@ -192,6 +194,8 @@ class _Explorer:
             theta, mesh, best = start, None, -np.inf
             for log_beta in grid:
                 self.say()
+                if self.exhausted and at:
+                    break
                 if grid is not betas and log_beta not in at:
                     continue
                 cell = self.settle(replace(place, log_beta=log_beta), theta, mesh, 2)
@@ -256,7 +260,7 @@ class _Explorer:
                 place = self.place(new, column.log_beta, near.place.log_initial, near.place.initial)
                 if new in column.cells or self.bounded(place.log_strength) != place.log_strength:
                     continue
-                cell = self.inner.solve(place, near.theta, near.mesh)
+                cell = self.inner.solve(place, near.theta, near.mesh, near)
                 if cell is not None:
                     column.cells[new] = cell
                     todo.append(new)
@@ -264,7 +268,7 @@ class _Explorer:
     def next_column(self, near: Column, log_beta: float) -> Column | None:
         """The column at another beta, warm-started from `near` and from the sweeps."""
         top = near.best
-        lead = self.inner.solve(replace(top.place, log_beta=log_beta), top.theta, top.mesh)
+        lead = self.inner.solve(replace(top.place, log_beta=log_beta), top.theta, top.mesh, top)
         if lead is None:
             return None
         log_initial = self.preferred(lead).log_initial
@@ -275,7 +279,7 @@ class _Explorer:
                 continue
             place = self.place(key, log_beta, log_initial, cell.place.initial)
             start = cell.theta if again is None else again.theta
-            found = self.inner.solve(place, start, lead.mesh)
+            found = self.inner.solve(place, start, lead.mesh, lead if again is None else again)
             if found is not None:
                 cells[key] = found
         if not cells:

@@ -17,12 +17,15 @@ from thalweg.learn.likelihood.chain.search import grow
 from thalweg.learn.likelihood.frozen import FrozenObjective, frozen_chain
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective, Objective
-from thalweg.learn.likelihood.optimize import Minimum, minimise
+from thalweg.learn.likelihood.optimize import Minimum
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.priors import WEAK, Prior, make_prior
 from thalweg.learn.likelihood.result import LikelihoodFit
+from thalweg.learn.likelihood.sparse.flow import probabilities
+from thalweg.learn.likelihood.sparse.search import minimise_likelihood
 from thalweg.learn.likelihood.tracked import PSEUDO_COUNT, TrackedObjective
-from thalweg.learn.observation import CountModel, Residuals
+from thalweg.learn.limits import exhausted
+from thalweg.learn.observation import CountModel, Multinomial, Residuals
 from thalweg.status import Status
 
 __all__ = ["check_counts", "fit_likelihood"]
@@ -34,6 +37,8 @@ _EVIDENCE_ROUNDS = 4
 _REWEIGHTINGS = 6
 _SUSPICIOUS = 4.0  # standard deviations of the deviance beyond which other starts are tried
 _DATA_DECIDE = 0.9  # share of the directions of V that the data determine by themselves
+_HURRIED_ITERATIONS = 60
+_HURRIED_STARTS = 3
 _DISPERSION_ROUNDS = 6  # between the scatter of the counts and the fit under it
 _FINEST = 400_000  # steps of the finest chain
 _NO_START = (
@@ -69,23 +74,24 @@ def fit_likelihood(
         if options.environment == "empirical" and options.initial is None:
             first = (table[0] + PSEUDO_COUNT) / (table[0] + PSEUDO_COUNT).sum()
             model = replace(model, fixed_initial=first)
-        return _Search(model, table, options).tracked()
-    if model.n_growth:
+    if model.n_growth and options.observation != "tracked":
         return _with_growth(model, table, options)
-    return _Search(model, table, options).independent()
+    return _Search(model, table, options).run()
 
 
 def _with_growth(model: FlowModel, counts: Array, options: LikelihoodOptions) -> LikelihoodFit:
     """Transport alone first; growth starts from there, so it never fits worse."""
     alone = replace(model, growth_features=None)
-    transport = _Search(alone, counts, replace(options, growth=None)).independent()
+    transport = _Search(alone, counts, replace(options, growth=None)).run()
+    if transport.status is Status.INTERRUPTED:
+        return transport
     start = np.insert(transport.theta, model.growth_slice.start, np.zeros(model.n_growth))
-    fit = _Search(model, counts, options, seed=start).independent()
+    fit = _Search(model, counts, options, seed=start).run()
     before = fit.noise.deviance(counts, transport.probabilities)
     if fit.noise.deviance(counts, fit.probabilities) > before and options.growth is not None:
         if options.growth.totals is None and options.prior_strength == "evidence":
             same = replace(options, prior_strength=transport.prior.strength)
-            fit = _Search(model, counts, same, seed=start).independent()
+            fit = _Search(model, counts, same, seed=start).run()
     return replace(fit, transport=transport.probabilities)
 
 
@@ -130,6 +136,8 @@ class _Search:
     options: LikelihoodOptions
     n_iterations: int = 0
     interrupted: bool = False
+    latest: tuple[Minimum, Prior, Mesh] | None = None
+    """The iterate to hand over after an interruption."""
     seed: Array | None = None
     """Parameters to start from before any other; None where there are none."""
     noise: CountModel = field(init=False)
@@ -143,15 +151,23 @@ class _Search:
     def _objective(self) -> IndependentObjective:
         return IndependentObjective(self.model, self.counts, self.noise, self.totals)
 
+    def run(self) -> LikelihoodFit:
+        """The fit; after an interruption, the latest iterate."""
+        try:
+            tracked = self.options.observation == "tracked"
+            return self.tracked() if tracked else self.independent()
+        except KeyboardInterrupt:
+            return self.unfinished()
+
     def independent(self) -> LikelihoodFit:
         best, prior, mesh = self._from_starts(self._objective())
         best, prior, mesh = self._scatter(best, prior, mesh)
-        decided = best.status is Status.CONVERGED and not self.interrupted
+        decided = best.status is Status.CONVERGED and not self._stopped
         if self.options.prior_strength == "evidence" and decided:
             best, prior, mesh = self._evidence(self._objective(), prior, best, mesh)
             best, prior, mesh = self._scatter(best, prior, mesh)
         if self.options.discretization == "continuous":
-            return self._finish(best, prior, mesh, self.model.probabilities(best.theta, mesh))
+            return self._finish(best, prior, mesh, probabilities(self.model, best.theta, mesh))
         return self._freeze(best, prior, mesh)
 
     def tracked(self) -> LikelihoodFit:
@@ -181,6 +197,7 @@ class _Search:
         # The search is part of the method, not of the data: the same draws for everybody.
         growth = grow(objective, prior, points, mesh, rng=np.random.default_rng(0))
         self.n_iterations += growth.n_iterations
+        self.interrupted = self.interrupted or growth.interrupted
         whole = self.counts.shape[0] - 1
         # Where no horizon fits, the model is wrong rather than the search: all data count.
         horizon = whole if growth.rejected else growth.n_intervals
@@ -190,6 +207,8 @@ class _Search:
         if best is None:
             raise InputError(_NO_START)
         best, prior, mesh = self._reweight(part, best, prior, mesh)
+        if self.interrupted:
+            best = replace(best, status=Status.INTERRUPTED)
         if horizon < whole and best.status is Status.CONVERGED:
             best = replace(best, status=Status.SHORTER_HORIZON)
         p = _chain_probabilities(self.model, best.theta)
@@ -210,15 +229,24 @@ class _Search:
             energy = found.theta
         return np.concatenate([energy, theta[model.n_parameters :]])
 
+    def unfinished(self) -> LikelihoodFit:
+        """The latest iterate of an interrupted search; the interruption itself if there is none."""
+        if self.latest is None:
+            raise KeyboardInterrupt
+        self.interrupted = True
+        best, prior, mesh = self.latest
+        p = self.model.probabilities(best.theta, mesh)
+        return self._finish(best, prior, mesh, p, (np.nan, np.nan))
+
     # ------------------------------------------------------------------ stages
 
     def _scatter(self, best: Minimum, prior: Prior, mesh: Mesh) -> tuple[Minimum, Prior, Mesh]:
         """Alternate between what is estimated of the counts' scatter and the fit under it."""
-        for _ in range(_DISPERSION_ROUNDS):
+        for _ in range(0 if isinstance(self.noise, Multinomial) else _DISPERSION_ROUNDS):
             refined = self.noise.refined(self._residuals(best, prior, mesh))
             again = refined.differs(self.noise)
             self.noise = refined
-            if not again or self.interrupted:
+            if not again:
                 break
             result, mesh = self._climb(self._objective(), prior, best.theta, mesh)
             if result is None:
@@ -247,7 +275,7 @@ class _Search:
         """Alternate between the weights of the increments, the prior, and the fit under them."""
         for round_ in range(_REWEIGHTINGS):
             weighted = objective.reweighted(best.theta, mesh)
-            if weighted is None or self.interrupted:
+            if weighted is None or self._stopped:
                 break
             if round_ and self.options.prior_strength == "evidence":
                 prior = prior.with_strength(prior.updated(best.theta, best.evaluation.information))
@@ -277,7 +305,9 @@ class _Search:
         while tried < len(points):
             if best is not None and not (patient and self._suspicious(best, mesh)):
                 break
-            if self.interrupted:
+            if self.options.hurried and best is not None and not best.status:
+                break
+            if self._stopped or (self.options.hurried and tried >= _HURRIED_STARTS):
                 break
             other, other_mesh = self._climb(objective, prior, points[tried], first)
             if other is not None and (best is None or other.value < best.value):
@@ -299,29 +329,33 @@ class _Search:
             if result is not None:
                 if pieces == 1 or result.status is Status.CONVERGED:
                     best = result
-            if self.interrupted:
-                break
         return self._finish(best, prior, mesh, _chain_probabilities(self.model, best.theta))
 
     def _minimise(
         self, objective: Objective, prior: Prior, theta: Array, mesh: Mesh
     ) -> Minimum | None:
+        most = self.options.max_iterations
+
         def search(theta: Array) -> Minimum | None:
-            return minimise(
+            return minimise_likelihood(
                 objective,
                 prior,
                 theta,
                 mesh,
-                max_iterations=self.options.max_iterations,
+                max_iterations=min(most, _HURRIED_ITERATIONS) if self.options.hurried else most,
                 tolerance=self.options.tolerance,
             )
 
         result = search(theta)
         if result is not None:
-            if isinstance(objective, TrackedObjective) and objective.frozen:
+            if isinstance(objective, FrozenObjective) or (
+                isinstance(objective, TrackedObjective) and objective.frozen
+            ):
                 result = certify(objective, prior, result, mesh, search)
             self.n_iterations += result.n_iterations
-            self.interrupted = self.interrupted or result.status is Status.INTERRUPTED
+            self.latest = (result, prior, mesh)
+            if result.status is Status.INTERRUPTED:
+                raise KeyboardInterrupt
         return result
 
     def _climb(
@@ -329,11 +363,12 @@ class _Search:
     ) -> tuple[Minimum | None, Mesh]:
         """Optimise; where it stalls or the time steps are too coarse, refine them and go on."""
         best: Minimum | None = None
-        for attempt in range(_MOST_REFINEMENTS + 1):
+        fine, hurried = False, self.options.hurried
+        for attempt in range(2 if hurried else _MOST_REFINEMENTS + 1):
             result = self._minimise(objective, prior, theta, mesh)
             if result is not None:
                 best, theta = result, result.theta
-                if self.interrupted:
+                if self._stopped:
                     break
                 fine = result.evaluation.mesh_error <= self._allowed_error()
                 if fine and result.status is not Status.STALLED:
@@ -344,7 +379,14 @@ class _Search:
             if finer.substeps.sum() * 4 > max(_FINEST, 16 * mesh.substeps.size):
                 break
             mesh = finer
+        if hurried and best is not None and best.status and not fine:
+            best = replace(best, status=Status.MAX_ITERATIONS)
         return best, mesh
+
+    @property
+    def _stopped(self) -> bool:
+        """Interrupted, or out of time or iterations: the best so far is the answer."""
+        return self.interrupted or exhausted()
 
     def _allowed_error(self) -> float:
         return self.options.mesh_tolerance * self.model.n_parameters
@@ -355,7 +397,7 @@ class _Search:
             return False
         if minimum.status is not Status.CONVERGED:
             return True
-        p = self.model.probabilities(minimum.theta, mesh)
+        p = probabilities(self.model, minimum.theta, mesh)
         if p is None:
             return True
         moments = self.noise.expected_deviance(self.counts, p)
@@ -377,7 +419,7 @@ class _Search:
             return best, prior, mesh
         for _ in range(_EVIDENCE_ROUNDS):
             strength = prior.updated(best.theta, best.evaluation.information)
-            if abs(np.log(strength / prior.strength)) < 0.1 or self.interrupted:
+            if abs(np.log(strength / prior.strength)) < 0.1 or self._stopped:
                 break
             prior = prior.with_strength(strength)
             result, mesh = self._climb(objective, prior, best.theta, mesh)

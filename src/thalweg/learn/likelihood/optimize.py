@@ -8,7 +8,7 @@ matrix that starts at the curvature then learns the rest from the gradients.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,14 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from thalweg.learn.likelihood.model import Mesh
 from thalweg.learn.likelihood.objective import Evaluation, Objective
+from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.status import Status
 
-__all__ = ["Minimum", "minimise"]
+__all__ = ["LONGEST_STEP", "Minimum", "Penalty", "minimise"]
 
 Array = NDArray[np.float64]
 
-_LONGEST_STEP = 8.0  # in units of the potential's scale, and of logarithms
+LONGEST_STEP = 8.0  # in units of the potential's scale, and of logarithms
 _MOST_REJECTIONS = 14
 _SLOW = 25
 """Iterations after which Marquardt's steps are taken to be too short."""
@@ -50,6 +51,8 @@ class Minimum:
     evaluation: Evaluation
     status: Status
     n_iterations: int
+    point: Any = None
+    """The flow there, for searches nearby; None where the method keeps none."""
 
 
 def minimise(
@@ -82,7 +85,11 @@ def minimise(
                     objective, prior, start, mesh, max_iterations - iteration, tolerance
                 )
                 return Minimum(point.theta, point.value, point.evaluation, status, iteration + used)
+            if exhausted():
+                status = limit_status()
+                break
             iteration += 1
+            spend()
             diagonal = np.maximum(np.diag(curvature), 1e-12 * np.diag(curvature).max())
             full = _newton_step(curvature, 1e-10 * diagonal, gradient)
             if full is not None and -0.5 * float(gradient @ full) < tolerance:
@@ -92,7 +99,7 @@ def minimise(
             trial = None
             if step is not None:
                 longest = float(np.max(np.abs(step) / units))
-                if longest <= _LONGEST_STEP:
+                if longest <= LONGEST_STEP:
                     trial = objective.evaluate(theta + step, mesh)
             if trial is not None and step is not None:
                 new_value, new_gradient, new_curvature = _with_prior(trial, prior, theta + step)
@@ -142,6 +149,9 @@ def _learn_curvature(
             left = np.inf if step is None else -0.5 * float(now.gradient @ step)
             if left < tolerance:
                 return now, Status.CONVERGED, iteration
+            if exhausted():
+                return now, limit_status(), iteration
+            spend()
             found = None if step is None else _halved(objective, prior, now, step, mesh)
         except KeyboardInterrupt:
             return now, Status.INTERRUPTED, iteration
@@ -167,7 +177,7 @@ def _halved(
 ) -> _Point | None:
     """The first of the halved steps that lowers the value enough; `None` if none does."""
     slope = float(now.gradient @ step)
-    share = min(1.0, _LONGEST_STEP / float(np.max(np.abs(step) / prior.units)))
+    share = min(1.0, LONGEST_STEP / float(np.max(np.abs(step) / prior.units)))
     while share > _SHORTEST:
         theta = now.theta + share * step
         trial = objective.evaluate(theta, mesh)

@@ -57,6 +57,8 @@ class LikelihoodOptions:
     """Births and deaths beside transport."""
     tolerance: float = 1e-4
     max_iterations: int = 100
+    hurried: bool = False
+    """Give up early, for callers that average over priors where an optimum is hard to find."""
     mesh_tolerance: float = 0.1
     """Time-integration error allowed, as a share of the statistical one (in variance)."""
 

@@ -176,8 +176,10 @@ class TrackedObjective:
         mean, d_mean = total[:, None] * mean, total[:, None, None] * d_mean
         return _Increments(mean, d_mean, matrices, first, first_slopes)
 
-    def reweighted(self, theta: Array, mesh: Mesh) -> TrackedObjective | None:
-        """The same increments, weighted by the covariances at `theta`."""
+    def reweighted(
+        self, theta: Array, mesh: Mesh, *, floor: float = _FLOOR
+    ) -> TrackedObjective | None:
+        """The same increments, weighted by the covariances at `theta` plus a least variance."""
         with np.errstate(all="ignore"):
             predicted = self.predictions(theta, mesh, slopes=False)
             if predicted is None:
@@ -185,8 +187,8 @@ class TrackedObjective:
             covariance = self._covariances(predicted.matrices)
         if not np.isfinite(covariance).all():
             return None
-        floor = _FLOOR * np.eye(self.model.n_states)
-        return replace(self, weights=np.asarray(np.linalg.inv(covariance + floor), np.float64))
+        covariance += floor * np.eye(self.model.n_states)
+        return replace(self, weights=np.asarray(np.linalg.inv(covariance), np.float64))
 
     def _dressed(self) -> Array:
         """The population's own density, a pseudo-count added to every state."""

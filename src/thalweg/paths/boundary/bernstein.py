@@ -9,7 +9,7 @@ refined curve is the same curve with positive coefficients again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import comb
 
@@ -34,7 +34,7 @@ class BernsteinMesh:
 
     Positivity is asked of the coefficients at twice the degree, which are closer to the values.
 
-    >>> mesh = BernsteinMesh(np.array([0.5, 0.5]), 3, 4, (True, True))
+    >>> mesh = BernsteinMesh(np.array([0.5, 0.5]), 3, 4)
     >>> round(float(mesh.weights @ mesh.values.sum(axis=2).ravel()), 12)
     1.0
     """
@@ -43,8 +43,8 @@ class BernsteinMesh:
     degree: int
     points: int
     """Gauss points per piece."""
-    singular: tuple[bool, bool]
-    """Whether the first and the last piece end where a state is empty."""
+    singular: bool = True
+    """Whether states may be empty at the ends: then the outer pieces have points close to them."""
 
     @property
     def pieces(self) -> int:
@@ -59,12 +59,11 @@ class BernsteinMesh:
     def _places(self) -> tuple[Array, Array, Array]:
         """Gauss points of every piece, their distance to its right end, and their weights."""
         x, b = gauss(self.points)
-        near, weight = x**_POWER, b * _POWER * x ** (_POWER - 1)
         left = np.tile(x, (self.pieces, 1))
         right, weights = left[:, ::-1].copy(), np.tile(b, (self.pieces, 1))
-        if self.singular[0]:
+        if self.singular:
+            near, weight = x**_POWER, b * _POWER * x ** (_POWER - 1)
             left[0], right[0], weights[0] = near, 1 - near, weight
-        if self.singular[1]:
             left[-1], right[-1], weights[-1] = (1 - near)[::-1], near[::-1], weight[::-1]
         return left, right, weights
 
@@ -113,29 +112,21 @@ class BernsteinMesh:
 
     def finer(self, factor: int) -> BernsteinMesh:
         """The same pieces with `factor` times as many points."""
-        return BernsteinMesh(self.widths, self.degree, factor * self.points, self.singular)
+        return replace(self, points=factor * self.points)
 
 
-def graded_pieces(
-    pieces: int, cuts: int, singular: tuple[bool, bool], power: float, ratio: float
-) -> Array:
-    """Widths that grow like `k^(power - 1)` from singular ends, whose pieces are cut `cuts` times.
+def graded_pieces(pieces: int, cuts: int, power: float, ratio: float) -> Array:
+    """Widths that grow like `k^(power - 1)` from either end, whose pieces are cut `cuts` times.
 
-    >>> graded_pieces(4, 0, (True, True), 3.0, 0.125)
+    >>> graded_pieces(4, 0, 3.0, 0.125)
     array([0.0625, 0.4375, 0.4375, 0.0625])
-    >>> graded_pieces(2, 1, (True, False), 1.0, 0.125)
-    array([0.0625, 0.4375, 0.5   ])
+    >>> graded_pieces(2, 1, 1.0, 0.125)
+    array([0.0625, 0.4375, 0.4375, 0.0625])
     """
-    if all(singular):
-        half = np.diff(0.5 * (np.arange(pieces // 2 + 1) / (pieces // 2)) ** power)
-        widths = np.concatenate([half, half[::-1]])
-    else:
-        widths = np.diff((np.arange(pieces + 1) / pieces) ** (power if any(singular) else 1.0))
-        widths = widths[::-1] if singular[1] else widths
+    widths = np.diff(0.5 * (np.arange(pieces // 2 + 1) / (pieces // 2)) ** power)
     shares = np.diff(np.concatenate([[0.0], ratio ** np.arange(cuts, -1, -1.0)]))
-    first = widths[0] * shares if singular[0] else widths[:1]
-    last = widths[-1] * shares[::-1] if singular[1] else widths[-1:]
-    return np.concatenate([first, widths[1:-1], last])
+    half = np.concatenate([widths[0] * shares, widths[1:]])
+    return np.concatenate([half, half[::-1]])
 
 
 def carried(old: BernsteinMesh, c: Array, new: BernsteinMesh) -> Array:

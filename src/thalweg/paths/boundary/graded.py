@@ -95,7 +95,11 @@ def solve_graded(
         if not found.status:
             return _ended(best, found.status, max(error, best.error))
         if error <= tolerance * best.distance and len(bounds) >= _LEVELS:
-            return _ended(best, Status.CONVERGED, error)
+            # A bound is only as good as its quadrature: ask a finer one.
+            finer = smooth_length(problem, found.curve.rho, 2 * _GAUSS)
+            error += abs(finer - bounds[-1])
+            if error <= tolerance * finer:
+                return _ended(here._replace(distance=finer), Status.CONVERGED, error)
         if 2 * problem.widths.size > most_intervals:
             break
         problem = problem.on(graded_widths(2 * problem.widths.size, singular, _POWER))
@@ -133,13 +137,13 @@ def _error(bounds: list[float], discrete: float) -> float:
     return max(last / (gain - 1.0), (bounds[-1] - discrete) ** 2 / bounds[-1])
 
 
-def smooth_length(problem: Staggered, rho: Array) -> float:
+def smooth_length(problem: Staggered, rho: Array, points: int = _GAUSS) -> float:
     """The length of the splines of `sqrt(rho)` through the nodes, each point of mass one."""
     pi = problem.kernel.stationary
     count = problem.widths.size
     root = CubicSpline(np.arange(count + 1.0), np.sqrt(rho), axis=0)
     slope = root.derivative()
-    x, w = gauss(_GAUSS)
+    x, w = gauss(points)
     total = 0.0
     for k in range(count):
         at, weight = k + x, w

@@ -2,7 +2,7 @@
 
 | graph | method |
 | --- | --- |
-| up to 120 states, a concave mean | curves with positive Bernstein coefficients, dense blocks |
+| up to 120 states | curves with positive Bernstein coefficients, dense blocks |
 | the same above 36 states, tolerance 1e-4 or looser; any other | staggered curves, elimination |
 """
 
@@ -38,13 +38,11 @@ def solve_far(
     tolerance: float,
     singular: tuple[bool, bool],
     max_stages: int | None,
-    *,
-    concave: bool = True,
 ) -> Path:
     """The path by the method of the table above; by another where that fails on a small graph."""
     n = problem.kernel.n_states
     solvers = [_by_elimination]
-    if concave and n <= DENSE_STATES:
+    if n <= DENSE_STATES:
         solvers.append(_by_positive_curves)
         if n <= _QUICK_STATES or tolerance < _LOOSE:
             solvers.reverse()
@@ -63,7 +61,7 @@ def _by_positive_curves(
     problem: PathProblem, tolerance: float, singular: tuple[bool, bool], max_stages: int | None
 ) -> Path:
     method = Bernstein() if max_stages is None else Bernstein().within(max_stages)
-    return solve_positive(problem, tolerance=tolerance, singular=singular, method=method)
+    return solve_positive(problem, tolerance=tolerance, method=method)
 
 
 def _by_elimination(

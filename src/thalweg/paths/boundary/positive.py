@@ -57,11 +57,11 @@ class Bernstein:
     restart: float = 30.0
     """The barrier of a level starts at this many times the last one's end."""
 
-    def mesh(self, level: Level, singular: tuple[bool, bool]) -> BernsteinMesh:
-        widths = graded_pieces(level.pieces, level.cuts, singular, self.grading, self.cut)
+    def mesh(self, level: Level) -> BernsteinMesh:
+        widths = graded_pieces(level.pieces, level.cuts, self.grading, self.cut)
         # With as many points as coefficients the action is too low by up to a thousand times the
         # error of the curve; half as many again are enough.
-        return BernsteinMesh(widths, level.degree, -(-3 * level.degree // 2), singular)
+        return BernsteinMesh(widths, level.degree, -(-3 * level.degree // 2))
 
     def within(self, max_stages: int) -> Bernstein:
         """Only the levels of at most so many coefficients in time; the first in any case."""
@@ -87,7 +87,6 @@ def solve_positive(
     problem: PathProblem,
     *,
     tolerance: float,
-    singular: tuple[bool, bool],
     method: Bernstein | None = None,
 ) -> Path:
     """The curve whose length has an estimated relative error below `tolerance`, or the best found.
@@ -95,7 +94,7 @@ def solve_positive(
     The length of any curve between the end points bounds the distance from above, up to quadrature.
     """
     method = Bernstein() if method is None else method
-    curves = PositiveCurves(problem, method.mesh(method.levels[0], singular))
+    curves = PositiveCurves(problem, method.mesh(method.levels[0]))
     c = curves.start()
     first = curves.evaluate(c, curves.mesh.elevation @ c)
     assert first is not None
@@ -104,12 +103,12 @@ def solve_positive(
     best: Path | None = None
     for number, level in enumerate(method.levels):
         if number > 0:
-            finer = PositiveCurves(problem, method.mesh(level, singular))
+            finer = PositiveCurves(problem, method.mesh(level))
             c, curves = finer.tidy(carried(curves.mesh, c, finer.mesh)), finer
         mu_end = max(0.1 * tolerance, 10.0 ** (-3 - 2 * number)) * scale
         found = _centre(curves, c, max(mu, mu_end), mu_end, method.max_steps)
         steps += found.steps
-        length, quadrature = _length(curves, found.at)
+        length, quadrature = _length(curves, found.at, 0.01 * tolerance)
         lengths.append(length)
         error = _error(lengths, mu_end / found.at.action * length, quadrature)
         if not found.status and best is not None:
@@ -119,6 +118,7 @@ def solve_positive(
         status = found.status if reached or not found.status else Status.WORK_LIMIT
         if best is None or found.status or length < best.distance:
             best = _as_path(curves, found.at, length, error, status, steps)
+            best = best._replace(upper=length + quadrature)
         best = best._replace(status=status, steps=steps)
         if reached or not found.status:
             break
@@ -133,20 +133,26 @@ def _error(lengths: list[float], gap: float, quadrature: float) -> float:
         return lengths[-1]
     before, last = abs(lengths[-3] - lengths[-2]), abs(lengths[-2] - lengths[-1])
     rate = min(max(last / max(before, 1e-300), 0.1), 0.5)
-    error = last * rate / (1 - rate) + 0.3 * gap + 0.1 * quadrature
+    error = last * rate / (1 - rate) + 0.3 * gap + quadrature
     return max(error, 1e-13 * lengths[-1])
 
 
-def _length(curves: PositiveCurves, at: Evaluated) -> tuple[float, float]:
-    """The length by a quadrature with twice the points, and its difference from the simple one."""
-    mesh = curves.mesh
-    simple = float(mesh.weights @ np.sqrt(at.actions))
-    finer = PositiveCurves(curves.problem, mesh.finer(2))
-    fine = finer.evaluate(at.c, at.e)
-    if fine is None:
-        return simple, simple
-    length = float(finer.mesh.weights @ np.sqrt(fine.actions))
-    return length, abs(length - simple)
+def _length(curves: PositiveCurves, at: Evaluated, tolerance: float) -> tuple[float, float]:
+    """The length by a finer quadrature, and its difference from the next coarser one.
+
+    The points are doubled until that is below the relative `tolerance`, at most three times.
+    """
+    length, change = float(curves.mesh.weights @ np.sqrt(at.actions)), np.inf
+    for factor in (2, 4, 8):
+        finer = PositiveCurves(curves.problem, curves.mesh.finer(factor))
+        fine = finer.evaluate(at.c, at.e)
+        if fine is None:
+            return length, length
+        before, length = length, float(finer.mesh.weights @ np.sqrt(fine.actions))
+        change = abs(length - before)
+        if change <= tolerance * length:
+            break
+    return length, change
 
 
 def _centre(curves: PositiveCurves, c: Array, mu: float, mu_end: float, max_steps: int) -> Centred:
@@ -201,7 +207,7 @@ def _as_path(
     """The curve by its fluxes at as many Gauss points as it has degrees: the same polynomials."""
     mesh, problem = curves.mesh, curves.problem
     times = TimeMesh(mesh.widths, np.full(mesh.pieces, mesh.degree))
-    plain = BernsteinMesh(mesh.widths, mesh.degree, mesh.degree, (False, False))
+    plain = BernsteinMesh(mesh.widths, mesh.degree, mesh.degree, singular=False)
     stage = PositiveCurves(problem, plain).evaluate(at.c, at.e)
     assert stage is not None
     source, target, _ = problem.kernel.edges

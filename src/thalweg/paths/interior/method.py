@@ -257,10 +257,11 @@ def _balance(
     """The flux with what its end lacks sent along the edges by their weights."""
     source, target, _ = problem.kernel.edges
     before, fresh = np.inf, False
+    enough = 1e-13 * float(np.abs(problem.gap).sum())
     for _ in range(6):
         lack = problem.gap - problem.mesh.weights @ problem.gains(flux)
         defect = float(np.abs(lack).sum())
-        if defect <= 1e-13:
+        if defect <= enough:
             break
         if defect > 1e-3 * before:
             if fresh:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.optimize import Penalty, minimise
 from thalweg.learn.likelihood.tracked import Judgement, TrackedObjective
+from thalweg.status import Status
 
 __all__ = ["Growth", "grow", "rejects"]
 
@@ -84,6 +85,7 @@ class Growth(NamedTuple):
     n_iterations: int
     rejected: bool
     """Whether not even this horizon passes its check."""
+    interrupted: bool = False
 
 
 @dataclass
@@ -96,6 +98,7 @@ class _Search:
     limit: float
     spent: float = 0.0
     n_iterations: int = 0
+    interrupted: bool = False
     stages: dict[int, TrackedObjective] = field(default_factory=dict)
 
     @property
@@ -132,6 +135,8 @@ class _Search:
                 curvature = found.evaluation.curvature + prior.quadratic(theta)[2]
                 self.n_iterations += found.n_iterations
                 self.pay(k, found.n_iterations)
+                if found.status is Status.INTERRUPTED:
+                    self.interrupted, self.limit = True, 0.0
         return _Optimum(theta, curvature, stage.judge(theta, self.mesh))
 
     def advance(self, k: int, beam: list[_Optimum]) -> list[_Optimum]:
@@ -222,6 +227,8 @@ def grow(
                     found + search.rescue(k, reached, beam), key=lambda optimum: optimum.merit
                 )
         beam, reached = _distinct(found), k
+        if search.interrupted:
+            break
         if rejects(beam[0].judgement):
             failures += 1
             if failures == _PATIENCE or search.spent > search.limit:
@@ -231,6 +238,8 @@ def grow(
             failures, passed = 0, (k, beam)
             step = max(step, min(2 * step, (k + 1) // 2))
     k, beam = passed if passed[0] else (reached, beam)
+    if search.interrupted:
+        return Growth(beam[0].theta, k, search.n_iterations, False, True)
     final = [search.polish(k, optimum.theta, 40, 1e-4) for optimum in beam] + beam
     best = min(final, key=lambda optimum: optimum.merit)
     return Growth(best.theta, k, search.n_iterations, rejects(best.judgement))

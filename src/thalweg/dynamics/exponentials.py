@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg.dynamics.generator import symmetrised
 from thalweg.laplacian import LaplacianSolver
 from thalweg.status import Status
 
@@ -79,11 +80,7 @@ def exponentials(
     root = np.sqrt(mass)
     v = root * start
     if n <= DENSE:
-        s = np.zeros((n, n))
-        np.add.at(s, (source, target), -conductance / root[source] / root[target])
-        s += s.T
-        leaving = ground + np.bincount(source, conductance, n) + np.bincount(target, conductance, n)
-        s[np.diag_indices(n)] = leaving / mass
+        s = symmetrised(source, target, conductance, mass, ground)
         rates, vectors = np.linalg.eigh(s)
         weights = vectors * (vectors.T @ v) / root[:, None]
         return Exponentials(weights, np.maximum(rates, 0.0), Status.CONVERGED, 0.0)

@@ -1,0 +1,213 @@
+"""`thalweg bench dynamics`: fates, passage times, comparison and steering against other ways.
+
+One row per figure: what was measured, the target, whether it is met. Times are CPU seconds of one
+process. Finished data sets of coverage, level and power are kept in the folder's journal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from thalweg import FreeEnergy, LogMean, TransportGeometry, make_graph
+from thalweg.dynamics import (
+    Landscape,
+    committor,
+    fate_probabilities,
+    mean_first_passage_time,
+    steer,
+    transition_rates,
+)
+from thalweg.dynamics.walk import resting_walk, sample_paths
+from thalweg.graphs import lattice
+from thalweg.kernel import MarkovKernel
+from thalweg.laplacian import LaplacianSolver
+from thalweg_bench import BenchResult, BenchSettings
+from thalweg_bench.dynamics_statistics import coverage_rows, level_rows, power_rows
+
+__all__ = ["run"]
+
+Array = NDArray[np.float64]
+Row = dict[str, Any]
+
+
+def run(settings: BenchSettings) -> BenchResult:
+    """All figures; `quick` keeps to small graphs and few data sets."""
+    notes: list[str] = []
+    parts: list[Callable[[], Iterator[Row]]] = [
+        lambda: _dense(settings),
+        lambda: _simulated(settings),
+        lambda: _deeptime(settings, notes),
+        lambda: _large(settings),
+        lambda: _steering(settings),
+        lambda: coverage_rows(settings),
+        lambda: level_rows(settings),
+        lambda: power_rows(settings),
+    ]
+    rows = [row for part in parts for row in part()]
+    table = pd.DataFrame(rows, columns=["case", "figure", "measured", "target", "met"])
+    met = int(table["met"].sum())
+    return BenchResult(table, notes=(f"{met} of {len(table)} figures met.", *notes))
+
+
+def _row(case: str, figure: str, measured: str, target: str, met: bool) -> Row:
+    return {"case": case, "figure": figure, "measured": measured, "target": target, "met": met}
+
+
+def _case(n: int, seed: int) -> Landscape:
+    rng = np.random.default_rng(seed)
+    kernel = make_graph("delaunay", n, rng=rng)
+    return Landscape(kernel, FreeEnergy(rng.normal(size=n), 0.3))
+
+
+def _dense(settings: BenchSettings) -> Iterator[Row]:
+    """Against numpy's solve of the boundary-value problems."""
+    for n in (20, 200) if settings.quick else (20, 200, 1000):
+        land = _case(n, settings.seed)
+        q = transition_rates(land.kernel, land.energy).toarray()
+        a, b = 0, 1
+        inside = np.setdiff1d(np.arange(n), [a, b])
+        exact = np.linalg.solve(q[np.ix_(inside, inside)], -q[inside, b])
+        found = committor(land, a, b).value[inside]
+        fates = fate_probabilities(land, [a, b]).probabilities.value[inside, 1]
+        off = np.setdiff1d(np.arange(n), [a])
+        times = np.linalg.solve(q[np.ix_(off, off)], -np.ones(n - 1))
+        tau = mean_first_passage_time(land, a).value[off]
+        for name, error in (
+            ("committor", np.abs(found - exact).max()),
+            ("fates", np.abs(fates - exact).max()),
+            ("passage times, relative", np.abs(tau / times - 1).max()),
+        ):
+            yield _row(
+                f"{n} states against dense linear algebra", name, f"{error:.1e}", "1e-8",
+                bool(error <= 1e-8),
+            )  # fmt: skip
+
+
+def _simulated(settings: BenchSettings) -> Iterator[Row]:
+    """Against individuals that jump one by one."""
+    count = 10_000 if settings.quick else 100_000
+    land = _case(12, settings.seed + 1)
+    rng = np.random.default_rng(settings.seed)
+    rates = transition_rates(land.kernel, land.energy)
+    low = np.argsort(land.energy.potential)[:2]
+    start = int(np.argmax(land.energy.potential))
+    stop = np.zeros(12, dtype=np.bool_)
+    stop[low] = True
+    where, when = sample_paths(rates, np.full(count, start), stop, rng=rng)
+    share = float(np.mean(where == low[1]))
+    exact = float(committor(land, int(low[0]), int(low[1])).value[start])
+    z = (share - exact) / np.sqrt(exact * (1 - exact) / count)
+    tau = float(mean_first_passage_time(land, low).value[start])
+    z_time = (when.mean() - tau) / (when.std() / np.sqrt(count))
+    case = f"{count} simulated individuals"
+    for name, ours, theirs, score in (
+        ("fate", exact, share, z), ("passage time", tau, float(when.mean()), z_time),
+    ):  # fmt: skip
+        yield _row(
+            case, name, f"{theirs:.5g} against {ours:.5g}, {abs(score):.1f} standard errors",
+            "below 3.3", bool(abs(score) < 3.3),
+        )  # fmt: skip
+
+
+def _deeptime(settings: BenchSettings, notes: list[str]) -> Iterator[Row]:
+    """The same chain, uniformised, in deeptime."""
+    try:
+        from deeptime.markov.tools import analysis
+    except ImportError:
+        notes.append("deeptime is not installed, so it was not compared; pip install deeptime.")
+        return
+    for n in (200,) if settings.quick else (200, 1000):
+        land = _case(n, settings.seed + 2)
+        q = transition_rates(land.kernel, land.energy).toarray()
+        fastest = float(-q.diagonal().min())
+        p = np.eye(n) + q / fastest
+        seconds = []
+        for work in (
+            lambda: committor(land, 0, 1).value,
+            lambda: analysis.committor(p, [0], [1]),
+            lambda: mean_first_passage_time(land, 0).value,
+            lambda: analysis.mfpt(p, 0) / fastest,
+        ):
+            started = time.process_time()
+            work()
+            seconds.append(time.process_time() - started)
+        gap = np.abs(committor(land, 0, 1).value - analysis.committor(p, [0], [1])).max()
+        tau, theirs = mean_first_passage_time(land, 0).value, analysis.mfpt(p, 0) / fastest
+        off = np.arange(n) != 0
+        for name, error, ours, other in (
+            ("committor", gap, seconds[0], seconds[1]),
+            ("passage times, relative", np.abs(tau / theirs - 1)[off].max(), *seconds[2:]),
+        ):
+            yield _row(
+                f"{n} states against deeptime", name,
+                f"{error:.1e} ({1e3 * ours:.0f} ms, deeptime {1e3 * other:.0f} ms)", "1e-8",
+                bool(error <= 1e-8),
+            )  # fmt: skip
+
+
+def _large(settings: BenchSettings) -> Iterator[Row]:
+    """A committor in units of one Laplacian solve on the same graph and weights."""
+    side = 100 if settings.quick else 1000
+    kernel: MarkovKernel = lattice((side, side))
+    x = np.linspace(-1, 1, side)
+    well = (x[:, None] ** 2 - 0.25) ** 2 * 4 + x[None] ** 2
+    land = Landscape(kernel, FreeEnergy(well.ravel(), 0.3))
+    walk = resting_walk(land)
+    n = side * side
+    solver = LaplacianSolver.for_kernel(kernel)
+    right = np.zeros(n)
+    right[[0, -1]] = 1.0, -1.0
+    solver.factor(walk.conductance).solve(right, tolerance=1e-10)  # compiles
+    started = time.process_time()
+    LaplacianSolver.for_kernel(kernel).factor(walk.conductance).solve(right, tolerance=1e-10)
+    one = time.process_time() - started
+    middle = side // 2 * side + side // 2
+    a, b = middle - side // 4 * side, middle + side // 4 * side
+    committor(land, a, b)
+    started = time.process_time()
+    found = committor(land, a, b)
+    ours = time.process_time() - started
+    yield _row(
+        f"{n} states", "committor, in Laplacian solves",
+        f"{ours / one:.2f} ({ours:.1f} s against {one:.1f} s, {found.status.name})", "at most 3",
+        bool(ours <= 3 * one and found.status),
+    )  # fmt: skip
+
+
+def _steering(settings: BenchSettings) -> Iterator[Row]:
+    """Distance from the target, gap to the bound; the geodesic as a special case."""
+    sizes = (10, 100) if settings.quick else (10, 30, 100, 300, 1000)
+    for n in sizes:
+        for rough in (False, True):
+            rng = np.random.default_rng([settings.seed, n, rough])
+            kernel = make_graph("watts_strogatz" if n > 300 else "delaunay", n, rng=rng)
+            v = rng.normal(size=n)
+            source, target, _ = kernel.edges
+            # The steepest edge drops by 3 beta (convex) or by 10 beta.
+            v *= (3.0 if rough else 0.9) / np.abs(v[source] - v[target]).max()
+            land = Landscape(kernel, FreeEnergy(v, 0.3))
+            p0, q = rng.dirichlet(np.full(n, 3.0), size=2)
+            started = time.process_time()
+            plan = steer(land, p0, q, 2.0)
+            seconds = time.process_time() - started
+            drop = "10" if rough else "3"
+            yield _row(
+                f"steering {n} states, steepest edge {drop} beta", "target missed; gap to bound",
+                f"{plan.missed:.0e}; {max(plan.gap, 0):.1e} ({seconds:.1f} s, {plan.status.name})",
+                "1e-6; 1e-4", bool(plan.missed <= 1e-6 and plan.gap <= 1e-4),
+            )  # fmt: skip
+    rng = np.random.default_rng(settings.seed)
+    kernel = make_graph("delaunay", 30, rng=rng)
+    p0, q = rng.dirichlet(np.full(30, 3.0), size=2)
+    cost = float(steer(Landscape(kernel, FreeEnergy(np.zeros(30), 0.0)), p0, q, 1.0).cost.value)
+    exact = TransportGeometry(kernel, LogMean()).distance(p0, q) ** 2
+    yield _row(
+        "steering without a landscape", "2 cost / W_K^2 - 1", f"{2 * cost / exact - 1:.1e}", "1e-6",
+        bool(abs(2 * cost / exact - 1) < 1e-6),
+    )  # fmt: skip

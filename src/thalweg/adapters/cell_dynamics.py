@@ -1,0 +1,104 @@
+"""Fates, velocities and transitions of cells, written where scvelo and CellRank look for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from thalweg.adapters.cells import Keys, connectivities
+from thalweg.dynamics import Fates, transition_rates, velocity
+from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.laplacian import LaplacianSolver
+from thalweg.learn import FreeEnergyRegressor
+
+__all__ = ["cell_labels", "embedding", "write_fates", "write_velocity"]
+
+Array = NDArray[np.float64]
+
+TRANSITIONS = "T_fwd"
+"""`obsp`: the matrix that `cellrank.kernels.PrecomputedKernel` reads."""
+
+
+_HOLD = 0.02
+"""Smooths over about seven steps of the walk, more than the diameter of a group of 30 cells."""
+
+
+def cell_labels(adata: Any, model: FreeEnergyRegressor, keys: Keys) -> NDArray[np.int64]:
+    """The number of each cell's state in the model."""
+    if keys.state not in adata.obs:
+        raise InputError(
+            f"adata.obs has no {keys.state!r}; run thalweg.tl.free_energy(adata, ...) first."
+        )
+    place = {str(name): x for x, name in enumerate(model.kernel_.names or ())}
+    names = adata.obs[keys.state].astype(str)
+    stray = [name for name in names.unique() if name not in place]
+    if stray:
+        raise InputError(
+            f"adata.obs[{keys.state!r}] has the state {stray[0]!r}, which the model does not have; "
+            "use the model that thalweg.tl.free_energy returned for these cells."
+        )
+    return names.map(place).to_numpy(dtype=np.int64)
+
+
+def embedding(adata: Any, basis: str) -> tuple[str, Array]:
+    """The name of an embedding and its first two coordinates."""
+    place = basis if basis in adata.obsm else f"X_{basis}"
+    if place not in adata.obsm:
+        raise InputError(
+            f"adata.obsm has no {place!r}; there are {', '.join(map(str, adata.obsm)) or 'none'}."
+        )
+    xy = np.asarray(adata.obsm[place], dtype=np.float64)[:, :2]
+    return place.removeprefix("X_"), xy
+
+
+def write_fates(adata: Any, label: NDArray[np.int64], fates: Fates, keys: Keys) -> None:
+    """`obsm` with one column per fate, its standard errors, and the names in `uns`."""
+    adata.obsm[keys.fates] = fates.probabilities.value[label]
+    adata.obsm[keys.fates_stderr] = fates.probabilities.stderr[label]
+    adata.uns[keys.fates] = {"names": np.array(fates.names, dtype=str)}
+
+
+def write_velocity(
+    adata: Any, model: FreeEnergyRegressor, basis: str, neighbors_key: str | None, keys: Keys
+) -> str:
+    """Velocities on the embedding and the cells' own transition matrix; gives the key of the first.
+
+    The landscape is taken to the graph of cells: the states' potential, spread smoothly over their
+    cells, and the same beta. `obsm["velocity_" + basis]` is what scvelo draws, `obsp["T_fwd"]`
+    (rows sum to one) what CellRank computes with.
+    """
+    label = cell_labels(adata, model, keys)
+    name, xy = embedding(adata, basis)
+    kernel = MarkovKernel.from_weights(connectivities(adata, neighbors_key))
+    energy = FreeEnergy(_spread(kernel, model.potential_[label]), model.beta_)
+    key = f"velocity_{name}"
+    adata.obsm[key] = velocity(kernel, energy, xy)
+    rates = transition_rates(kernel, energy)
+    fastest = float(-rates.diagonal().min())
+    adata.obsp[TRANSITIONS] = sparse.csr_matrix(
+        sparse.eye_array(kernel.n_states) + rates / (1.0001 * fastest)
+    )
+    return key
+
+
+def _spread(kernel: MarkovKernel, values: Array) -> Array:
+    """Values that are constant on groups of cells, made to fall within the groups too.
+
+    Minimises the roughness along the graph plus `_HOLD` times the squared change, both weighted by
+    degree; the slope that smoothing takes off is given back.
+    """
+    if np.ptp(values) == 0:
+        return values
+    source, target, c = kernel.edges
+    solver = LaplacianSolver(kernel.n_states, source, target, grounded=True)
+    hold = _HOLD * kernel.stationary
+    mean = float(kernel.stationary @ values)
+    smooth = solver.factor(c, hold).solve(hold * (values - mean), tolerance=1e-8, throw=True).x
+    smooth -= float(kernel.stationary @ smooth)
+    gain = float(kernel.stationary @ (values - mean) ** 2)
+    return np.asarray(mean + smooth * gain / float(kernel.stationary @ (smooth * (values - mean))))

@@ -1,0 +1,62 @@
+"""`thalweg compare`: are the landscapes behind two data sets the same?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from thalweg._files import atomic_write
+from thalweg.cli.output import say, write_table
+from thalweg.cli.problem import Problem
+from thalweg.dynamics import compare
+from thalweg.dynamics.joint import ScoreTest
+from thalweg.errors import InputError
+from thalweg.report.dynamics import comparison_page
+
+__all__ = ["run_compare"]
+
+
+def run_compare(
+    first: Problem, second: Problem, names: tuple[str, str], *, refits: int, seed: int,
+    out: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Fit both, test, and write a table (.csv) or a page (.html)."""
+    if out is not None and out.suffix.lower() not in (".csv", ".html"):
+        raise InputError(f"--out is {out.name!r}; name a .csv or an .html file.")
+    answer = compare(
+        first.snapshots, second.snapshots, first.kernel, n_refits=refits, seed=seed
+    )  # fmt: skip
+    table = answer.to_frame()
+    if out is not None and out.suffix.lower() == ".csv":
+        write_table(table, out)
+    elif out is not None:
+        with atomic_write(out) as file:
+            file.write(comparison_page(answer, names, f"{names[0]} and {names[1]}"))
+    different = table[table["q_value"] <= 0.05]
+    if as_json:
+        facts: dict[str, Any] = {
+            "status": answer.status.name,
+            "same": _test(answer.same),
+            "same_landscape": _test(answer.same_landscape),
+            "same_beta": _test(answer.same_beta),
+            "beta": list(answer.beta),
+            "different_states": [str(x) for x in different["state"]],
+        }
+        if out is not None:
+            facts["files"] = [str(out)]
+        print(json.dumps(facts))
+    else:
+        say(str(answer))
+        for row in different.sort_values("q_value").head(20).itertuples():
+            say(f"  {row.state}: {row.difference:+.3g} ± {row.stderr:.2g}")
+        if out is not None:
+            say(f"written to {out}")
+    if not answer.status:
+        raise typer.Exit(3)
+
+
+def _test(test: ScoreTest | None) -> dict[str, float] | None:
+    return None if test is None else {"p_value": test.p_value, "statistic": test.statistic}

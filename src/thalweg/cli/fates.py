@@ -1,0 +1,94 @@
+"""`thalweg fates`: where individuals end, when they arrive, and which sets hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from thalweg.cli.output import give, say, state_labels
+from thalweg.dynamics import Landscape, fate_probabilities, macrostates, mean_first_passage_time
+from thalweg.errors import InputError
+from thalweg.learn import load
+
+__all__ = ["named_sets", "run_fates"]
+
+
+def named_sets(wanted: Sequence[str]) -> dict[str, list[str]]:
+    """Sets of states from `name=a,b` or plain `a,b`, each once.
+
+    >>> named_sets(["left=a,b", "c"])
+    {'left': ['a', 'b'], 'c': ['c']}
+    """
+    out: dict[str, list[str]] = {}
+    for text in wanted:
+        name, equals, states = text.partition("=")
+        members = [part.strip() for part in (states if equals else name).split(",")]
+        members = [part for part in members if part]
+        label = name.strip() if equals else ",".join(members)
+        if not members:
+            raise InputError(f"the target {text!r} is empty; write it as name=state,state.")
+        if label in out:
+            raise InputError(f"two targets are called {label!r}; give each a name of its own.")
+        out[label] = members
+    return out
+
+
+def run_fates(
+    model_file: Path, targets: Sequence[str], when: bool, level: float, out: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Fates (or, with `when`, passage times) of a saved model, one row per state and target."""
+    import pandas as pd
+
+    model = load(model_file)
+    land: Landscape = model.landscape_
+    sets: dict[str, Any] = dict(named_sets(targets))
+    labels = state_labels(model.kernel_)
+    if not sets:
+        found = macrostates(land)
+        surest = np.argmax(found.memberships, axis=0)
+        sets = {
+            f"set of {labels[int(x)]}": core for x, core in zip(surest, found.cores(), strict=True)
+        }
+        if not as_json:
+            _explain(sets, labels, found.modes.times.value, found.gap)
+    if when:
+        parts, status = [], None
+        for name, states in sets.items():
+            times = mean_first_passage_time(land, states, level=level)
+            frame = times.to_frame(labels).rename(columns={"name": "state", "value": "mean_time"})
+            frame.insert(1, "target", name)
+            parts.append(frame)
+            status = times.status if status is None or status else status
+        table = pd.concat(parts, ignore_index=True)
+    else:
+        fates = fate_probabilities(land, sets, level=level)
+        table, status = fates.to_frame(), fates.status
+        table["state"] = np.repeat(labels, len(sets))
+    assert status is not None
+    facts = {"status": status.name, "level": level, "targets": _plain(sets, labels)}
+    give(table, out, as_json, "passage_times" if when else "fates", facts)
+    if not status:
+        raise typer.Exit(3)
+
+
+def _plain(sets: dict[str, Any], labels: list[str]) -> dict[str, list[str]]:
+    return {
+        name: [labels[x] if isinstance(x, (int, np.integer)) else str(x) for x in states]
+        for name, states in sets.items()
+    }
+
+
+def _explain(sets: dict[str, Any], labels: list[str], times: Any, gap: float) -> None:
+    say(
+        f"{len(sets)} sets hold an individual longest (slowest relaxation {times[0]:.4g}, the next "
+        f"{gap:.2g} times faster):",
+        stderr=True,
+    )
+    for name, states in _plain(sets, labels).items():
+        more = f" and {len(states) - 8} more" if len(states) > 8 else ""
+        say(f"  {name}: {', '.join(states[:8])}{more}", stderr=True)

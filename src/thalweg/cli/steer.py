@@ -1,0 +1,101 @@
+"""`thalweg steer`: the cheapest way to bring a population where it should be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from thalweg.adapters.tables import read_snapshots
+from thalweg.cli.fates import named_sets
+from thalweg.cli.forecast import smoothed_shares
+from thalweg.cli.output import give, say, state_labels
+from thalweg.dynamics import push_few, steer
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.learn import FreeEnergyRegressor, load
+
+__all__ = ["run_steer"]
+
+
+def run_steer(
+    model_file: Path, horizon: float, *, target: Path | None, wish: str | None, few: int | None,
+    start: Path | None, out: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Plan from a saved model; write the potential to add, one row per time and state."""
+    if (target is None) == (wish is None):
+        raise InputError("say where to: either --target FILE, or --raise states=share, not both.")
+    if few is not None and wish is None:
+        raise InputError("--few chooses states to push for --raise; give that instead of --target.")
+    model = load(model_file)
+    kernel = model.kernel_
+    p0 = _population(start, kernel, model)
+    if few is not None:
+        _few(model, p0, horizon, _wish(str(wish)), few, out, as_json)
+        return
+    if target is not None:
+        plan = steer(model.landscape_, p0, _population(target, kernel, model), horizon)
+    else:
+        plan = steer(model.landscape_, p0, horizon=horizon, raise_mass=_wish(str(wish)))
+    facts: dict[str, Any] = {
+        "status": plan.status.name,
+        "cost": float(plan.cost.value),
+        "cost_stderr": _number(float(plan.cost.stderr)),
+        "lower_bound": plan.lower_bound,
+        "missed": plan.missed,
+    }
+    if not as_json:
+        say(str(plan), stderr=out is None)
+    frame = plan.to_frame()
+    frame["state"] = np.tile(state_labels(kernel), plan.times.size)
+    give(frame, out, as_json, "plan", facts)
+    if not plan.status:
+        raise typer.Exit(3)
+
+
+def _few(
+    model: FreeEnergyRegressor,
+    p0: NDArray[np.float64],
+    horizon: float,
+    wish: tuple[list[str], float],
+    most: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    plan = push_few(model.landscape_, p0, wish, horizon, most=most)
+    facts = {"status": plan.status.name, "cost": plan.cost, "reached": plan.reached}
+    if not as_json:
+        say(f"cost {plan.cost:.6g}; {plan.reached:.4g} is reached.", stderr=out is None)
+    give(plan.to_frame(), out, as_json, "push", facts)
+    if not plan.status:
+        raise typer.Exit(3)
+
+
+def _wish(text: str) -> tuple[list[str], float]:
+    """States and a share from `a,b=0.6`."""
+    states, equals, share = text.rpartition("=")
+    try:
+        value = float(share)
+    except ValueError:
+        equals = ""
+    if not equals:
+        raise InputError(f"--raise is {text!r}; write it as state,state=share, like a,b=0.6.")
+    return next(iter(named_sets([states]).values())), value
+
+
+def _population(
+    file: Path | None, kernel: MarkovKernel, model: FreeEnergyRegressor
+) -> NDArray[np.float64]:
+    """The last snapshot of a file; without one, the model's population at its last time."""
+    if file is None:
+        return model.population(float(model.times_[-1]))
+    return smoothed_shares(
+        kernel, read_snapshots(file, states=state_labels(kernel)).snapshots, -1
+    )  # fmt: skip
+
+
+def _number(value: float) -> float | None:
+    return value if np.isfinite(value) else None

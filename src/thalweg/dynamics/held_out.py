@@ -1,0 +1,121 @@
+"""Does the fitted walk lead where people were seen? A check on snapshots that the fit has not used.
+
+In the manner of a Chapman-Kolmogorov test: what the walk says about a time that it was not fitted
+to is compared with a snapshot of that time. The statistic is Pearson's,
+`sum_x (n_x - n p_x)^2 / (n p_x)`. Its null distribution holds both kinds of chance: landscapes and
+starts drawn from the posterior, and snapshots drawn from the population that each leads to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg._threads import single_threaded
+from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.flow import gradient_flow
+from thalweg.learn.answer import check_match, dense_counts
+from thalweg.learn.regressor import FreeEnergyRegressor
+from thalweg.snapshots import Snapshots
+
+__all__ = ["HeldOut", "held_out"]
+
+Array = NDArray[np.float64]
+
+_RARE = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """How well held-out snapshots agree with the model, one entry per time."""
+
+    times: Array
+    expected: Array
+    """The population that the model expects, one row per time."""
+    statistic: Array
+    p_value: Array
+    """The share of data sets from the model's own posterior that fit no better."""
+
+    def __str__(self) -> str:
+        parts = [f"t = {t:g}: p = {p:.3g}" for t, p in zip(self.times, self.p_value, strict=True)]
+        worst = float(self.p_value.min())
+        verdict = "disagree with" if worst < 0.05 / self.times.size else "agree with"
+        return f"The held-out snapshots {verdict} the model ({', '.join(parts)})."
+
+
+@single_threaded
+def held_out(
+    model: FreeEnergyRegressor, snapshots: Snapshots, *, n_draws: int = 199, seed: int = 0
+) -> HeldOut:
+    """Compare snapshots that the fit has not seen with what the model expects.
+
+    Parameters
+    ----------
+    model : FreeEnergyRegressor
+        Fitted by the likelihood to independent snapshots at other times.
+    snapshots : Snapshots
+        Of fresh individuals, at times after the first of the fit.
+    n_draws : int
+        Landscapes drawn from the posterior.
+    seed : int
+        Seed of the draws.
+
+    >>> from thalweg import MarkovKernel
+    >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    >>> counts = [[800, 150, 50], [600, 290, 110], [400, 410, 190]]
+    >>> model = FreeEnergyRegressor().fit(kernel, Snapshots.from_counts([0.0, 0.5, 1.5], counts))
+    >>> middle = Snapshots.from_counts([1.0], [[47, 37, 16]])
+    >>> bool(held_out(model, middle, n_draws=49).p_value[0] > 0.05)
+    True
+    """
+    fit, kernel = model._fit, model.kernel_
+    check_match(kernel, snapshots)
+    if fit.joint_covariance is None:
+        raise InputError(
+            "the model has no joint covariance (it has too many states, or was not fitted by the "
+            "likelihood), so its forecast has no error to judge by; fit with method='likelihood'."
+        )
+    if snapshots.times[0] <= model.times_[0]:
+        raise InputError(
+            f"the held-out snapshots begin at {snapshots.times[0]:g}, but the flow starts at "
+            f"{model.times_[0]:g}; hold out later ones."
+        )
+    rng, n = np.random.default_rng(seed), kernel.n_states
+    when = np.insert(snapshots.times, 0, model.times_[0])
+    expected = np.maximum(model.predict(None, when).probabilities[1:], _RARE)
+    values, vectors = np.linalg.eigh(fit.joint_covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    counts = dense_counts(snapshots)
+    sizes = np.rint(counts.sum(axis=1)).astype(np.int64)
+    observed = pearson(counts, expected)
+    reached, done = np.zeros(snapshots.n_times), 0
+    for _ in range(n_draws):
+        change = root @ rng.standard_normal(values.size)
+        beta = fit.energy.beta * np.exp(change[n] / fit.energy.beta) if fit.energy.beta else 0.0
+        start = fit.initial * np.exp(change[n + 1 :])
+        energy = FreeEnergy(fit.energy.potential + change[:n], beta, fit.energy.interaction)
+        flow = gradient_flow(
+            kernel, energy, start / start.sum(), when, mobility=model._mobility, rtol=1e-6
+        )
+        if not flow.status:
+            continue
+        drawn = [
+            rng.multinomial(m, p / p.sum())
+            for m, p in zip(sizes, flow.probabilities[1:], strict=True)
+        ]
+        reached += pearson(np.array(drawn, dtype=np.float64), expected) >= observed
+        done += 1
+    return HeldOut(snapshots.times, expected, observed, (1.0 + reached) / (1.0 + done))
+
+
+def pearson(counts: Array, expected: Array) -> Array:
+    """`sum_x (n_x - n p_x)^2 / (n p_x)` of each row.
+
+    >>> pearson(np.array([[6.0, 4.0]]), np.array([[0.5, 0.5]]))
+    array([0.4])
+    """
+    mean = counts.sum(axis=1, keepdims=True) * expected
+    return np.asarray(np.sum((counts - mean) ** 2 / mean, axis=1))

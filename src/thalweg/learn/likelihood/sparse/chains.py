@@ -1,0 +1,370 @@
+"""Compiled chains of implicit Euler steps that keep their factors, with tangents and adjoints.
+
+The unknown is `u = log rho`; rows of a step are divided by `pi`:
+
+    e^{u_x} - e^{v_x} + h sum_y c_xy / pi_x [m (V_x - V_y) + beta (rho_x - rho_y)] = 0.
+
+Each accepted step keeps its state, its edge weights `h c m / pi` at both ends, and the factors of
+its Newton matrix `J`. With them a tangent, an adjoint or a block of sensitivities costs triangular
+solves only. Since mass is conserved, `J^T pi = pi e^u`: that identity checks the factors.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg._compile import njit
+from thalweg.learn.likelihood.sparse.elimination import (
+    Plan,
+    factor,
+    solve,
+    solve_many,
+    solve_transposed,
+)
+from thalweg.mobility import logarithmic
+
+__all__ = ["Chain", "adjoint", "advance", "empty_chain", "sensitivities", "tangent"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_NEWTON_LIMIT = 60
+_NEWTON_TOLERANCE = 1e-5
+"""Of the last update in `log rho`: convergence is quadratic, and the factors belong to the state
+before it."""
+_CHORD_TOLERANCE = 1e-5
+"""Of updates with old factors, which only lead up to Newton's method."""
+_DEEPEST = -250.0
+"""Log densities below this one would underflow."""
+_ACCURATE = 1e-4
+"""Largest relative violation of the balance of mass by the factors of a step."""
+
+
+class Chain(NamedTuple):
+    """All steps of one chain."""
+
+    steps: Array
+    """Lengths, (K,)."""
+    outputs: Index
+    """Steps at whose end a snapshot lies."""
+    logs: Array
+    """`u` after each step, (K, N)."""
+    weights: Array
+    """(K, edges, 2)."""
+    inverse: Array
+    lower: Array
+    upper: Array
+    tail: Array
+
+
+def empty_chain(plan: Plan, steps: Array, outputs: Index) -> Chain:
+    """Storage for a chain with these steps."""
+    k, n, dense = steps.size, plan.pi.size, plan.pi.size - plan.split
+    return Chain(
+        steps,
+        outputs,
+        np.empty((k, n)),
+        np.empty((k, plan.source.size, 2)),
+        np.empty((k, plan.split)),
+        np.empty((k, plan.later.size)),
+        np.empty((k, plan.later.size)),
+        np.empty((k, dense, dense)),
+    )
+
+
+@njit(cache=True)
+def _residual(
+    plan: Plan, V: Array, beta: float, h: float, before: Array, u: Array,
+    rho: Array, out: Array,
+) -> None:  # fmt: skip
+    for x in range(u.size):
+        rho[x] = math.exp(u[x])
+        out[x] = rho[x] - before[x]
+    for e in range(plan.source.size):
+        x, y = plan.source[e], plan.target[e]
+        m = logarithmic.mean_from_difference(u[x] - u[y], rho[x], rho[y])
+        flux = h * plan.conductance[e] * (m * (V[x] - V[y]) + beta * (rho[x] - rho[y]))
+        out[x] += flux / plan.pi[x]
+        out[y] -= flux / plan.pi[y]
+
+
+@njit(cache=True)
+def _assemble(
+    plan: Plan, V: Array, beta: float, h: float, before: Array, u: Array,
+    rho: Array, out: Array, work: Array, weights: Array,
+) -> None:  # fmt: skip
+    """Residual, Newton matrix and edge weights of a step at `u`."""
+    split = plan.split
+    for k in range(split):
+        for q in range(plan.pointer[k], plan.pointer[k + 1]):
+            work[k, plan.later[q]] = 0.0
+            work[plan.later[q], k] = 0.0
+    work[split:, split:] = 0.0
+    for x in range(u.size):
+        rho[x] = math.exp(u[x])
+        work[x, x] = rho[x]
+        out[x] = rho[x] - before[x]
+    for e in range(plan.source.size):
+        x, y = plan.source[e], plan.target[e]
+        s, t = rho[x], rho[y]
+        m_u, m_v = logarithmic.from_difference(u[x] - u[y], s, t)
+        m = m_u + m_v
+        drop = V[x] - V[y]
+        at_x, at_y = h * plan.conductance[e] / plan.pi[x], h * plan.conductance[e] / plan.pi[y]
+        weights[e, 0], weights[e, 1] = at_x * m, at_y * m
+        flux = m * drop + beta * (s - t)
+        by_x, by_y = m_u * drop + beta * s, m_v * drop - beta * t
+        out[x] += at_x * flux
+        out[y] -= at_y * flux
+        work[x, x] += at_x * by_x
+        work[x, y] += at_x * by_y
+        work[y, x] -= at_y * by_x
+        work[y, y] -= at_y * by_y
+
+
+@njit(cache=True)
+def _pack(plan: Plan, work: Array, chain: Chain, k: int) -> bool:
+    """Store the factors in `work` with those of step `k`."""
+    for i in range(plan.split):
+        chain.inverse[k, i] = 1.0 / work[i, i]
+        for q in range(plan.pointer[i], plan.pointer[i + 1]):
+            chain.lower[k, q] = work[plan.later[q], i]
+            chain.upper[k, q] = work[i, plan.later[q]]
+    chain.tail[k] = np.linalg.inv(np.ascontiguousarray(work[plan.split :, plan.split :]))
+    return True
+
+
+@njit(cache=True)
+def _solve_once(plan: Plan, work: Array, b: Array) -> bool:
+    """Factor `work` in place and solve; False where that is impossible."""
+    split = plan.split
+    if not factor(plan, work):
+        return False
+    for i in range(split):
+        for q in range(plan.pointer[i], plan.pointer[i + 1]):
+            b[plan.later[q]] -= work[plan.later[q], i] * b[i]
+    for i in range(split, b.size):
+        if not math.isfinite(work[i, i]):
+            return False
+    b[split:] = np.linalg.solve(np.ascontiguousarray(work[split:, split:]), b[split:].copy())
+    for i in range(split - 1, -1, -1):
+        value = b[i]
+        for q in range(plan.pointer[i], plan.pointer[i + 1]):
+            value -= work[i, plan.later[q]] * b[plan.later[q]]
+        b[i] = value / work[i, i]
+    return True
+
+
+@njit(cache=True)
+def _newton(
+    plan: Plan, V: Array, beta: float, h: float, before: Array, old: Array, u: Array,
+    work: Array, chain: Chain, k: int, limit: int,
+) -> bool:  # fmt: skip
+    """Solve step `k` for `u` in place; its factors and weights are those of the last iteration."""
+    n = u.size
+    rho, update = np.empty(n), np.empty(n)
+    damp, last = 1.0, math.inf
+    for iteration in range(limit):
+        _assemble(plan, V, beta, h, before, u, rho, update, work, chain.weights[k])
+        if not _solve_once(plan, work, update):
+            return False
+        # The balance of an emptying state behaves like 1/z - beta in its depth z, for which
+        # Newton doubles z and overshoots upwards: the limits follow the depth.
+        biggest, top = 0.0, u.max()
+        for x in range(n):
+            step = -update[x]
+            if not math.isfinite(step):
+                return False
+            depth = top - u[x]
+            biggest = max(biggest, abs(step) / max(1.0, depth))
+            if step > 0.0:
+                step = min(step, old[x] - u[x] if old[x] - u[x] > 2.0 else max(2.0, 0.5 * depth))
+            else:
+                step = max(step, -max(20.0, 1.5 * depth))
+            u[x] += damp * step
+            if u[x] < _DEEPEST:
+                return False
+        if biggest < _NEWTON_TOLERANCE:
+            return bool(_pack(plan, work, chain, k))
+        if iteration > 12 and biggest > 0.5 * last:  # a cycle is broken by halving
+            damp = max(0.25, 0.5 * damp)
+        elif damp < 1.0:
+            damp = min(1.0, 1.5 * damp)
+        last = biggest
+    return False
+
+
+@njit(cache=True)
+def _chord(
+    plan: Plan, V: Array, beta: float, h: float, before: Array, u: Array, k: int,
+    old: Chain,
+) -> bool:  # fmt: skip
+    """Bring `u` near the solution of step `k` with the factors of an older chain."""
+    n = u.size
+    rho, update = np.empty(n), np.empty(n)
+    last = math.inf
+    for _ in range(10):
+        _residual(plan, V, beta, h, before, u, rho, update)
+        solve(plan, old.inverse[k], old.lower[k], old.upper[k], old.tail[k], update)
+        biggest, top = 0.0, u.max()
+        for x in range(n):
+            if not math.isfinite(update[x]):
+                return False
+            biggest = max(biggest, abs(update[x]) / max(1.0, top - u[x]))
+        if biggest > 1.0 or biggest > 0.5 * last:
+            return False
+        for x in range(n):
+            u[x] -= update[x]
+            if u[x] < _DEEPEST:
+                return False
+        if biggest < _CHORD_TOLERANCE:
+            return True
+        last = biggest
+    return False
+
+
+@njit(cache=True)
+def _is_accurate(plan: Plan, chain: Chain, k: int, u: Array) -> bool:
+    test = np.empty(u.size)
+    for x in range(u.size):
+        test[x] = plan.pi[x] * math.exp(u[x])
+    solve_transposed(plan, chain.inverse[k], chain.lower[k], chain.upper[k], chain.tail[k], test)
+    for x in range(u.size):
+        if not abs(test[x] - plan.pi[x]) <= _ACCURATE * plan.pi[x]:
+            return False
+    return True
+
+
+@njit(cache=True)
+def advance(
+    plan: Plan, V: Array, beta: float, start: Array, chain: Chain, old: Chain,
+    guess: Array,
+) -> bool:  # fmt: skip
+    """All steps of a chain from `start`; False where one has no solution or bad factors.
+
+    With `guess` (K, N) not empty, steps start there with the factors of `old`.
+    """
+    n = start.size
+    work, u, previous = np.zeros((n, n)), start.copy(), start.copy()
+    before = np.exp(start)
+    for k in range(chain.steps.size):
+        v, h = u.copy(), chain.steps[k]
+        solved = False
+        if guess.shape[0] > 0:
+            u[:] = guess[k]
+            solved = _chord(plan, V, beta, h, before, u, k, old) and _newton(
+                plan, V, beta, h, before, v, u, work, chain, k, 8
+            )
+        if not solved and k > 0:
+            for x in range(n):
+                move = 0.8 * (v[x] - previous[x]) * h / chain.steps[k - 1]
+                u[x] = v[x] + min(max(move, -0.5), 0.5)
+            solved = _newton(plan, V, beta, h, before, v, u, work, chain, k, 8)
+        if not solved:
+            u[:] = v
+            solved = _newton(plan, V, beta, h, before, v, u, work, chain, k, _NEWTON_LIMIT)
+        if not solved:  # along the path of growing step sizes
+            reached, part, good = 0.0, h / 16.0, v.copy()
+            while reached < h:
+                trial = min(h, reached + part)
+                u[:] = good
+                if _newton(plan, V, beta, trial, before, v, u, work, chain, k, _NEWTON_LIMIT):
+                    good[:] = u
+                    reached = trial
+                    part *= 2.0
+                else:
+                    part *= 0.25
+                    if part < 1e-6 * h:
+                        return False
+        if not _is_accurate(plan, chain, k, u):
+            return False
+        previous[:] = v
+        chain.logs[k] = u
+        for x in range(n):
+            before[x] = math.exp(u[x])
+    return True
+
+
+@njit(cache=True)
+def tangent(
+    plan: Plan, beta: float, start: Array, chain: Chain, dV: Array, d_log_beta: float,
+    d_start: Array, keep: Index, out: Array,
+) -> None:  # fmt: skip
+    """Changes of `u` after the steps `keep`, for changes of potential, log beta and start."""
+    s, row = d_start.copy(), 0
+    for k in range(chain.steps.size):
+        v = chain.logs[k - 1] if k > 0 else start
+        u = chain.logs[k]
+        for x in range(u.size):
+            s[x] *= math.exp(v[x])
+        for e in range(plan.source.size):
+            x, y = plan.source[e], plan.target[e]
+            force = dV[x] - dV[y] + d_log_beta * beta * (u[x] - u[y])
+            s[x] -= chain.weights[k, e, 0] * force
+            s[y] += chain.weights[k, e, 1] * force
+        solve(plan, chain.inverse[k], chain.lower[k], chain.upper[k], chain.tail[k], s)
+        if row < keep.size and keep[row] == k:
+            out[row] = s
+            row += 1
+
+
+@njit(cache=True)
+def adjoint(
+    plan: Plan, beta: float, start: Array, chain: Chain, cotangents: Array, by_V: Array,
+    by_start: Array,
+) -> float:  # fmt: skip
+    """Adds to the derivatives in potential and start; returns that in log beta."""
+    n, row = start.size, chain.outputs.size - 1
+    by_log_beta, back = 0.0, np.zeros(n)
+    for k in range(chain.steps.size - 1, -1, -1):
+        if row >= 0 and chain.outputs[row] == k:
+            back += cotangents[row]
+            row -= 1
+        solve_transposed(
+            plan, chain.inverse[k], chain.lower[k], chain.upper[k], chain.tail[k], back
+        )
+        u = chain.logs[k]
+        for e in range(plan.source.size):
+            x, y = plan.source[e], plan.target[e]
+            force = chain.weights[k, e, 1] * back[y] - chain.weights[k, e, 0] * back[x]
+            by_V[x] += force
+            by_V[y] -= force
+            by_log_beta += force * beta * (u[x] - u[y])
+        v = chain.logs[k - 1] if k > 0 else start
+        for x in range(n):
+            back[x] *= math.exp(v[x])
+    by_start += back
+    return by_log_beta
+
+
+@njit(cache=True)
+def sensitivities(
+    plan: Plan, beta: float, start: Array, chain: Chain, carried: Array, out: Array
+) -> None:
+    """Derivatives of `u` at the outputs in (potential, log beta, start), (outputs, N, 2 N + 1)."""
+    n, row = start.size, 0
+    for k in range(chain.steps.size):
+        v = chain.logs[k - 1] if k > 0 else start
+        u = chain.logs[k]
+        for x in range(n):
+            share = math.exp(v[x])
+            for j in range(carried.shape[1]):
+                carried[x, j] *= share
+        for e in range(plan.source.size):
+            x, y = plan.source[e], plan.target[e]
+            a, b = chain.weights[k, e, 0], chain.weights[k, e, 1]
+            gap = beta * (u[x] - u[y])
+            carried[x, x] -= a
+            carried[x, y] += a
+            carried[y, x] += b
+            carried[y, y] -= b
+            carried[x, n] -= a * gap
+            carried[y, n] += b * gap
+        solve_many(plan, chain.inverse[k], chain.lower[k], chain.upper[k], chain.tail[k], carried)
+        if row < chain.outputs.size and chain.outputs[row] == k:
+            out[row] = carried
+            row += 1

@@ -1,0 +1,265 @@
+"""The minimum of likelihood and prior, with as few curvature matrices as will do.
+
+Far from the minimum: Marquardt's method with the Gauss-Newton matrix of the coarsest chain. Near
+it, where bent valleys (states that hardly anybody visits, a beta near zero) make such steps short:
+BFGS from the exact Gauss-Newton matrix, for which adjoint gradients suffice. A search that begins
+next to a known minimum starts with BFGS from the matrix found there. Convergence is judged with a
+fresh matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from thalweg.learn.likelihood.model import FlowModel, Mesh
+from thalweg.learn.likelihood.objective import IndependentObjective, Objective
+from thalweg.learn.likelihood.optimize import LONGEST_STEP, Minimum, Penalty, minimise
+from thalweg.learn.likelihood.sparse.flow import SPARSE_STATES, Point, SparseFlow, is_plain
+from thalweg.learn.limits import exhausted, limit_status, spend
+from thalweg.status import Status
+
+__all__ = ["Nearby", "minimise_likelihood"]
+
+Array = NDArray[np.float64]
+
+_NEAR = 0.05
+"""Log likelihood left to gain per parameter, below which BFGS may take over."""
+_MOST_MARQUARDT = 25
+_MOST_REJECTIONS = 14
+_BFGS = 40
+"""Iterations before the matrix is computed anew."""
+_SHORTEST = 1e-5
+
+
+class Nearby(Protocol):
+    """What a search takes over from a minimum nearby."""
+
+    @property
+    def point(self) -> Point | None:
+        """The flow there."""
+
+    @property
+    def information(self) -> Array:
+        """The data's information about the same parameters."""
+
+
+def minimise_likelihood(
+    objective: Objective,
+    prior: Penalty,
+    theta: Array,
+    mesh: Mesh,
+    *,
+    max_iterations: int = 100,
+    tolerance: float = 1e-4,
+    near: Nearby | None = None,
+) -> Minimum | None:
+    """`minimise`, by sparse elimination where the model is plain and its graph not tiny.
+
+    Parameters
+    ----------
+    objective : The likelihood.
+    prior : What is added to it.
+    theta : Where the search begins.
+    mesh : Time steps.
+    max_iterations : Bound on the number of steps.
+    tolerance : Log likelihood that may be left to gain.
+    near : A minimum nearby, where one is known.
+    """
+    model: FlowModel = objective.model
+    if (
+        isinstance(objective, IndependentObjective)
+        and model.n_states >= SPARSE_STATES
+        and objective.totals is None
+        and is_plain(model)
+    ):
+        flow = SparseFlow(model, objective.counts, mesh, objective.noise)
+        first = flow.at(theta, None if near is None else near.point)
+        if first is None and near is not None:
+            first = flow.at(theta)
+        if first is not None:
+            search = _Search(flow, prior, tolerance, max_iterations)
+            return search.run(first, None if near is None else near.information)
+    return minimise(
+        objective, prior, theta, mesh, max_iterations=max_iterations, tolerance=tolerance
+    )
+
+
+@dataclass
+class _Search:
+    flow: SparseFlow
+    prior: Penalty
+    tolerance: float
+    max_iterations: int
+    used: int = 0
+
+    def run(self, point: Point, base: Array | None) -> Minimum:
+        status = Status.MAX_ITERATIONS
+        self.precision = self.prior.quadratic(point.theta)[2]
+        self.now, self.value, self.gradient = point, *self._with_prior(point)
+        try:
+            if base is not None:
+                self._bfgs(base + self.precision)
+                if self._left(self.now.information + self.precision) < self.tolerance:
+                    status = Status.CONVERGED
+            rounds = 0
+            while not status:
+                status, curvature = self._marquardt()
+                rounds += 1
+                if status is not Status.MAX_ITERATIONS or self._spent:
+                    break
+                if not self._bfgs(curvature) and rounds > 2:
+                    status = Status.STALLED
+                    break
+        except KeyboardInterrupt:
+            status = Status.INTERRUPTED
+        if status is Status.MAX_ITERATIONS:
+            status = limit_status()
+        now = self.now
+        return Minimum(now.theta, self.value, now.evaluation, status, self.used, now)
+
+    @property
+    def _spent(self) -> bool:
+        return self.used >= self.max_iterations or exhausted()
+
+    def _count(self) -> None:
+        self.used += 1
+        spend()
+
+    def _with_prior(self, point: Point) -> tuple[float, Array]:
+        extra, gradient, _ = self.prior.quadratic(point.theta)
+        return point.value + extra, point.gradient + gradient
+
+    def _curvature(self, *, levels: int | None) -> Array:
+        return self.now.curvature(self.now.weights, levels=levels) + self.precision
+
+    def _marquardt(self) -> tuple[Status, Array]:
+        """Steps until convergence, or until BFGS should take over (`MAX_ITERATIONS`).
+
+        Far from the minimum the coarsest chain's curvature is good enough. With the status comes
+        the exact curvature of the last point.
+        """
+        damping, growth, rejected, far = 1e-3, 2.0, 0, True
+        for _ in range(_MOST_MARQUARDT):
+            if rejected == 0:
+                curvature = self._curvature(levels=1 if far else None)
+                left = self._left(curvature)
+                if far and left < _NEAR * self.gradient.size:
+                    curvature, far = self._curvature(levels=None), False
+                    left = self._left(curvature)
+                if not far:
+                    status = Status.MAX_ITERATIONS
+                    return (Status.CONVERGED if left < self.tolerance else status), curvature
+            if self._spent:
+                break
+            self._count()
+            step = _newton(curvature, damping, self.gradient)
+            accepted, ratio = False, 0.0
+            if step is not None and np.max(np.abs(step) / self.prior.units) <= LONGEST_STEP:
+                predicted = -float(self.gradient @ step) - 0.5 * float(step @ curvature @ step)
+                accepted, ratio = self._try(step, predicted)
+            if accepted:
+                damping = max(damping * max(1 / 3, 1 - (2 * ratio - 1) ** 3), 1e-9)
+                growth, rejected = 2.0, 0
+                continue
+            damping *= growth
+            growth *= 2.0
+            rejected += 1
+            if rejected >= _MOST_REJECTIONS:
+                return Status.STALLED, curvature
+        return Status.MAX_ITERATIONS, self._curvature(levels=None)
+
+    def _left(self, curvature: Array) -> float:
+        """Log likelihood left to gain, to second order."""
+        step = _newton(curvature, 1e-10, self.gradient)
+        return np.inf if step is None else -0.5 * float(self.gradient @ step)
+
+    def _try(self, step: Array, predicted: float) -> tuple[bool, float]:
+        new = self.flow.at(self.now.theta + step, self.now)
+        if new is None:
+            return False, 0.0
+        value = new.value + self.prior.quadratic(new.theta)[0]
+        ratio = (self.value - value) / max(predicted, 1e-300)
+        if not (value < self.value and ratio > 1e-4):
+            return False, ratio
+        self._move(new)
+        return True, ratio
+
+    def _move(self, new: Point) -> None:
+        self.now, self.value, self.gradient = new, *self._with_prior(new)
+
+    def _bfgs(self, matrix: Array) -> bool:
+        """BFGS from `matrix` with halved steps; whether it moved."""
+        factor = _cholesky(matrix, 1e-10)
+        if factor is None:
+            return False
+        pairs: list[tuple[Array, Array, float]] = []
+        for iteration in range(_BFGS):
+            step = -_two_loops(factor, pairs, self.gradient)
+            slope = float(self.gradient @ step)
+            if -0.5 * slope < 0.5 * self.tolerance or self._spent:
+                return iteration > 0
+            before, theta = self.gradient, self.now.theta
+            self._count()
+            if not self._halved(step, slope):
+                return iteration > 0
+            moved, change = self.now.theta - theta, self.gradient - before
+            pull = -before * float(moved @ step) / float(step @ step)  # the step solves B step = -g
+            length, gained = float(moved @ pull), float(moved @ change)
+            if gained < 0.2 * length:  # Powell's damping keeps the matrix positive
+                share = 0.8 * length / (length - gained)
+                change = share * change + (1 - share) * pull
+                gained = float(moved @ change)
+            pairs.append((moved, change, 1.0 / gained))
+        return True
+
+    def _halved(self, step: Array, slope: float) -> bool:
+        share = min(1.0, LONGEST_STEP / float(np.max(np.abs(step) / self.prior.units)))
+        while share > _SHORTEST:
+            new = self.flow.at(self.now.theta + share * step, self.now)
+            if new is None:
+                share *= 0.25
+                continue
+            value = new.value + self.prior.quadratic(new.theta)[0]
+            if value <= self.value + 1e-4 * share * slope:
+                self._move(new)
+                return True
+            rise = value - self.value - share * slope
+            share *= min(0.5, max(0.1, -0.5 * share * slope / rise)) if rise > 0 else 0.5
+        return False
+
+
+def _two_loops(
+    factor: tuple[Array, bool], pairs: list[tuple[Array, Array, float]], gradient: Array
+) -> Array:
+    """The inverse BFGS matrix times the gradient."""
+    q, shares = gradient.copy(), []
+    for moved, change, scale in reversed(pairs):
+        share = scale * float(moved @ q)
+        shares.append(share)
+        q -= share * change
+    q = cho_solve(factor, q, check_finite=False)
+    for (moved, change, scale), share in zip(pairs, reversed(shares), strict=True):
+        q += moved * (share - scale * float(change @ q))
+    return np.asarray(q)
+
+
+def _cholesky(matrix: Array, damping: float) -> tuple[Array, bool] | None:
+    diagonal = np.diag(matrix)
+    lift = damping * np.maximum(diagonal, 1e-12 * diagonal.max())
+    try:
+        return cho_factor(matrix + np.diag(lift), check_finite=False)
+    except LinAlgError:
+        return None
+
+
+def _newton(matrix: Array, damping: float, gradient: Array) -> Array | None:
+    factor = _cholesky(matrix, damping)
+    if factor is None:
+        return None
+    step = -cho_solve(factor, gradient, check_finite=False)
+    return np.asarray(step) if np.isfinite(step).all() else None

@@ -1,0 +1,71 @@
+"""A bound on the work of a fit that every loop of it can ask about."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from thalweg.status import Status
+
+__all__ = ["exhausted", "limit_status", "spend", "work_limit"]
+
+
+@dataclass
+class _Budget:
+    deadline: float = math.inf
+    iterations: float = math.inf
+
+
+_budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
+
+
+@contextmanager
+def work_limit(seconds: float | None = None, iterations: int | None = None) -> Iterator[None]:
+    """Within this block `exhausted` is true once the time has passed or the iterations are spent.
+
+    Parameters
+    ----------
+    seconds : Bound on the time that passes; None sets none.
+    iterations : Bound on the iterations of all optimisers together; None sets none.
+
+    >>> with work_limit(iterations=2):
+    ...     spend()
+    ...     exhausted(), spend(), exhausted()
+    (False, None, True)
+    >>> exhausted()
+    False
+    """
+    own = _Budget(
+        math.inf if seconds is None else time.monotonic() + seconds,
+        math.inf if iterations is None else iterations,
+    )
+    token = _budget.set(own)
+    try:
+        yield
+    finally:
+        _budget.reset(token)
+
+
+def spend(iterations: int = 1) -> None:
+    """Count iterations of an optimiser against the limit around the caller."""
+    budget = _budget.get()
+    if budget is not None:
+        budget.iterations -= iterations
+
+
+def exhausted() -> bool:
+    """Whether the limit around the caller has been reached."""
+    budget = _budget.get()
+    return budget is not None and (budget.iterations <= 0 or time.monotonic() >= budget.deadline)
+
+
+def limit_status() -> Status:
+    """Which limit was reached: that of time, or that of iterations (also an optimiser's own)."""
+    budget = _budget.get()
+    if budget is not None and time.monotonic() >= budget.deadline:
+        return Status.TIME_LIMIT
+    return Status.MAX_ITERATIONS

@@ -1,0 +1,210 @@
+"""What one may ask a fitted model: `thalweg.dynamics` as methods of the regressor.
+
+Each method is the function of the same name in `thalweg.dynamics`, applied to the fitted landscape
+with its posterior; see there for the parameters. Times are those of the data; where a population is
+needed, it is the model's own at that time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from thalweg.errors import InputError
+from thalweg.flow import Trajectory
+from thalweg.snapshots import Snapshots
+
+if TYPE_CHECKING:
+    from thalweg.dynamics import (
+        Basins,
+        Comparison,
+        Estimate,
+        Fates,
+        HeldOut,
+        Intervention,
+        Kinship,
+        Landscape,
+        Macrostates,
+        Modes,
+        ReactiveFlux,
+        Steering,
+        Streams,
+    )
+    from thalweg.learn.regressor import FreeEnergyRegressor
+
+__all__ = ["Questions"]
+
+Array = NDArray[np.float64]
+
+
+class Questions:
+    """Methods of a fitted `FreeEnergyRegressor`."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def times_(self) -> Array: ...
+
+        def predict(self, p0: ArrayLike | None, times: ArrayLike) -> Trajectory: ...
+
+    @property
+    def landscape_(self) -> Landscape:
+        """Kernel, energy and its uncertainty: what the functions of `thalweg.dynamics` take."""
+        from thalweg.dynamics import as_landscape
+
+        return as_landscape(self)  # type: ignore[arg-type]
+
+    def population(self, t: float) -> Array:
+        """The model's own population at time `t`."""
+        if t < self.times_[0]:
+            raise InputError(
+                f"t is {t:g}, before the first snapshot at {self.times_[0]:g}; the flow runs "
+                "forwards only: give a later time."
+            )
+        p = self.predict(None, [t]).final
+        return np.asarray(p / p.sum())
+
+    def transition_rates(self, t: float | None = None, **options: Any) -> sparse.csr_array:
+        """Jump rates of one individual at time `t`; at rest by default."""
+        from thalweg.dynamics import transition_rates
+
+        land = self.landscape_
+        p = None if t is None else self.population(t)
+        return transition_rates(land.kernel, land.energy, p, mobility=land.mobility, **options)
+
+    def transition_matrix(self, t0: float, t1: float, **options: Any) -> Array:
+        """Probabilities from each state at `t0` to each at `t1`, along the fitted flow."""
+        from thalweg.dynamics import transition_matrix
+
+        return transition_matrix(self.landscape_, self.population(t0), (t0, t1), **options)
+
+    def relaxation_modes(self, n_modes: int = 10, **options: Any) -> Modes:
+        """Relaxation times and modes at rest, slowest first."""
+        from thalweg.dynamics import relaxation_modes
+
+        return relaxation_modes(self.landscape_, n_modes, **options)
+
+    def macrostates(self, n_macrostates: int | None = None, **options: Any) -> Macrostates:
+        """Metastable sets of states."""
+        from thalweg.dynamics import macrostates
+
+        return macrostates(self.landscape_, n_macrostates, **options)
+
+    def basins(self) -> Basins:
+        """The landscape's basins and the saddles between them."""
+        from thalweg.dynamics import basins
+
+        return basins(self.landscape_)
+
+    def fate_probabilities(self, targets: Any = None, **options: Any) -> Fates:
+        """Where individuals end; by default among the cores of the macrostates."""
+        from thalweg.dynamics import fate_probabilities
+
+        land = self.landscape_
+        if targets is None:
+            cores = self.macrostates().cores()
+            targets = {f"macrostate {k}": states for k, states in enumerate(cores)}
+        return fate_probabilities(land, targets, **options)
+
+    def committor(self, a: Any, b: Any, **options: Any) -> Estimate:
+        """The probability to reach `b` before `a`."""
+        from thalweg.dynamics import committor
+
+        return committor(self.landscape_, a, b, **options)
+
+    def mean_first_passage_time(self, targets: Any, **options: Any) -> Estimate:
+        """The mean time until the targets are first entered."""
+        from thalweg.dynamics import mean_first_passage_time
+
+        return mean_first_passage_time(self.landscape_, targets, **options)
+
+    def passage_quantiles(self, targets: Any, *quantiles: float, **options: Any) -> Estimate:
+        """Quantiles of the time until the targets are first entered."""
+        from thalweg.dynamics import passage_quantiles
+
+        wanted = quantiles or (0.05, 0.5, 0.95)
+        return passage_quantiles(self.landscape_, targets, wanted, **options)
+
+    def descendants(self, states: Any, t0: float, t1: float, **options: Any) -> Kinship:
+        """Where those who are in `states` at `t0` are at `t1`."""
+        from thalweg.dynamics import descendants
+
+        return descendants(self.landscape_, states, self.population(t0), (t0, t1), **options)
+
+    def ancestors(self, states: Any, t0: float, t1: float, **options: Any) -> Kinship:
+        """Where those who are in `states` at `t1` were at `t0`."""
+        from thalweg.dynamics import ancestors
+
+        return ancestors(self.landscape_, states, self.population(t0), (t0, t1), **options)
+
+    def fluxes(self, t: float, **options: Any) -> Estimate:
+        """The net flux along each edge at time `t`."""
+        from thalweg.dynamics import fluxes
+
+        first = float(self.times_[0])
+        return fluxes(self.landscape_, self.population(first), (first, t), **options)
+
+    def reactive_flux(self, a: Any, b: Any, **options: Any) -> ReactiveFlux:
+        """The traffic from `a` to `b` at rest, and its strongest routes."""
+        from thalweg.dynamics import reactive_flux
+
+        return reactive_flux(self.landscape_, a, b, **options)
+
+    def streams(self, times: ArrayLike, labels: ArrayLike, **options: Any) -> Streams:
+        """Streams of individuals between groups of states over successive times."""
+        from thalweg.dynamics import streams
+
+        first = float(np.asarray(times, dtype=np.float64).ravel()[0])
+        return streams(self.landscape_, self.population(first), times, labels, **options)
+
+    def velocity(self, embedding: ArrayLike, t: float | None = None) -> Array:
+        """The velocity of the population on an embedding; of the landscape alone by default."""
+        from thalweg.dynamics import velocity
+
+        land = self.landscape_
+        p = None if t is None else self.population(t)
+        return velocity(land.kernel, land.energy, embedding, p)
+
+    def held_out(self, snapshots: Snapshots, **options: Any) -> HeldOut:
+        """Whether snapshots that the fit has not seen agree with its forecast."""
+        from thalweg.dynamics import held_out
+
+        return held_out(self, snapshots, **options)  # type: ignore[arg-type]
+
+    def compare(self, other: FreeEnergyRegressor, **options: Any) -> Comparison:
+        """Whether another fit on the same graph has the same landscape."""
+        from thalweg.dynamics import compare
+
+        return compare(self, other, **options)  # type: ignore[arg-type]
+
+    def perturb(self, **changes: Any) -> FreeEnergyRegressor:
+        """The model after an intervention."""
+        from thalweg.dynamics import perturb
+
+        return perturb(self, **changes)  # type: ignore[arg-type]
+
+    def steer(
+        self, target: ArrayLike | None = None, horizon: float = 1.0, *, t0: float | None = None,
+        **options: Any,
+    ) -> Steering:  # fmt: skip
+        """The cheapest potential that leads from the population at `t0` to a target.
+
+        `t0` is the last time of the data by default.
+        """
+        from thalweg.dynamics import steer
+
+        start = self.population(float(self.times_[-1]) if t0 is None else t0)
+        return steer(self.landscape_, start, target, horizon, **options)
+
+    def push_few(
+        self, raise_mass: tuple[Any, float], horizon: float = 1.0, *, t0: float | None = None,
+        **options: Any,
+    ) -> Intervention:  # fmt: skip
+        """Which few states to push from `t0` on (the last time of the data by default)."""
+        from thalweg.dynamics import push_few
+
+        start = self.population(float(self.times_[-1]) if t0 is None else t0)
+        return push_few(self.landscape_, start, raise_mass, horizon, **options)

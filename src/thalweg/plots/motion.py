@@ -1,0 +1,89 @@
+"""Motion: velocities as arrows on an embedding, and streams between groups as a Sankey diagram."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.figure_factory as ff
+import plotly.graph_objects as go
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import cKDTree
+
+from thalweg.dynamics import Streams
+from thalweg.plots.series import PALETTE
+
+__all__ = ["arrows", "sankey"]
+
+Array = NDArray[np.float64]
+
+
+def arrows(positions: ArrayLike, velocities: ArrayLike, *, n_cells: int = 22) -> go.Figure:
+    """Velocities averaged over the cells of a grid, as arrows.
+
+    Parameters
+    ----------
+    positions : array
+        Points in the plane, `(n, 2)`.
+    velocities : array
+        One velocity per point.
+    n_cells : int
+        Cells of the grid along the longer side.
+    """
+    xy, v = (np.asarray(a, dtype=np.float64)[:, :2] for a in (positions, velocities))
+    low, span = xy.min(axis=0), max(float(np.ptp(xy, axis=0).max()), 1e-12)
+    step = span / n_cells
+    cell = np.floor((xy - low) / step).astype(np.int64)
+    keys, place, counts = np.unique(cell, axis=0, return_inverse=True, return_counts=True)
+    place = place.ravel()
+    mean = np.stack([np.bincount(place, v[:, k]) for k in range(2)], axis=1) / counts[:, None]
+    centre = np.stack([np.bincount(place, xy[:, k]) for k in range(2)], axis=1) / counts[:, None]
+    # A cell with a lone point says little where its neighbours hold many.
+    spacing = np.median(cKDTree(xy).query(xy, k=min(2, len(xy)))[0][:, -1]) if len(xy) > 1 else 1.0
+    keep = (counts >= 2) | (spacing > 0.5 * step)
+    keep = keep if keep.any() else np.ones(len(keys), dtype=np.bool_)
+    longest = max(float(np.hypot(*mean[keep].T).max()), 1e-300)
+    size = mean[keep] / longest * step * 1.6
+    figure: go.Figure = ff.create_quiver(
+        centre[keep, 0], centre[keep, 1], size[:, 0], size[:, 1], scale=1, arrow_scale=0.35,
+        line={"color": "#D55E00", "width": 1.6}, name="velocity",
+    )  # fmt: skip
+    return figure
+
+
+def sankey(streams: Streams, names: Sequence[str], *, title: str = "Who goes where") -> go.Figure:
+    """Groups at each time as nodes, streams between them as bands.
+
+    Parameters
+    ----------
+    streams : Streams
+        What `thalweg.dynamics.streams` gave.
+    names : sequence of str
+        What the groups are called.
+    title : str
+        Of the figure.
+    """
+    n_times, size = streams.shares.shape
+    colour = [PALETTE[a % len(PALETTE)] for a in range(size)]
+    a, b = (k.ravel() for k in np.meshgrid(np.arange(size), np.arange(size), indexing="ij"))
+    source = np.concatenate([k * size + a for k in range(n_times - 1)])
+    target = np.concatenate([(k + 1) * size + b for k in range(n_times - 1)])
+    figure = go.Figure(
+        go.Sankey(
+            arrangement="snap",
+            node={
+                "label": [f"{names[g]} ({t:g})" for t in streams.times for g in range(size)],
+                "color": colour * n_times, "pad": 14, "thickness": 12,
+            },
+            link={
+                "source": source, "target": target, "value": streams.moved.ravel(),
+                "color": [_faint(colour[int(s) % size]) for s in source],
+            },
+        )
+    )  # fmt: skip
+    return figure.update_layout(title={"text": title, "x": 0.02}, height=420)
+
+
+def _faint(colour: str) -> str:
+    r, g, b = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
+    return f"rgba({r},{g},{b},0.35)"

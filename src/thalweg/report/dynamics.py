@@ -1,0 +1,210 @@
+"""What follows from a landscape, for the report: fates, streams, differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.dynamics import (
+    Comparison,
+    Fates,
+    Macrostates,
+    Streams,
+    fate_probabilities,
+    macrostates,
+    streams,
+)
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.learn import FreeEnergyRegressor
+from thalweg.report.graph import drawn, landscape_picture
+from thalweg.report.page import Section, Table, page
+from thalweg.report.svg import INK, PALETTE, SOFT, Picture, number, table_text, wrap
+
+__all__ = ["comparison_page", "fates_section", "stream_picture"]
+
+Array = NDArray[np.float64]
+
+_MOST_STATES = 400
+"""Beyond, the section would take longer than the rest of the page."""
+_MOST_TIMES = 7
+
+
+def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section | None:
+    """Metastable sets, where individuals end, and the streams between the sets over time.
+
+    None where the question has no answer: too many states, no noise, a potential that varies.
+    """
+    if model.kernel_.n_states > _MOST_STATES or model.time_basis is not None or model.beta_ <= 0:
+        return None
+    try:
+        land = model.landscape_
+        sets = macrostates(land)
+        called = _called(sets, names)
+        targets = dict(zip(called, sets.cores(), strict=True))
+        fates = fate_probabilities(land, targets)
+        grid = np.linspace(model.times_[0], model.times_[-1], _MOST_TIMES)
+        times = model.times_ if model.times_.size <= _MOST_TIMES else grid
+        flow = streams(land, model.population(float(times[0])), times, sets.labels)
+    except InputError:
+        return None
+    modes = sets.modes.times
+    slow = modes.value[: sets.n_macrostates - 1]
+    text = (
+        f"At rest one individual lingers in {sets.n_macrostates} sets of states, named after the "
+        f"state that belongs to each most surely; the slowest exchange between them takes "
+        f"{_with_error(float(slow[0]), float(modes.stderr[0]))} units of time. The next relaxation "
+        f"is {sets.gap:.1f} times faster."
+    )
+    open_ended = int(np.sum(fates.probabilities.undetermined.any(axis=1)))
+    unsure = (
+        f"For {open_ended} states the data do not say where an individual ends: the interval is "
+        "wider than 0.9.",
+    ) if open_ended else ()  # fmt: skip
+    return Section(
+        "Where individuals end",
+        (text, *unsure),
+        (
+            stream_picture(flow, called),
+            landscape_picture(
+                drawn(model.kernel_), names, fates.probabilities.value[:, 0],
+                stderr=_finite(fates.probabilities.stderr[:, 0]),
+                name="fates", label=f"ends in {called[0]}",
+            ),
+        ),
+        table=_fates_table(fates, names),
+    )  # fmt: skip
+
+
+def _finite(stderr: Array) -> Array | None:
+    return stderr if np.isfinite(stderr).all() else None
+
+
+def _called(sets: Macrostates, names: Sequence[str]) -> list[str]:
+    surest = np.argmax(sets.memberships, axis=0)
+    return [f"the set of {names[int(x)]}" for x in surest]
+
+
+def _with_error(value: float, error: float) -> str:
+    return number(value) + (f" ± {error:.2g}" if np.isfinite(error) else "")
+
+
+def _fates_table(fates: Fates, names: Sequence[str]) -> Table:
+    e = fates.probabilities
+    rows = [
+        (names[x], *(_with_error(float(v), float(s)) for v, s in zip(value, error, strict=True)))
+        for x, (value, error) in enumerate(zip(e.value, e.stderr, strict=True))
+    ]
+    caption = "The probability to reach each set before the others, from each state."
+    return Table(caption, ("state", *fates.names), rows)
+
+
+def stream_picture(flow: Streams, names: Sequence[str]) -> Picture:
+    """A Sankey diagram: groups as bars at each time, streams as bands between them."""
+    width, height, pad, bar = 716.0, 360.0, 40.0, 12.0
+    n_times, size = flow.shares.shape
+    room = height - 2 * pad - 10.0 * (size - 1)
+    left = np.linspace(pad, width - pad - bar, n_times)
+    tops = pad + np.concatenate(
+        [np.zeros((n_times, 1)), np.cumsum(flow.shares * room + 10.0, axis=1)[:, :-1]], axis=1
+    )
+    parts, rows = [], []
+    for k, moved in enumerate(flow.moved):
+        start, end = tops[k].copy(), tops[k + 1].copy()
+        x0, x1 = left[k] + bar, left[k + 1]
+        middle = 0.5 * (x0 + x1)
+        for a in range(size):
+            for b in range(size):
+                h = float(moved[a, b]) * room
+                y0, y1 = start[a], end[b]
+                start[a], end[b] = y0 + h, y1 + h
+                rows.append([flow.times[k], flow.times[k + 1], names[a], names[b], moved[a, b]])
+                if h < 0.3:
+                    continue
+                path = (
+                    f"M{x0:.1f} {y0:.1f}C{middle:.1f} {y0:.1f} {middle:.1f} {y1:.1f} {x1:.1f} "
+                    f"{y1:.1f}L{x1:.1f} {y1 + h:.1f}C{middle:.1f} {y1 + h:.1f} {middle:.1f} "
+                    f"{y0 + h:.1f} {x0:.1f} {y0 + h:.1f}Z"
+                )
+                words = f"{names[a]} to {names[b]}: {moved[a, b]:.3f}"
+                parts.append(
+                    f'<path d="{path}" fill="{PALETTE[a % len(PALETTE)]}" fill-opacity="0.35">'
+                    f"<title>{escape(words)}</title></path>"
+                )
+    for k, t in enumerate(flow.times):
+        for a in range(size):
+            parts.append(
+                f'<rect x="{left[k]:.1f}" y="{tops[k, a]:.1f}" width="{bar}" '
+                f'height="{max(flow.shares[k, a] * room, 0.5):.1f}" '
+                f'fill="{PALETTE[a % len(PALETTE)]}"><title>'
+                f"{escape(names[a])}: {flow.shares[k, a]:.3f}</title></rect>"
+            )
+        parts.append(
+            f'<text x="{left[k] + bar / 2:.1f}" y="{height - 12:.1f}" text-anchor="middle" '
+            f'fill="{SOFT}">{number(float(t))}</text>'
+        )
+    for a in range(size):
+        parts.append(
+            f'<text x="{left[0]:.1f}" y="{tops[0, a] - 4:.1f}" fill="{INK}">'
+            f"{escape(names[a])}</text>"
+        )
+    alt = f"Streams of individuals between {size} sets of states at {n_times} times."
+    data = table_text(["from_time", "to_time", "from", "to", "share"], rows)
+    return Picture("streams", wrap(width, height, parts, alt), alt, data)
+
+
+def comparison_page(answer: Comparison, labels: tuple[str, str], title: str) -> str:
+    """The page of a comparison: verdict, difference map, tables."""
+    kernel = answer.kernel
+    names = [str(x) for x in (kernel.names or [f"state {x}" for x in range(kernel.n_states)])]
+    one, other = labels
+    d = answer.states
+    verdicts = [str(answer), *_verdicts(answer)]
+    about = (
+        f"The potential behind {one} less that behind {other}, relative to the "
+        f"{answer.reference.size} states that did not move among themselves: no constant is chosen."
+    )
+    picture = landscape_picture(
+        drawn(kernel), names, d.value, stderr=d.stderr, name="difference", label="difference"
+    )
+    rows = [
+        (
+            names[x], f"{d.value[x]:.4g}", f"{d.stderr[x]:.2g}", f"{d.p_value[x]:.3g}",
+            f"{d.q_value[x]:.3g}", "different" if d.q_value[x] <= 0.05 else "",
+        )
+        for x in np.argsort(d.q_value, kind="stable")
+    ]  # fmt: skip
+    header = ("state", "difference", "standard error", "p", "false-discovery rate", "")
+    sections = [
+        Section("Are they the same?", verdicts, headline=True),
+        Section(
+            "Where they differ", (about,), (picture,), table=Table("Every state.", header, rows)
+        ),
+        Section("Along edges", (), table=_edges_table(answer, kernel, names)),
+    ]
+    return page(title, f"{one} against {other}, on {kernel.n_states} states.", sections)
+
+
+def _verdicts(answer: Comparison) -> list[str]:
+    out = []
+    for what, test in (("potential", answer.same_landscape), ("noise beta", answer.same_beta)):
+        if test is not None:
+            verb = "differs" if test.p_value < 0.05 else "may be the same"
+            out.append(f"The {what} {verb} (p = {test.p_value:.3g}).")
+    return out
+
+
+def _edges_table(answer: Comparison, kernel: MarkovKernel, names: Sequence[str]) -> Table:
+    d = answer.edges
+    rows = [
+        (
+            names[int(kernel.edges.source[e])], names[int(kernel.edges.target[e])],
+            f"{d.value[e]:.4g}", f"{d.stderr[e]:.2g}", f"{d.q_value[e]:.3g}",
+        )
+        for e in np.argsort(d.q_value, kind="stable")[:1000]
+    ]  # fmt: skip
+    header = ("from", "to", "change of the drop", "standard error", "false-discovery rate")
+    return Table("Edges whose drop of potential changed most surely.", header, rows)
