@@ -21,6 +21,8 @@ from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
 
+pytestmark = pytest.mark.numerics
+
 Array = NDArray[np.float64]
 MEANS = [LogMean(), GeometricMean(), ArithmeticMean(), HarmonicMean()]
 
