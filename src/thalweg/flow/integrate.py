@@ -120,7 +120,7 @@ def gradient_flow(
         status = Status.MAX_STEPS
     if throw:
         status.check()
-    return Trajectory(times, out, status, steps, evaluations, used)
+    return Trajectory(times, out, status, steps, evaluations, used, kernel.names)
 
 
 def _explicit(
