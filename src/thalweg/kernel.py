@@ -278,6 +278,28 @@ class MarkovKernel:
         np.cumsum(np.bincount(rows, minlength=n), out=indptr[1:])
         return Adjacency(indptr, columns[order].astype(np.int32), order % count)
 
+    def to_networkx(self) -> nx.Graph[Any]:
+        """The graph with names as nodes, conductances as weights, coordinates as `pos`.
+
+        `MarkovKernel.from_networkx` undoes it, but for self-loops.
+
+        >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]], names=["a", "b"])
+        >>> kernel.to_networkx().edges(data="weight")
+        EdgeDataView([('a', 'b', 0.5)])
+        """
+        import networkx as nx
+
+        names = tuple(range(self.n_states)) if self.names is None else self.names
+        graph: nx.Graph[Any] = nx.Graph()
+        for k, name in enumerate(names):
+            place = {} if self.coordinates is None else {"pos": tuple(self.coordinates[k].tolist())}
+            graph.add_node(name, stationary=float(self.stationary[k]), **place)
+        source, target, c = self.edges
+        graph.add_weighted_edges_from(
+            (names[x], names[y], float(w)) for x, y, w in zip(source, target, c, strict=True)
+        )
+        return graph
+
     def density(self, p: ArrayLike) -> Array:
         """`rho = p / pi` of a probability.
 

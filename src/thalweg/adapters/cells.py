@@ -22,9 +22,18 @@ from thalweg.adapters.edges import largest
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
+from thalweg.learn.answer import SMALL_STATES
 from thalweg.snapshots import Snapshots, TimeScale, read_times
 
-__all__ = ["CellProblem", "Keys", "cell_problem", "connectivities", "read_h5ad", "write_results"]
+__all__ = [
+    "CellProblem",
+    "Keys",
+    "cell_problem",
+    "cell_times",
+    "connectivities",
+    "read_h5ad",
+    "write_results",
+]
 
 Array = NDArray[np.float64]
 
@@ -141,6 +150,9 @@ def _probe(path: Path) -> None:
         raise InputError(f"{path} is damaged: the HDF5 library cannot read it; copy it again.")
 
 
+_EMBEDDINGS = ("X_umap", "X_tsne", "X_draw_graph_fa", "X_phate", "X_diffmap")
+
+
 def cell_problem(
     adata: Any,
     *,
@@ -159,7 +171,7 @@ def cell_problem(
     that `day-2`, `E8.5`, numbers and dates all do. Of states that fall into several components,
     `largest_component` keeps the largest.
     """
-    moments, row, scale = _times(adata, time_key)
+    moments, row, scale = cell_times(adata, time_key)
     weights = connectivities(adata, neighbors_key)
     if state_key is not None:
         if state_key not in adata.obs:
@@ -187,7 +199,15 @@ def cell_problem(
         messages.append(f"kept the largest component: {len(keep)} of {count} states")
         messages.append(Oddity(f"{int((label < 0).sum())} cells outside it are left out"))
         shown = [shown[k] for k in keep]
-    kernel = MarkovKernel.from_weights(between, names=shown)
+    # Coordinates of larger problems would shape the prior: an embedding is for pictures only.
+    xy = _embedding(adata) if len(shown) <= SMALL_STATES else None
+    middle = None
+    if xy is not None:
+        inside = label >= 0
+        size = np.bincount(label[inside], minlength=len(shown))
+        sums = [np.bincount(label[inside], axis[inside], len(shown)) for axis in xy.T]
+        middle = np.column_stack(sums) / size[:, None]
+    kernel = MarkovKernel.from_weights(between, names=shown, coordinates=middle)
     counts = np.zeros((moments.size, len(shown)))
     np.add.at(counts, (row[label >= 0], label[label >= 0]), 1.0)
     seen = Snapshots.from_counts(moments, counts, names=shown)
@@ -195,6 +215,16 @@ def cell_problem(
         example = str(adata.obs[time_key].iloc[0])[:40]
         messages.append(f"times such as {example!r} are read as {moments[row[0]]:g} {scale}")
     return CellProblem(kernel, replace(seen, scale=scale), label, weights, tuple(messages))
+
+
+def _embedding(adata: Any) -> Any | None:
+    """The cells' own picture: two columns of the first embedding that people look at."""
+    for key in _EMBEDDINGS:
+        if key in adata.obsm:
+            xy = np.asarray(adata.obsm[key], dtype=np.float64)
+            if xy.ndim == 2 and xy.shape[1] >= 2 and np.isfinite(xy[:, :2]).all():
+                return xy[:, :2]
+    return None
 
 
 def write_results(adata: Any, problem: CellProblem, model: FreeEnergyRegressor, keys: Keys) -> None:
@@ -222,7 +252,7 @@ def write_results(adata: Any, problem: CellProblem, model: FreeEnergyRegressor, 
     }
 
 
-def _times(adata: Any, key: str) -> tuple[Array, NDArray[np.intp], TimeScale]:
+def cell_times(adata: Any, key: str) -> tuple[Array, NDArray[np.intp], TimeScale]:
     """The different times, the number of each cell's, and what they mean."""
     if key not in adata.obs:
         raise InputError(_missing("time_key", key, adata.obs.columns))

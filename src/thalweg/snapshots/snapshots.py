@@ -43,8 +43,10 @@ class Snapshots:
     Snapshots(n_times=3, n_states=2, sizes=4..10)
     >>> seen.frequencies[2]
     array([0.25, 0.75])
-    >>> seen.drop(1).times
+    >>> seen.drop(1).times  # the snapshot at time 1
     array([0., 3.])
+    >>> len(seen), seen[:-1].times, seen.between(1, 3).times
+    (3, array([0., 1.]), array([1., 3.]))
     """
 
     times: Array
@@ -296,17 +298,36 @@ class Snapshots:
             return kept
         return replace(kept, replicates=self.replicates.select(rows))
 
-    def drop(self, indices: int | ArrayLike) -> Snapshots:
-        """All snapshots but those at these positions, for leave-one-time-out."""
+    def drop(self, times: ArrayLike) -> Snapshots:
+        """All snapshots but those at these times, for instance to forecast them from the rest.
+
+        >>> seen = Snapshots.from_counts([0, 1, 3], [[8, 2], [5, 5], [1, 3]])
+        >>> seen.drop([1, 3]).times
+        array([0.])
+        """
         keep = np.ones(self.n_times, dtype=bool)
-        try:
-            keep[indices] = False  # type: ignore[index]
-        except IndexError:
-            raise InputError(
-                f"there is no snapshot {indices!r} among {self.n_times}; use 0 to "
-                f"{self.n_times - 1}."
-            ) from None
+        for time in self.scale.numbers(np.atleast_1d(np.asarray(times))):
+            found = np.isclose(self.times, time, rtol=1e-9, atol=1e-12)
+            if not found.any():
+                near = self.times[np.argmin(abs(self.times - time))]
+                raise InputError(
+                    f"there is no snapshot at time {time:g}; the nearest is at {near:g}."
+                )
+            keep &= ~found
         return self.select(keep)
+
+    def between(self, start: float | str, stop: float | str) -> Snapshots:
+        """The snapshots at times from `start` to `stop`, both included; dates where they are."""
+        low, high = self.scale.numbers(np.array([start, stop]))
+        return self.select((self.times >= low) & (self.times <= high))
+
+    def __len__(self) -> int:
+        """The number of times."""
+        return self.n_times
+
+    def __getitem__(self, indices: int | slice | ArrayLike) -> Snapshots:
+        """The snapshots at these positions, as `select` gives them: `seen[:-1]`, `seen[::2]`."""
+        return self.select(indices)
 
     def on(self, scale: TimeScale) -> Snapshots:
         """The same snapshots with their times in another scale, such as that of a fitted model.

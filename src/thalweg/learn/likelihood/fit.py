@@ -348,7 +348,9 @@ class _Search:
 
         result = search(theta)
         if result is not None:
-            if isinstance(objective, TrackedObjective) and objective.frozen:
+            if isinstance(objective, FrozenObjective) or (
+                isinstance(objective, TrackedObjective) and objective.frozen
+            ):
                 result = certify(objective, prior, result, mesh, search)
             self.n_iterations += result.n_iterations
             self.latest = (result, prior, mesh)
