@@ -178,7 +178,8 @@ class GoodnessOfFit:
         verdict = "fits" if self.p_value >= 0.05 else "does not fit"
         return (
             f"the gradient flow {verdict} (deviance {self.deviance:.1f}, expected "
-            f"{self.expected:.1f} +- {self.deviation:.1f}, p = {self.p_value:.3g})"
+            f"{self.expected:.1f} +- {self.deviation:.1f}, "
+            + (f"p = {self.p_value:.3g})" if self.p_value >= 1e-12 else "p < 1e-12)")
         )
 
 
