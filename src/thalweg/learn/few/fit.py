@@ -34,6 +34,8 @@ _MEMBERS = 12
 _MOST_CELLS = (120, 600)
 """Bounds on the number of cells; 12000 / N between them."""
 _BETA_PRECISION = 1.0 / 9.0
+_CONTRADICTED = 1.92
+"""Rise of half the deviance at which a value is outside its 95 % interval."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +126,9 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
         linear = _centring(cell, pi)
         covariance += weight * linear @ cell.covariance @ linear.T
     covariance *= fit.noise.inflation
+    best = _as_fit(fit, lattice.best, inner)
+    linear = _centring(lattice.best, pi)[:, :n]
+    covariance += (linear * _open_above(best) ** 2) @ linear.T
     initial = np.exp(mean[n + 1 :])
     some = slice(0, _MEMBERS)
     mixture = Mixture(
@@ -134,7 +139,7 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
     )
     status = Status.CONVERGED if lattice.finished else limit_status()
     return FewFit(
-        best=_as_fit(fit, lattice.best, inner),
+        best=best,
         mixture=mixture,
         potential=mean[:n],
         potential_stderr=np.sqrt(np.maximum(np.diag(covariance)[:n], 0.0)),
@@ -145,6 +150,31 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
         n_cells=inner.n_cells,
         status=status,
     )
+
+
+def _open_above(fit: LikelihoodFit) -> Array:
+    """How much higher each state could lie without being contradicted by the counts.
+
+    A state that empties between two snapshots shows how high it is at least, not at most. There the
+    prior decides, at the edge of a plateau of the likelihood, where the curvature says nothing of
+    the width of the plateau. The rise is tried at one and two spreads of the landscape.
+    """
+    model, n = fit.model, fit.model.n_states
+    rise = np.zeros(n)
+    spread = float(np.sqrt(model.kernel.stationary @ fit.potential**2))
+    objective = IndependentObjective(model, fit.counts, fit.noise)
+    here = objective.evaluate(fit.theta, fit.mesh)
+    if here is None:
+        return rise
+    for x in np.flatnonzero(fit.counts[-1] == 0):
+        for factor in (1.0, 2.0):
+            theta = fit.theta.copy()
+            theta[x] += factor * spread
+            raised = objective.evaluate(theta, fit.mesh)
+            if raised is None or raised.value > here.value + _CONTRADICTED:
+                break
+            rise[x] = factor * spread / 1.96
+    return rise
 
 
 def _point(cell: Cell, pi: Array) -> Array:
