@@ -5,7 +5,9 @@ Everything that is written has its name in `Keys`, and nowhere else.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,10 @@ Array = NDArray[np.float64]
 
 MOST_CELLS_AS_STATES = 300
 """Up to this many cells, each is a state of its own; beyond, cells are grouped."""
+
+
+_PROBE_SECONDS, _PROBE_BYTES = 5, 20_000_000
+"""CPU seconds for a look at a file's structure, and the bytes that add one; it takes 0.01 s."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +116,38 @@ def read_h5ad(path: Any) -> Any:
         raise MissingDependencyError(
             "reading .h5ad needs anndata: pip install 'thalweg[anndata]'."
         ) from None
+    _probe(Path(path))
     try:
         return anndata.read_h5ad(path)
     except Exception as error:  # h5py raises many types for a damaged file
         detail = str(error).strip().splitlines()[0][:160] if str(error).strip() else "damaged"
         raise InputError(f"{path} is not a readable .h5ad file: {detail}.") from None
+
+
+def _probe(path: Path) -> None:
+    """Walk through the structure of an HDF5 file in a process of its own, with limited time.
+
+    The HDF5 library follows damaged addresses: it may crash, or run in circles for ever.
+    """
+    if not hasattr(os, "fork") or not path.is_file():
+        return
+    import resource
+
+    import h5py
+
+    seconds = int(_PROBE_SECONDS + path.stat().st_size / _PROBE_BYTES)
+    child = os.fork()
+    if child == 0:
+        try:
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+            with h5py.File(path, "r") as file:
+                file.visititems(lambda _, item: list(item.attrs.items()) and None)
+                list(file.attrs.items())
+        finally:  # What Python can catch is told by the reading itself.
+            os._exit(0)
+    _, ended = os.waitpid(child, 0)
+    if os.WIFSIGNALED(ended):
+        raise InputError(f"{path} is damaged: the HDF5 library cannot read it; copy it again.")
 
 
 _EMBEDDINGS = ("X_umap", "X_tsne", "X_draw_graph_fa", "X_phate", "X_diffmap")
