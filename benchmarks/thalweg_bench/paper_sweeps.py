@@ -73,6 +73,9 @@ def run_limit(settings: BenchSettings) -> BenchResult:
         }
         for cell in _cells(settings, 2, problem=names)
     ]  # fmt: skip
+    for cell in cells:
+        if cell["n_states"] > 6:  # with an unknown start the chain is chaotic at these amplitudes
+            cell["methods"].remove("likelihood_free")
     sweep = _sweep("limit", settings, cells)
     table = summary(sweep.table, ["reading", "problem"])
     notes = (*sweep.notes, *_collapses(sweep.table))
@@ -213,7 +216,7 @@ def _collapses(table: pd.DataFrame) -> list[str]:
                 method = column.removeprefix("chaotic_")
                 notes.append(
                     f"{method}: in {int(known.sum())} of {known.size} cells the chain is chaotic "
-                    "(slopes above 1e8, or larger than draws bear out), and the limit is that of draws."
+                    "(slopes above 1e8, or larger than draws bear out): the limit is that of draws."
                 )
     failed = table[table["status"] != "ok"]
     if len(failed):

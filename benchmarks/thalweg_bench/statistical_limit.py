@@ -37,7 +37,7 @@ Reading = Literal["empirical", "mean-field"]
 _FLOOR = 1e-3
 """Variance of a count that nothing reaches: keeps the covariances of empty states invertible."""
 _STEEPEST = 1e8
-"""Slope of `log p` beyond which a parameter's standard error, of that inverse size, is a fiction."""
+"""Slope of `log p` beyond which a standard error, of that inverse size, is a fiction."""
 _OVERSTATED = 0.7
 """Error of draws over that of linear theory below which the draws are believed."""
 _DRAWS = 100

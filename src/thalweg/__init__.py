@@ -37,7 +37,14 @@ _HOMES = {
     "thalweg.graphs": ["GRAPH_FAMILIES", "hamming_kernel", "make_graph"],
     "thalweg.kernel": ["MarkovKernel"],
     "thalweg.laplacian": ["LaplacianSolver"],
-    "thalweg.learn": ["BetaVerdict", "FreeEnergyRegressor", "TimeBasis", "fit_weak", "load"],
+    "thalweg.learn": [
+        "BetaVerdict",
+        "FreeEnergyRegressor",
+        "TimeBasis",
+        "cross_validate",
+        "fit_weak",
+        "load",
+    ],
     "thalweg.mobility": [
         "ArithmeticMean",
         "GeometricMean",
@@ -58,6 +65,7 @@ _HOMES = {
     ],
     "thalweg.status": ["Status"],
 }
+_MODULES = ("diffusion", "dynamics", "graphs", "pl", "plots", "points", "tl")
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
@@ -82,7 +90,14 @@ if TYPE_CHECKING:
     from thalweg.graphs import GRAPH_FAMILIES, hamming_kernel, make_graph
     from thalweg.kernel import MarkovKernel
     from thalweg.laplacian import LaplacianSolver
-    from thalweg.learn import BetaVerdict, FreeEnergyRegressor, TimeBasis, fit_weak, load
+    from thalweg.learn import (
+        BetaVerdict,
+        FreeEnergyRegressor,
+        TimeBasis,
+        cross_validate,
+        fit_weak,
+        load,
+    )
     from thalweg.mobility import (
         ArithmeticMean,
         GeometricMean,
@@ -137,6 +152,7 @@ __all__ = [
     "Trajectory",
     "TransportGeometry",
     "centred",
+    "cross_validate",
     "edge_interaction",
     "estimate_probabilities",
     "fit_weak",
@@ -156,7 +172,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("dynamics", "graphs", "pl", "plots", "tl"):
+    if name in _MODULES:
         return import_module(f"thalweg.{name}")
     home = _HOME_OF.get(name)
     if home is None:
@@ -165,4 +181,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return sorted([*__all__, *_MODULES, "__version__"])

@@ -15,6 +15,7 @@ from thalweg.errors import InputError
 
 __all__ = [
     "SUM_TOLERANCE",
+    "as_names",
     "as_probabilities",
     "as_probability",
     "as_times",
@@ -162,6 +163,35 @@ def whole(value: Any, name: str, least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InputError(f"{name} is {value!r}; it must be a whole number, {least} or more.")
     return int(value)
+
+
+def as_names(names: Any, n_states: int) -> tuple[Any, ...]:
+    """`names` as a tuple with one name of its own for each state.
+
+    >>> as_names([["a"], ["b"]], 2)
+    Traceback (most recent call last):
+    ...
+    thalweg.errors.InputError: the name ['a'] is a list; name states with text, numbers or tuples
+    of them.
+    """
+    try:
+        given = tuple(names)
+    except TypeError:
+        raise InputError(f"names is {names!r}; give a list with one name per state.") from None
+    for name in given:
+        try:
+            hash(name)
+        except TypeError:
+            raise InputError(
+                f"the name {str(name)[:40]} is a {type(name).__name__}; name states with text, "
+                "numbers or tuples of them."
+            ) from None
+    if len(given) != n_states or len(set(given)) != len(given):
+        raise InputError(
+            f"{len(given)} names ({len(set(given))} different) for {n_states} states; give each "
+            "state one name of its own."
+        )
+    return given
 
 
 def generator(rng: Any) -> np.random.Generator:

@@ -84,6 +84,16 @@ class Entropy(InternalEnergy):
         return LogMean()
 
 
+def as_internal(internal: InternalEnergy | None) -> InternalEnergy:
+    """The internal energy itself, the entropy for None; anything else is refused."""
+    if internal is None:
+        return Entropy()
+    if not isinstance(internal, InternalEnergy):
+        shown = internal.__name__ if isinstance(internal, type) else repr(internal)
+        raise InputError(f"internal is {shown[:60]}; give Entropy() or PowerEnergy(q).")
+    return internal
+
+
 @dataclass(frozen=True)
 class PowerEnergy(InternalEnergy):
     """`U(s) = s^q / (q - 1)`, of Renyi and Tsallis; the entropy in the limit `q = 1`.
@@ -155,7 +165,7 @@ class FreeEnergy:
         object.__setattr__(self, "potential", values)
         object.__setattr__(self, "beta", _checks.positive(beta, "beta", zero=True))
         object.__setattr__(self, "interaction", _interaction(interaction, values.size))
-        object.__setattr__(self, "internal", Entropy() if internal is None else internal)
+        object.__setattr__(self, "internal", as_internal(internal))
 
     @property
     def n_states(self) -> int:
@@ -245,6 +255,8 @@ class FreeEnergy:
         return np.asarray(p / p.sum())
 
     def _check(self, kernel: MarkovKernel) -> None:
+        if not isinstance(kernel, MarkovKernel):
+            raise InputError(f"kernel is a {type(kernel).__name__}; give a MarkovKernel.")
         if self.n_states != kernel.n_states:
             raise InputError(
                 f"the potential has {self.n_states} entries, but the kernel has "

@@ -231,12 +231,7 @@ class MarkovKernel:
                 )
             new = replace(new, coordinates=array)
         if names is not None:
-            if len(names) != self.n_states or len(set(names)) != len(names):
-                raise InputError(
-                    f"{len(names)} names ({len(set(names))} different) for {self.n_states} states; "
-                    "give each state one name of its own."
-                )
-            new = replace(new, names=tuple(names))
+            new = replace(new, names=_checks.as_names(names, self.n_states))
         return new
 
     # ---------------------------------------------------------------- what it knows
@@ -282,6 +277,28 @@ class MarkovKernel:
         indptr = np.zeros(n + 1, dtype=np.int64)
         np.cumsum(np.bincount(rows, minlength=n), out=indptr[1:])
         return Adjacency(indptr, columns[order].astype(np.int32), order % count)
+
+    def to_networkx(self) -> nx.Graph[Any]:
+        """The graph with names as nodes, conductances as weights, coordinates as `pos`.
+
+        `MarkovKernel.from_networkx` undoes it, but for self-loops.
+
+        >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]], names=["a", "b"])
+        >>> kernel.to_networkx().edges(data="weight")
+        EdgeDataView([('a', 'b', 0.5)])
+        """
+        import networkx as nx
+
+        names = tuple(range(self.n_states)) if self.names is None else self.names
+        graph: nx.Graph[Any] = nx.Graph()
+        for k, name in enumerate(names):
+            place = {} if self.coordinates is None else {"pos": tuple(self.coordinates[k].tolist())}
+            graph.add_node(name, stationary=float(self.stationary[k]), **place)
+        source, target, c = self.edges
+        graph.add_weighted_edges_from(
+            (names[x], names[y], float(w)) for x, y, w in zip(source, target, c, strict=True)
+        )
+        return graph
 
     def density(self, p: ArrayLike) -> Array:
         """`rho = p / pi` of a probability.

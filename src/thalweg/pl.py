@@ -1,33 +1,90 @@
-"""Pictures of AnnData, in the manner of scanpy: `thalweg.pl.landscape(adata, basis="umap")`."""
+"""Pictures with matplotlib, in the manner of scanpy: `thalweg.pl.landscape(adata, basis="umap")`.
+
+Each function takes a fitted model (or AnnData that `thalweg.tl.free_energy` annotated) and the
+options `ax=`, `color=`, `save=` and `show=`. plotly is not needed. For arrays rather than models,
+see `thalweg.plots.mpl`.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import plotly.graph_objects as go
+from numpy.typing import ArrayLike
 
 from thalweg.adapters.cell_dynamics import embedding
 from thalweg.adapters.cells import Keys
 from thalweg.errors import InputError
-from thalweg.plots.graph import LANDSCAPE_SCALE
-from thalweg.plots.motion import arrows
+from thalweg.learn import FreeEnergyRegressor
+from thalweg.learn.forecast import Forecast
+from thalweg.plots import mpl
+from thalweg.plots.fluxes import net_fluxes
+from thalweg.snapshots import Snapshots
 
-__all__ = ["fates", "landscape", "velocity"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["fates", "fit", "flow", "forecast", "landscape", "potential", "velocity"]
 
 
-def landscape(adata: Any, *, basis: str = "umap", key: str = "thalweg") -> go.Figure:
-    """The cells in an embedding, coloured by the potential that `thalweg.tl.free_energy` wrote."""
-    potential = _column(adata, Keys(key).potential)
-    return _cells(adata, basis, potential, "V", "Energy landscape")
+def landscape(
+    data: Any,
+    *,
+    basis: str = "umap",
+    color: str | ArrayLike | None = None,
+    key: str = "thalweg",
+    **options: Any,
+) -> Axes:
+    """The landscape: cells in an embedding, or the states of a fitted model with arrows.
+
+    Parameters
+    ----------
+    data : AnnData or FreeEnergyRegressor
+        Cells that `thalweg.tl.free_energy` annotated, or a fitted model.
+    basis : str
+        For cells: the embedding, `"umap"` for `obsm["X_umap"]`.
+    color : str or array, optional
+        What to colour by, in place of the potential: for cells a column of `obs`, for a model a
+        value per state.
+    key : str
+        For cells: the `key_added` of `thalweg.tl.free_energy`.
+    **options
+        `ax`, `save`, `show`, `cmap`, `title`, as `thalweg.plots.mpl.landscape` takes them.
+    """
+    if isinstance(data, FreeEnergyRegressor):
+        drawn = None if data.kernel_.n_edges > _MOST_EDGES else net_fluxes(data)
+        return mpl.landscape(data.kernel_, data.potential_, fluxes=drawn, color=color, **options)
+    if not hasattr(data, "obsm"):
+        raise InputError(
+            f"pl.landscape draws AnnData or a fitted model, not a {type(data).__name__}; for "
+            "arrays use thalweg.plots.mpl.landscape."
+        )
+    column = Keys(key).potential if color is None else color
+    if column not in data.obs:
+        raise InputError(
+            f"adata.obs has no {column!r}; run thalweg.tl.free_energy(adata, ...) first."
+            if color is None
+            else f"adata.obs has no {column!r}; it has {', '.join(map(str, data.obs.columns))}."
+        )
+    label = "V" if color is None else str(color)
+    return _cells(data, basis, np.asarray(data.obs[column]), label=label, **options)
 
 
 def fates(
-    adata: Any, fate: str | int = 0, *, basis: str = "umap", key: str = "thalweg"
-) -> go.Figure:
+    adata: Any, fate: str | int = 0, *, basis: str = "umap", key: str = "thalweg", **options: Any
+) -> Axes:
     """The cells coloured by the probability of one fate, which `thalweg.tl.fates` wrote.
 
-    `fate` is its name, or its number.
+    Parameters
+    ----------
+    adata : AnnData
+        The cells.
+    fate : str or int
+        Name or number of the fate.
+    basis, key : str
+        Embedding, and the `key_added` of `thalweg.tl.fates`.
+    **options
+        `ax`, `save`, `show`, `cmap`, as `thalweg.plots.mpl.scatter` takes them.
     """
     keys = Keys(key)
     if keys.fates not in adata.obsm:
@@ -39,52 +96,100 @@ def fates(
     if not isinstance(which, int) or not 0 <= which < len(names):
         raise InputError(f"fate is {fate!r}; there are {', '.join(names)}.")
     values = np.asarray(adata.obsm[keys.fates])[:, which]
-    return _cells(adata, basis, values, "probability", f"Fate: {names[which]}")
+    options.setdefault("title", f"Fate: {names[which]}")
+    return _cells(adata, basis, values, label="probability", **options)
 
 
-def velocity(adata: Any, *, basis: str = "umap", key: str = "thalweg") -> go.Figure:
-    """Arrows of the velocities that `thalweg.tl.velocity` wrote, over the landscape."""
+def velocity(
+    adata: Any,
+    *,
+    basis: str = "umap",
+    key: str = "thalweg",
+    save: Any = None,
+    show: bool | None = None,
+    **options: Any,
+) -> Axes:
+    """Arrows of the velocities that `thalweg.tl.velocity` wrote, over the landscape.
+
+    Parameters
+    ----------
+    adata : AnnData
+        The cells.
+    basis, key : str
+        Embedding, and the `key_added` of `thalweg.tl.free_energy`.
+    save : path, optional
+        File to write.
+    show : bool, optional
+        Whether to show the figure; by default where matplotlib is interactive.
+    **options
+        `ax`, `color`, `cmap`, as `landscape` takes them.
+    """
     name, xy = embedding(adata, basis)
     if f"velocity_{name}" not in adata.obsm:
         raise InputError(
             f"adata.obsm has no 'velocity_{name}'; run thalweg.tl.velocity(adata, model) first."
         )
-    figure = landscape(adata, basis=basis, key=key)
-    for trace in arrows(xy, adata.obsm[f"velocity_{name}"]).data:
-        figure.add_trace(trace)
-    return figure.update_layout(title={"text": "Where the cells go"}, showlegend=False)
+    options.setdefault("title", "Where the cells go")
+    axes = landscape(adata, basis=basis, key=key, show=False, **options)
+    return mpl.quiver(axes, xy, adata.obsm[f"velocity_{name}"], save=save, show=show)
 
 
-def _column(adata: Any, name: str) -> Any:
-    if name not in adata.obs:
-        raise InputError(
-            f"adata.obs has no {name!r}; run thalweg.tl.free_energy(adata, ...) first."
-        )
-    return np.asarray(adata.obs[name])
+def _cells(adata: Any, basis: str, values: Any, **options: Any) -> Axes:
+    name, xy = embedding(adata, basis)
+    return mpl.scatter(xy, values, labels=(f"{name}1", f"{name}2"), **options)
 
 
-def _cells(adata: Any, basis: str, values: Any, label: str, title: str) -> go.Figure:
-    _, xy = embedding(adata, basis)
-    figure = go.Figure(
-        go.Scattergl(
-            x=xy[:, 0],
-            y=xy[:, 1],
-            mode="markers",
-            text=[f"{v:.3g}" for v in values],
-            hoverinfo="text",
-            marker={
-                "size": float(np.clip(600 / np.sqrt(adata.n_obs), 2, 9)),
-                "color": values,
-                "colorscale": LANDSCAPE_SCALE,
-                "colorbar": {"title": {"text": label}, "thickness": 14, "outlinewidth": 0},
-            },
-        )
-    )
-    figure.update_layout(
-        title={"text": title, "x": 0.02},
-        template="plotly_white",
-        xaxis={"title": f"{basis} 1", "showgrid": False, "zeroline": False},
-        yaxis={"title": f"{basis} 2", "showgrid": False, "zeroline": False, "scaleanchor": "x"},
-        height=600,
-    )
-    return figure
+def fit(model: FreeEnergyRegressor, snapshots: Snapshots, **options: Any) -> Axes:
+    """Observed and fitted shares in the states that changed most.
+
+    Parameters
+    ----------
+    model : FreeEnergyRegressor
+        A fitted model.
+    snapshots : Snapshots
+        What was observed.
+    **options
+        `ax`, `color`, `save`, `show`, `most`, as `thalweg.plots.mpl.fit` takes them.
+    """
+    fine = np.union1d(np.linspace(model.times_[0], snapshots.times[-1], 61), snapshots.times)
+    curve = model.predict(None, fine).probabilities
+    seen = snapshots.frequencies
+    seen = seen if isinstance(seen, np.ndarray) else seen.toarray()
+    return mpl.fit(
+        model.kernel_, snapshots.times, seen, curve, sizes=snapshots.sizes, fitted_times=fine,
+        **options,
+    )  # fmt: skip
+
+
+def forecast(model: FreeEnergyRegressor, times: ArrayLike | Forecast, **options: Any) -> Axes:
+    """The forecast of a fitted model with its bands.
+
+    Parameters
+    ----------
+    model : FreeEnergyRegressor
+        A fitted model.
+    times : array or Forecast
+        Times, or what `model.forecast` gave.
+    **options
+        `ax`, `color`, `save`, `show`, `most`, as `thalweg.plots.mpl.forecast` takes them.
+    """
+    ahead = times if isinstance(times, Forecast) else model.forecast(times)
+    return mpl.forecast(
+        model.kernel_, ahead.times, ahead.probabilities, lower=ahead.lower, upper=ahead.upper,
+        start=float(model.times_[-1]), **options,
+    )  # fmt: skip
+
+
+def flow(model: FreeEnergyRegressor, times: ArrayLike, **options: Any) -> list[Axes]:
+    """The fitted population on the graph at several times, side by side."""
+    path = model.predict(None, times)
+    return mpl.flow(model.kernel_, path.times, path.probabilities, **options)
+
+
+def potential(model: FreeEnergyRegressor, **options: Any) -> Axes:
+    """The potential of each state, ranked, with bars of two standard errors."""
+    return mpl.potential(model.kernel_, model.potential_, model.potential_stderr_, **options)
+
+
+_MOST_EDGES = 200_000
+"""Beyond, fluxes take longer than anybody looks at their arrows."""

@@ -197,11 +197,17 @@ def test_the_page_shows_speeds_by_size_and_energies_row_by_row(tmp_path) -> None
 
 def test_sections_without_results_are_kept_from_the_page(tmp_path) -> None:
     _results(tmp_path / "w2", "w2", [{"x": 1}])
-    before = "# Old\n\n## Graph classes\n\nof an earlier run\n\n## The pipeline\n\nkept\n"
+    before = (
+        "# Old\n\n## Graph size\n\n`thalweg bench size`\n\nold words\n\n| Cramér-Rao limit |\n\n"
+        "## The pipeline\n\n`thalweg bench pipeline`\n\nold words\n\n| table |\n"
+    )
     page, _ = make_page(tmp_path, before)
-    assert "## Graph classes\n\nof an earlier run\n\n## The pipeline\n\nkept" in page
     assert page.count("## Errata of the paper") == 1
     assert "# Old" not in page
+    assert "old words" not in page
+    assert "*Kept from an earlier run.*\n\n| table |" in page
+    assert "before the two readings were told apart" in page
+    assert make_page(tmp_path, page)[0] == page
 
 
 def test_no_results_no_page(tmp_path) -> None:

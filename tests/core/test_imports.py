@@ -54,7 +54,7 @@ def test_the_mathematics_runs_without_the_command_line_s_packages():
 
 def test_a_missing_package_is_named_with_its_cure():
     attempts = {
-        "import thalweg.plots": "drawing with thalweg.plots needs plotly",
+        "from thalweg.plots import landscape": "drawing with thalweg.plots needs plotly",
         "from thalweg.cli import main; main(['--help'])": "the command line needs rich",
     }
     for code, sentence in attempts.items():

@@ -148,7 +148,7 @@ def _with(matrix, x, y, value):
         (lambda: MarkovKernel.from_weights(PATH, names=["a", "b"]), "2 names"),
         (lambda: MarkovKernel.from_weights(PATH, names=["a", "b", "a"]), "2 different"),
         (lambda: MarkovKernel.from_weights(PATH, coordinates=[0, 1, 2]), "one row per state"),
-        (lambda: MarkovKernel.from_weights("abc"), "array of numbers"),
+        (lambda: MarkovKernel.from_weights("abc"), "holds text, not numbers"),
     ],
 )
 def test_bad_kernels_get_one_sentence(make, sentence):
@@ -164,7 +164,7 @@ def test_bad_kernels_get_one_sentence(make, sentence):
         ([0.5, 0.6, -0.1], "-0.1 at state 2"),
         ([0.5, 0.5, 0.5], "sums to 1.5"),
         ([0.5, 0.5, np.nan], "nan at position 2"),
-        ("abc", "array of numbers"),
+        ("abc", "holds text, not numbers"),
     ],
 )
 def test_bad_probabilities_get_one_sentence(p, sentence):

@@ -111,7 +111,8 @@ def sweep(number: int, weights: list[float], shares: list[tuple[float, float]]) 
 
 @pytest.mark.parametrize("number", range(len(FORMULAS)), ids=NAMES)
 def test_weights_over_many_decades(number: int) -> None:
-    sweep(number, [1e3, 1e10], [(1e-9, 0.2), (1e-4, 0.999)])
+    sweep(number, [1e3], [(1e-9, 0.2)])
+    sweep(number, [1e10], [(1e-4, 0.999)])
 
 
 @pytest.mark.slow

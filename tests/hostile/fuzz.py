@@ -28,23 +28,42 @@ LIMIT = 30.0
 MEMORY = 8 * 2**30
 ALL = "all"
 """As a kind: the formats in turn."""
+TOLD = 3500
+"""Files after which the counts so far are printed."""
 
 
 @dataclass
 class Outcome:
-    """How the files of one kind ended."""
+    """How the files of one kind, or of each kind in turn, ended."""
 
     kind: str
     counts: Counter[str] = field(default_factory=Counter)
+    """By how they ended."""
+    kinds: dict[str, Counter[str]] = field(default_factory=dict)
+    """The same for each kind of file."""
     wrong: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    progress: bool = False
+
+    def note(self, kinds: tuple[str, ...], at: int, how: str) -> None:
+        """File number `at` ended so."""
+        self.counts[how] += 1
+        self.kinds.setdefault(kinds[at % len(kinds)], Counter())[how] += 1
+        if self.progress and sum(self.counts.values()) % TOLD == 0:
+            print(table(self), flush=True)
 
 
 def run(
-    kind: str, count: int, *, seed: int = 0, keep: Path | None = None, start: int = 0
+    kind: str,
+    count: int,
+    *,
+    seed: int = 0,
+    keep: Path | None = None,
+    start: int = 0,
+    progress: bool = False,
 ) -> Outcome:
-    """Put `count` damaged files of one kind through the command line."""
-    outcome = Outcome(kind)
+    """Put `count` damaged files of one kind, or of each kind in turn, through the command line."""
+    outcome = Outcome(kind, progress=progress)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -59,6 +78,9 @@ def _watch(
     outcome: Outcome, folder: Path, kind: str, seed: int, start: int, stop: int, keep: Path | None
 ) -> int:
     """Run one worker; return the index that the next one should begin with."""
+    from hostile.mutants import KINDS
+
+    kinds = KINDS if kind == ALL else (kind,)
     arguments = [sys.executable, __file__, "--worker", kind, str(seed), str(start), str(stop)]
     said = folder / "worker.txt"
     with said.open("w") as errors:
@@ -78,9 +100,9 @@ def _watch(
             if word == "at":
                 at, since = int(rest), _cpu(worker.pid)
             elif word == "ended":
-                outcome.counts[rest] += 1
+                outcome.note(kinds, at, rest)
             elif word == "wrong":
-                outcome.counts["wrong"] += 1
+                outcome.note(kinds, at, "wrong")
                 _note(outcome, folder, keep, kind, at, rest.replace("\\n", "\n"))
         if ended is not None:
             break
@@ -91,7 +113,7 @@ def _watch(
     worker.stdout.close()
     if ended == 0:
         return stop
-    outcome.counts["hang" if hung else "signal"] += 1
+    outcome.note(kinds, max(at, start), "hang" if hung else "signal")
     why = f"more than {LIMIT:g} CPU s" if hung else f"worker ended with {ended}"
     _note(outcome, folder, keep, kind, at, f"{why}: {said.read_text()[-2000:]}")
     return max(at, start) + 1
@@ -176,14 +198,14 @@ def _end(main: object, arguments: list[str], folder: Path) -> tuple[object, str]
     return code, said.read_text(errors="replace")
 
 
-def table(outcomes: list[Outcome]) -> str:
-    """The counts, a row for each kind of file."""
+def table(outcome: Outcome) -> str:
+    """The counts, one row per kind of file."""
     columns = ("files", "refused", "accepted", "not converged", "wrong", "signals", "hangs")
     keys = (None, "2", "0", "3", "wrong", "signal", "hang")
-    lines = [f"{'format':10}" + "".join(f"{c:>15}" for c in columns) + f"{'seconds':>10}"]
-    for o in outcomes:
-        shown = [sum(o.counts.values()) if key is None else o.counts[key] for key in keys]
-        lines.append(f"{o.kind:10}" + "".join(f"{n:15}" for n in shown) + f"{o.seconds:10.0f}")
+    lines = [f"{'format':10}" + "".join(f"{c:>15}" for c in columns)]
+    for kind, counts in outcome.kinds.items():
+        shown = [sum(counts.values()) if key is None else counts[key] for key in keys]
+        lines.append(f"{kind:10}" + "".join(f"{n:15}" for n in shown))
     return "\n".join(lines)
 
 
@@ -194,18 +216,16 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=10_000, help="damaged files of each format")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--start", type=int, default=0, help="the first number of a file")
-    parser.add_argument("--formats", nargs="*", default=list(KINDS))
+    parser.add_argument("--format", default=ALL, choices=[*KINDS, ALL])
     parser.add_argument("--keep", type=Path, default=Path("out/fuzz"), help="for what went wrong")
     options = parser.parse_args()
-    outcomes = []
-    for kind in options.formats:
-        found = run(kind, options.files, seed=options.seed, keep=options.keep, start=options.start)
-        outcomes.append(found)
-        for sentence in found.wrong[:20]:
-            print(sentence)
-        print(table([found]), flush=True)
-    print("\n" + table(outcomes))
-    sys.exit(any(found.wrong for found in outcomes))
+    count = options.files * (len(KINDS) if options.format == ALL else 1)
+    found = run(
+        options.format, count, seed=options.seed, keep=options.keep, start=options.start,
+        progress=True,
+    )  # fmt: skip
+    print("\n".join([*found.wrong[:40], table(found), f"{found.seconds:.0f} seconds"]))
+    sys.exit(bool(found.wrong))
 
 
 if __name__ == "__main__":

@@ -199,9 +199,9 @@ def test_check_and_fit_warn_of_the_same(capsys, files, tmp_path):
 
 def test_one_snapshot_cannot_be_fitted(capsys, files):
     data, graph = files("s.csv", "time,state\n0,a\n0,b\n"), files("e.csv", EDGES)
-    code, text, _ = run(capsys, "check", data, "--graph", graph)
+    code, text, said = run(capsys, "check", data, "--graph", graph)
     assert code == 2
-    assert "nothing can be fitted" in text
+    assert "nothing can be fitted" in said
     assert "cost" not in text
 
 

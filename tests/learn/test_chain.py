@@ -15,6 +15,7 @@ from thalweg.flow import simulate
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
+from thalweg.learn.diagnostics import goodness_of_fit
 from thalweg.learn.likelihood.chain.exponential import exponential
 from thalweg.learn.likelihood.chain.kinks import certify
 from thalweg.learn.likelihood.chain.search import grow
@@ -182,6 +183,8 @@ def test_horizon_stops_where_the_snapshots_leave_the_chain() -> None:
     assert 5 <= fit.n_intervals <= 10
     assert "first intervals" in fit.status.value
     assert fit.probabilities.shape == counts.shape
+    # What is judged is what was fitted: the second half does not count against it.
+    assert goodness_of_fit(fit, rng=np.random.default_rng(0), n_draws=60).p_value > 1e-3
 
 
 def test_search_is_bounded_and_repeats_itself() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import kstest
 
+from thalweg import FreeEnergy, gradient_flow, make_graph
 from thalweg.errors import InputError
 from thalweg.flow import simulate
 from thalweg.kernel import MarkovKernel
@@ -104,3 +106,30 @@ def test_cycle_forces_are_no_gradients() -> None:
     )
     tree = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     assert cycle_forces(tree, rng).shape == (2, 0)
+
+
+def _p_values(size: int, count: int) -> np.ndarray:
+    """Of fits to data of the model itself: five states, all joined, six snapshots of `size`."""
+    kernel = make_graph("complete", 5, rng=np.random.default_rng(0))
+    times = np.linspace(0.0, 2.0, 6)
+    energy = FreeEnergy(np.array([0.5, -0.5, 0.3, -0.4, 0.2]), 0.3)
+    path = gradient_flow(kernel, energy, [0.6, 0.1, 0.1, 0.1, 0.1], times).probabilities
+    out = []
+    for i in range(count):
+        rng = np.random.default_rng([size, i])
+        counts = [rng.multinomial(size, p / p.sum()) for p in path]
+        fit = fit_likelihood(kernel, times, counts)
+        out.append(goodness_of_fit(fit, rng=rng, n_draws=200).p_value)
+    return np.array(out)
+
+
+def test_p_values_of_true_models_do_not_pile_up_at_one() -> None:
+    p = _p_values(200, 25)
+    assert np.mean(p > 0.99) < 0.2
+    assert 0.2 < p.mean() < 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [100, 5000])
+def test_p_values_of_true_models_are_uniform(size: int) -> None:
+    assert kstest(_p_values(size, 500), "uniform").pvalue > 1e-3

@@ -89,7 +89,7 @@ def test_large_tables_are_sparse_and_behave_alike(monkeypatch: pytest.MonkeyPatc
         assert thin.is_sparse
         assert np.array_equal(thin.counts.toarray(), COUNTS)
         np.testing.assert_allclose(thin.frequencies.toarray(), dense.frequencies)
-        assert np.array_equal(thin.drop(0).counts.toarray(), COUNTS[1:])
+        assert np.array_equal(thin.drop(TIMES[0]).counts.toarray(), COUNTS[1:])
         again = thin.resample(rng=np.random.default_rng(0))
         assert np.array_equal(again.sizes, dense.sizes)
 
@@ -108,12 +108,15 @@ def test_values_are_frozen() -> None:
 @given(st.integers(0, 3))
 def test_drop_and_select_are_complements(k: int) -> None:
     seen = Snapshots.from_counts(TIMES, COUNTS, names=["a", "b", "c"])
-    one, rest = seen.select([k]), seen.drop(k)
+    one, rest = seen.select([k]), seen.drop(TIMES[k])
     assert np.array_equal(np.sort(np.concatenate([one.times, rest.times])), TIMES)
     assert np.array_equal(rest.counts, np.delete(COUNTS, k, axis=0))
     assert rest.names == ("a", "b", "c")
     assert np.array_equal(seen.select(slice(1, 3)).times, TIMES[1:3])
-    assert np.array_equal(seen.drop(-1).times, TIMES[:-1])
+    assert np.array_equal(seen[:-1].times, TIMES[:-1])
+    assert np.array_equal(seen.between(TIMES[1], TIMES[2]).times, TIMES[1:3])
+    assert len(seen) == len(TIMES)
+    assert len(seen[k]) == 1
 
 
 def test_resample_is_the_bootstrap_and_thin_is_binomial() -> None:
@@ -143,7 +146,10 @@ def test_resample_is_the_bootstrap_and_thin_is_binomial() -> None:
         (lambda: Snapshots.from_samples([0], [[0.5]], 3), "float64 values"),
         (lambda: Snapshots.from_samples([0, 1], [[0]], 3), "1 samples for 2 times"),
         (lambda: Snapshots.from_samples([0, 4], [[0], []], 3), "time 4 .row 1. is empty"),
-        (lambda: Snapshots.from_counts([0], [[1, 1]]).drop(3), "no snapshot 3"),
+        (
+            lambda: Snapshots.from_counts([0], [[1, 1]]).drop(3),
+            "no snapshot at time 3; the nearest is at 0",
+        ),
         (lambda: Snapshots.from_counts([0], [[1, 1]]).drop(0), "keep at least one"),
     ],
 )

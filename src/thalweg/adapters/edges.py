@@ -298,6 +298,8 @@ def largest(weights: sparse.csr_array, where: str, names: Sequence[str], wanted:
     """
     from scipy.sparse.csgraph import connected_components
 
+    if len(names) < 2:
+        raise InputError(f"{where} has {len(names)} states; transport needs at least two.")
     count, label = connected_components(weights, directed=False)
     sizes = np.bincount(label)
     inside = label == np.argmax(sizes)

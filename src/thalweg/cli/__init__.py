@@ -7,7 +7,8 @@ how); 3 the computation ended without reaching its tolerance (the results are wr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.util import find_spec
 
 __all__ = ["main"]
@@ -29,12 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     from rich.console import Console
 
-    from thalweg.cli.app import app
-
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     try:
         try:
-            app(arguments)
+            _command()(arguments)
         finally:
             sys.stdout.flush()
     except ThalwegError as error:
@@ -53,6 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except MemoryError:
         console.print("thalweg: not enough memory; use fewer states or times.")
         sys.exit(2)
+
+
+@cache
+def _command() -> Callable[..., object]:
+    """The commands, built once in a process."""
+    from typer.main import get_command
+
+    from thalweg.cli.app import app
+
+    return get_command(app)
 
 
 def _drop_output() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import typer
 
 from thalweg.cli.output import say
 from thalweg.cli.problem import Problem
+from thalweg.errors import InputError
 from thalweg.snapshots import hellinger
 
 __all__ = ["findings", "print_check", "warnings"]
@@ -125,7 +125,9 @@ def print_check(problem: Problem, as_json: bool, source: Path) -> None:
     else:
         _print(facts, source)
     if facts["cost"] is None:
-        raise typer.Exit(2)
+        raise InputError(
+            f"{source.name} holds one snapshot; nothing can be fitted to it: add times."
+        )
 
 
 def _print(facts: dict[str, Any], source: Path) -> None:
@@ -140,4 +142,5 @@ def _print(facts: dict[str, Any], source: Path) -> None:
         say(f"  ! {warning}")
     if not facts["warnings"]:
         say("  nothing odd was found")
-    say(f"  cost: {facts['cost']}" if facts["cost"] else "  nothing can be fitted to these data")
+    if facts["cost"]:
+        say(f"  cost: {facts['cost']}")

@@ -11,7 +11,9 @@ from typing import Any
 __all__ = ["stopping_soon"]
 
 _GRACE = 1.0
-"""Seconds that a fit has to hand over its best iterate; it usually needs a tenth."""
+"""CPU seconds that a fit has to hand over its best iterate; it usually needs a tenth."""
+_WAIT = 5.0
+"""Seconds after which a process that hardly runs is interrupted again, too."""
 _AGAIN = 0.2
 
 
@@ -27,16 +29,19 @@ def stopping_soon() -> Iterator[None]:
         return
 
     def interrupt(number: int, frame: Any) -> None:
-        signal.setitimer(signal.ITIMER_REAL, _GRACE, _AGAIN)
+        signal.setitimer(signal.ITIMER_PROF, _GRACE, _AGAIN)
+        signal.setitimer(signal.ITIMER_REAL, _WAIT, _AGAIN)
         raise KeyboardInterrupt
 
     def again(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, interrupt), signal.signal(signal.SIGALRM, again)
+    handlers = {signal.SIGINT: interrupt, signal.SIGALRM: again, signal.SIGPROF: again}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
         signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGINT, before[0])
-        signal.signal(signal.SIGALRM, before[1])
+        for number, handler in before.items():
+            signal.signal(number, handler)

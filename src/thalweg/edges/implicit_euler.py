@@ -25,6 +25,10 @@ from thalweg.edges.fluxes import internal_derivative
 from thalweg.mobility import formulas
 
 Array = NDArray[np.float64]
+
+_EMPTY = -1e16
+"""The least `u`. A state that runs empty for `beta = 0` falls without end; from here on a mean like
+the logarithmic, `1 / |u|`, lets nothing through that rounding would show."""
 Index = NDArray[np.int32]
 Slots = NDArray[np.int64]
 
@@ -148,7 +152,7 @@ def newton_update(u: Array, step: Array, fraction: float, log_pi: Array, out: Ar
                 d = math.log1p(d)
             out[x] = min(u[x] + d, max(-log_pi[x], u[x]))
         else:
-            out[x] = u[x] + max(d, -30.0 - abs(u[x]))
+            out[x] = max(u[x] + max(d, -30.0 - abs(u[x])), _EMPTY)
 
 
 @njit(cache=True)

@@ -20,6 +20,8 @@ Array = NDArray[np.float64]
 
 _MAX_ORDER = 7
 _LEAST = 1e-20
+_PATIENCE, _CRAWL = 200, 0.1
+"""Give up if so many steps in a row, at ten times their pace, would not reach the end in time."""
 # Work, in Euler steps, of all rows up to the k-th.
 _WORK = np.cumsum(np.arange(_MAX_ORDER + 1)).astype(np.float64)
 
@@ -60,6 +62,7 @@ def extrapolated_euler(
     """Integrate from `u0` at `time` over `times[first:]`, writing rows of `out`."""
     u, k, target = u0, first, 3
     steps = solves = 0
+    mark = time
     while k < times.size:
         if steps >= max_steps:
             return ImplicitRun(k, u, steps, solves, True)
@@ -85,7 +88,11 @@ def extrapolated_euler(
             step = min(proposed, 0.5 * h)
         else:
             step, target = 0.25 * h, 3
-        if time + 1e-3 * step == time:
+        crawls = False
+        if steps % _PATIENCE == 0:
+            left = float(times[-1]) - time
+            crawls, mark = (time - mark) * max_steps < _CRAWL * _PATIENCE * left, time
+        if crawls or time + 1e-3 * step == time:
             return ImplicitRun(k, u, steps, solves, False)
     return ImplicitRun(k, u, steps, solves, False)
 

@@ -27,6 +27,8 @@ Method = Literal["auto", "explicit", "implicit"]
 
 _MANY = 5000
 _STEEP = 30.0
+_LONG = 3000
+"""Explicit steps after which implicit ones go on: near equilibrium only those can grow."""
 
 FLOOR = 1e-300
 """The density to which implicit steps lift the empty states of `p0`."""
@@ -57,7 +59,7 @@ def gradient_flow(
     implicit Euler in `u = log rho`, extrapolated to high order, which alone can follow states that
     run empty in finite time, as they do where `beta` is small; `"auto"` starts explicitly, unless
     a nearly empty state lies beside a full one, and goes over when a state nears zero or the steps
-    become short.
+    become short, or after a few thousand steps.
 
     Empty states in `p0`: for `beta > 0` the flow fills them at once, and implicit steps start them
     from the density `FLOOR`. For `beta = 0` a mean that vanishes with either density lets nothing
@@ -72,6 +74,8 @@ def gradient_flow(
            [0.7949, 0.2051],
            [0.8808, 0.1192]])
     """
+    if not isinstance(energy, FreeEnergy):
+        raise InputError(f"energy is a {type(energy).__name__}; give a FreeEnergy.")
     energy._check(kernel)
     if method not in get_args(Method):
         raise InputError(f"method is {method!r}; choose 'auto', 'explicit' or 'implicit'.")
@@ -85,7 +89,8 @@ def gradient_flow(
     run = ExplicitRun(1, float(times[0]), p, np.inf, 0, 0, False)
     if method != "implicit":
         run = _explicit(kernel, energy, mobility, p, times, out, rtol, atol, method, max_steps)
-    reached, steps, evaluations, limit = run.reached, run.n_steps, run.n_evaluations, run.limit
+    reached, steps, evaluations = run.reached, run.n_steps, run.n_evaluations
+    limit = run.limit and (method == "explicit" or steps >= max_steps)
     used = "explicit"
     if method != "explicit" and reached < times.size and not limit:
         used = "implicit" if steps == 0 else f"explicit, implicit from t = {run.time:.6g}"
@@ -115,7 +120,7 @@ def gradient_flow(
         status = Status.MAX_STEPS
     if throw:
         status.check()
-    return Trajectory(times, out, status, steps, evaluations, used)
+    return Trajectory(times, out, status, steps, evaluations, used, kernel.names)
 
 
 def _explicit(
@@ -157,7 +162,7 @@ def _explicit(
         out,
         rtol=rtol,
         atol=atol,
-        max_steps=max_steps,
+        max_steps=max_steps if method == "explicit" else min(max_steps, _LONG + times.size),
         persist=method == "explicit",
         minimum_step=(0.3 if few else 0.03) * rtol**0.2 * scale,
         longest_step=(lambda state: 0.3 / (steep(state) + 1e-300)) if is_steep else None,

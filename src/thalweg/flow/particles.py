@@ -97,7 +97,7 @@ def simulate(
         rates,
         _checks.positive(pseudo_count, "pseudo_count", zero=True),
         None if dt is None else _checks.positive(dt, "dt"),
-        rng,
+        _checks.generator(rng),
     )
     p = _checks.as_probability(p0, kernel.n_states, "p0")
     t = _checks.as_times(times)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._optional import optional
+from thalweg._sketch import sketch
 from thalweg.status import Status
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ __all__ = ["Trajectory"]
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
     """Probabilities at given times, one row per time, and how the computation ended.
 
@@ -34,6 +36,8 @@ class Trajectory:
     """Right-hand sides of explicit steps, and linear systems of implicit ones."""
     method: str = ""
     """`"explicit"`, `"implicit"`, or `"explicit, implicit from t = ..."`."""
+    names: tuple[Hashable, ...] | None = None
+    """What the states are called, where the kernel knows."""
 
     @property
     def n_states(self) -> int:
@@ -46,17 +50,20 @@ class Trajectory:
 
     def after_first(self) -> Trajectory:
         """The same curve without its first time."""
-        return Trajectory(
-            self.times[1:],
-            self.probabilities[1:],
-            self.status,
-            self.n_steps,
-            self.n_evaluations,
-            self.method,
-        )
+        return replace(self, times=self.times[1:], probabilities=self.probabilities[1:])
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per time (the index), one column per state."""
+        """One row per time (the index), one column per state, under its name."""
         pd = optional("pandas", extra="cli", what="a data frame")
 
-        return pd.DataFrame(self.probabilities, index=pd.Index(self.times, name="time"))
+        index = pd.Index(self.times, name="time")
+        return pd.DataFrame(self.probabilities, index=index, columns=self.names)
+
+    def __repr__(self) -> str:
+        return (
+            f"Trajectory({self.times.size} times from {self.times[0]:g} to {self.times[-1]:g}, "
+            f"{self.n_states} states, {self.status.name})"
+        )
+
+    def _repr_html_(self) -> str:
+        return sketch(repr(self), self.times, self.probabilities, self.names)

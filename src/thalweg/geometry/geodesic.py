@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg._sketch import sketch
 from thalweg.edges import stages
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -46,7 +47,7 @@ class GeodesicPoints(NamedTuple):
     speeds: Array
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Geodesic:
     """A constant-speed geodesic on [0, 1], known at all times through `at`."""
 
@@ -72,6 +73,15 @@ class Geodesic:
     _flux: Array
     _force: Array
     _middle: Array
+
+    def __repr__(self) -> str:
+        return (
+            f"Geodesic(distance={self.distance:.6g} ± {self.error_estimate:.1g}, "
+            f"{self.kernel.n_states} states, {self.status.name})"
+        )
+
+    def _repr_html_(self) -> str:
+        return sketch(repr(self), self.times, self.probabilities, self.kernel.names)
 
     def at(self, times: ArrayLike) -> GeodesicPoints:
         """Probabilities, potentials, fluxes and speeds at any times in [0, 1]."""

@@ -25,7 +25,7 @@ from thalweg.geometry.geodesic import Geodesic, GeodesicMethod, solve_geodesic
 from thalweg.geometry.many import Neighbors, distance_matrix, nearest
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver, balanced
-from thalweg.mobility import LogMean, Mobility
+from thalweg.mobility import LogMean, Mobility, as_mobility
 
 __all__ = ["TransportGeometry"]
 
@@ -45,6 +45,9 @@ class TransportGeometry:
 
     kernel: MarkovKernel
     mobility: Mobility = field(default_factory=LogMean)
+
+    def __post_init__(self) -> None:
+        as_mobility(self.mobility)
 
     @cached_property
     def _solver(self) -> LaplacianSolver:
@@ -259,7 +262,7 @@ class TransportGeometry:
     ) -> Neighbors:
         """For each row of `ps` its `k` nearest other rows: indices and distances, sorted."""
         rows = _checks.as_probabilities(ps, self.kernel.n_states, "ps")
-        if not 0 < k < len(rows):
+        if _checks.whole(k, "k", 1) >= len(rows):
             raise InputError(
                 f"k is {k}, but there are {len(rows)} distributions; choose 1 to {len(rows) - 1}."
             )
@@ -275,6 +278,8 @@ class TransportGeometry:
     ) -> Barycenter:
         """The minimiser of `sum_k w_k W_K(p, p_k)^2 / 2`."""
         rows = _checks.as_probabilities(ps, self.kernel.n_states, "ps")
+        if len(rows) == 0:
+            raise InputError("ps holds no distribution; a barycentre needs at least one.")
         if weights is None:
             weights = np.full(len(rows), 1.0 / len(rows))
         w = _checks.as_probability(weights, len(rows), "weights")

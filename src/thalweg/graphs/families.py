@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg import _checks
 from thalweg.errors import InputError
 from thalweg.graphs import topology
 from thalweg.graphs.topology import Topology
@@ -75,6 +76,7 @@ def make_graph(
                 f"{family} has no option {name!r}; it has "
                 + (", ".join(known) + " and weights." if known else "weights only.")
             )
+    _checks.generator(rng)
     graph = builder(int(n), rng, **options)
     for _ in range(_REDRAWS if n <= _SMALL else 0):
         if topology.is_connected(graph):

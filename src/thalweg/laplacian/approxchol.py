@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from thalweg._compile import njit
+from thalweg._dense import copy
 from thalweg.laplacian.pattern import Array, Index, Pattern, Relabelling
 
 _SEED = 20_240_229
@@ -74,7 +75,7 @@ def _substitute(
     out: Array,
 ) -> None:
     """`out = (L D L^T)^+ r`: pass the load down to the last node, then the potential back up."""
-    out[:] = r
+    copy(r, out)
     last = order.size - 1
     for k in range(last):
         v = order[k]

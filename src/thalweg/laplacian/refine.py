@@ -20,6 +20,7 @@ import numpy as np
 from scipy.linalg import eigvalsh_tridiagonal
 
 from thalweg._compile import njit
+from thalweg._dense import copy
 from thalweg.laplacian.pattern import Array, Index, Pattern, Preconditioner
 from thalweg.status import Status
 
@@ -112,7 +113,7 @@ def _smallest_ritz(alphas: list[float], betas: list[float]) -> float:
 @njit(cache=True)
 def residual(source: Index, target: Index, weights: Array, x: Array, b: Array, out: Array) -> None:
     """`out = b - B^T (w * (B x))`."""
-    out[:] = b
+    copy(b, out)
     for e in range(source.size):
         current = weights[e] * (x[source[e]] - x[target[e]])
         out[source[e]] -= current

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse.csgraph import breadth_first_order
 
 from thalweg._compile import njit
+from thalweg._dense import copy
 from thalweg.laplacian.pattern import Array, Index, Pattern, Relabelling
 
 
@@ -51,7 +52,7 @@ class TreeFactor:
 
 @njit(cache=True)
 def _integrate(parent: Index, resistance: Array, r: Array, out: Array) -> None:
-    out[:] = r
+    copy(r, out)
     for v in range(r.size - 1, 0, -1):
         out[parent[v]] += out[v]
     out[0] = 0.0

@@ -6,13 +6,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from thalweg.learn.crossval import CrossValidation, OnSnapshots, cross_validate, time_splits
     from thalweg.learn.regressor import FreeEnergyRegressor, load
     from thalweg.learn.verdict import BetaVerdict
     from thalweg.learn.weak.fit import TimeBasis, WeakFit, fit_weak
 
-__all__ = ["BetaVerdict", "FreeEnergyRegressor", "TimeBasis", "WeakFit", "fit_weak", "load"]
+__all__ = [
+    "BetaVerdict",
+    "CrossValidation",
+    "FreeEnergyRegressor",
+    "OnSnapshots",
+    "TimeBasis",
+    "WeakFit",
+    "cross_validate",
+    "fit_weak",
+    "load",
+    "time_splits",
+]
 
 _HOME_OF = {
+    "CrossValidation": "thalweg.learn.crossval",
+    "OnSnapshots": "thalweg.learn.crossval",
+    "cross_validate": "thalweg.learn.crossval",
+    "time_splits": "thalweg.learn.crossval",
     "BetaVerdict": "thalweg.learn.verdict",
     "FreeEnergyRegressor": "thalweg.learn.regressor",
     "load": "thalweg.learn.regressor",

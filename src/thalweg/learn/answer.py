@@ -75,6 +75,14 @@ class Settings:
     max_iterations: int | None = None
     progress: Progress | None = None
 
+    def __post_init__(self) -> None:
+        _checks.whole(self.seed, "seed")
+        _checks.whole(self.epochs, "epochs", 1)
+        for name, kind in (("smoother", Smoother), ("time_basis", TimeBasis)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise InputError(f"{name} is {value!r}; give a {kind.__name__}, or leave it out.")
+
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
@@ -148,6 +156,8 @@ def _fit_within(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings) 
 
 def check_match(kernel: MarkovKernel, snapshots: Snapshots) -> None:
     """The snapshots' states are the kernel's."""
+    if not isinstance(snapshots, Snapshots):
+        raise InputError(f"snapshots are a {type(snapshots).__name__}; give Snapshots.")
     if snapshots.n_states != kernel.n_states:
         raise InputError(
             f"the snapshots have {snapshots.n_states} states, but the kernel has "
@@ -273,7 +283,7 @@ def _neural(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
 
 
 def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
-    from thalweg.learn.assess import assess
+    from thalweg.learn.assess import assess, ordinary_verdict
     from thalweg.learn.few.choose import applies_to
     from thalweg.learn.likelihood.fit import fit_likelihood
     from thalweg.learn.likelihood.options import LikelihoodOptions
@@ -322,7 +332,10 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         growth=growth_of(fit) if fit.model.grows else None,
         source=fit,
     )
-    return assess(fitted, fit, seed=s.seed, progress=s.progress)
+    try:
+        return assess(fitted, fit, seed=s.seed, progress=s.progress)
+    except KeyboardInterrupt:
+        return replace(fitted, status=Status.INTERRUPTED, beta_verdict=ordinary_verdict(fit))
 
 
 def count_model(observation: Observation, snapshots: Snapshots) -> CountModel:

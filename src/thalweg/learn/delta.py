@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from thalweg import _checks
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import gradient_flow
@@ -38,7 +39,7 @@ def band_around(p: Array, deviation: Array, size: float, level: float) -> tuple[
     >>> low.round(3), high.round(3)
     (array([0.403, 0.   ]), array([0.597, 0.016]))
     """
-    if not 0 < level < 1:
+    if not 0 < _checks.positive(level, "level") < 1:
         raise InputError(f"level is {level:g}; it must lie strictly between 0 and 1.")
     z = float(ndtri(0.5 + 0.5 * level))
     rest = np.maximum(1.0 - p, 1e-12)

@@ -21,8 +21,6 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.fit import check_counts, fit_likelihood
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
-from thalweg.learn.likelihood.tracked import TrackedObjective
-from thalweg.learn.observation import Multinomial
 from thalweg.learn.rivals import RIVALS
 from thalweg.learn.uncertainty import _draw, forecast_band
 
@@ -158,13 +156,18 @@ class GoodnessOfFit:
     """Of the deviance: any misfit."""
     p_cycles: float
     """Of forces around the graph's cycles, which no potential has; 1 where there is no cycle."""
+    p_joint: float | None = None
+    """Of the smaller of the two, among draws from the fit; None where it was not drawn."""
 
     @property
     def p_value(self) -> float:
-        """Both together, by Bonferroni's rule."""
+        """Both together: uniform between 0 and 1 if the model is true."""
+        if self.p_joint is not None:
+            return self.p_joint
         if self.p_cycles == 1.0:
             return self.p_overall
-        return min(1.0, 2.0 * min(self.p_overall, self.p_cycles))
+        # As if they were independent.
+        return 1.0 - (1.0 - min(self.p_overall, self.p_cycles)) ** 2
 
     @property
     def statistic(self) -> float:
@@ -186,14 +189,14 @@ def goodness_of_fit(
     """Whether counts like these are likely under the fitted flow.
 
     Counts are drawn from the fit, and their deviance from it gives the null distribution, correct
-    also where states are nearly empty. Fitting has lowered the observed deviance by about the
-    number of parameters that the data determine, and its variance by twice that; the null is
-    shifted and narrowed accordingly, which spares the refits.
+    also where states are nearly empty. A fit to each draw would lower its deviance; for independent
+    snapshots one step of Newton's method under the fit's own prior gives by how much, which spares
+    the refits. For tracked ones the null is shifted and narrowed by the number of parameters used.
 
     Forces around the cycles of the graph are the way in which a drift fails to be a gradient. For
-    independent snapshots they get a score test of their own, which needs no further fit: with `s`
-    the slope of the log likelihood in such forces and `I` their information after all parameters
-    have adjusted, `s^T I^-1 s` is chi-square.
+    independent snapshots they get a score test of their own: with `s` the slope of the log
+    likelihood in such forces and `I` their information after all parameters have adjusted, the
+    statistic is `s^T I^-1 s`. The p-value of the smaller of both comes from the same draws.
 
     Where the scatter of the counts was estimated from the same residuals, a large deviance passes
     for scatter and tests nothing. What a wrong flow leaves over is alike at neighbouring times,
@@ -202,6 +205,11 @@ def goodness_of_fit(
     """
     if fit.noise.absorbs_misfit:
         return _pattern_test(fit, rng, n_draws)
+    options = fit.settings
+    if options.observation == "independent" and options.discretization == "continuous":
+        joint = _joint_test(fit, rng, n_draws)
+        if joint is not None:
+            return joint
     draws = _null_deviances(fit, rng, n_draws)
     used = _parameters_used(fit)
     mean, variance = float(draws.mean()), float(draws.var(ddof=1))
@@ -215,6 +223,67 @@ def goodness_of_fit(
         # Beyond the draws: a gamma distribution with their mean, variance and skewness.
         p_value = min(p_value, _gamma_tail(draws, observed))
     return GoodnessOfFit(fit.deviance, expected, deviation, p_value, _cycle_test(fit, rng))
+
+
+def _joint_test(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) -> GoodnessOfFit | None:
+    """Deviance and forces around cycles together, against draws; None without a flow."""
+    size, forces = fit.model.n_parameters, cycle_forces(fit.kernel, rng)
+    found = fit.model.sensitivities(fit.theta, fit.mesh, forces=forces)
+    if found is None:
+        return None
+    log_p, slopes = found[0], found[1].reshape(found[0].size, -1)
+    terms = fit.noise.terms(fit.counts, log_p)
+    own = slopes[:, :size]
+    drawn = [_draw(fit, rng) for _ in range(n_draws)]
+    pulls = np.array([fit.noise.terms(counts, log_p).pull.ravel() for counts in drawn])
+    deviances = np.array([fit.noise.deviance(counts, np.exp(log_p)) for counts in drawn])
+    deviances = fit.noise.null_deviances(deviances, rng)
+    scores = pulls @ own
+    moved = (scores - fit.prior.quadratic(fit.theta)[1]) @ (fit.covariance / fit.noise.inflation)
+    gained = 2.0 * np.sum(scores * moved, axis=1) - np.sum(
+        moved * (moved @ fit.information), axis=1
+    )
+    deviances -= gained
+    cycles = _score_directions(slopes, terms.information.ravel(), size)
+    statistics = [(fit.deviance, deviances)]
+    if cycles.shape[1]:
+        seen = float(np.sum((terms.pull.ravel() @ cycles) ** 2))
+        statistics.append((seen, np.sum((pulls @ cycles) ** 2, axis=1)))
+    own_ranks = [(1.0 + np.sum(draws >= seen)) / (n_draws + 1.0) for seen, draws in statistics]
+    ranks = [1.0 - np.argsort(np.argsort(draws)) / n_draws for _, draws in statistics]
+    smallest = np.min(ranks, axis=0)
+    p_joint = (1.0 + np.sum(smallest <= min(own_ranks))) / (n_draws + 1.0)
+    expected, deviation = float(deviances.mean()), float(deviances.std(ddof=1))
+    if own_ranks[0] * (n_draws + 1) <= 10:
+        # Beyond the draws: a gamma distribution with their mean, variance and skewness.
+        tail = _gamma_tail(deviances, (fit.deviance - expected) / deviation)
+        own_ranks[0] = min(own_ranks[0], tail)
+    if len(statistics) > 1 and own_ranks[1] * (n_draws + 1) <= 10:
+        own_ranks[1] = min(own_ranks[1], float(chi2.sf(statistics[1][0], cycles.shape[1])))
+    if min(own_ranks) < 1.0 / n_draws:
+        p_joint = min(p_joint, len(own_ranks) * min(own_ranks))
+    return GoodnessOfFit(
+        fit.deviance, expected, deviation, float(own_ranks[0]),
+        float(own_ranks[1]) if len(own_ranks) > 1 else 1.0, float(p_joint),
+    )  # fmt: skip
+
+
+def _score_directions(slopes: Array, weights: Array, size: int) -> Array:
+    """Directions whose products with a pull are the whitened scores of the columns from `size` on.
+
+    All parameters, the columns before, have adjusted.
+    """
+    information = slopes.T @ (weights[:, None] * slopes)
+    own = information[:size, :size]
+    ridge = 1e-10 * np.trace(own) / size * np.eye(size)
+    adjust = np.linalg.solve(own + ridge, information[:size, size:])
+    spread = information[size:, size:] - adjust.T @ information[:size, size:]
+    if not spread.size:
+        return np.zeros((slopes.shape[0], 0))
+    values, vectors = np.linalg.eigh(0.5 * (spread + spread.T))
+    kept = values > max(1e-6 * float(np.diag(information)[size:].max()), 1e-12)
+    whiten = vectors[:, kept] / np.sqrt(values[kept])
+    return np.asarray((slopes[:, size:] - slopes[:, :size] @ adjust) @ whiten)
 
 
 def _pattern_test(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) -> GoodnessOfFit:
@@ -248,43 +317,22 @@ def _cycle_test(fit: LikelihoodFit, rng: np.random.Generator) -> float:
     options = fit.settings
     if options.observation != "independent" or options.discretization != "continuous":
         return 1.0
-    forces = cycle_forces(fit.kernel, rng)
-    if forces.shape[1] == 0:
+    forces, size = cycle_forces(fit.kernel, rng), fit.model.n_parameters
+    found = fit.model.sensitivities(fit.theta, fit.mesh, forces=forces)
+    if found is None:
         return 1.0
-    size = fit.model.n_parameters
-    total = size + forces.shape[1]
-    score, information = np.zeros(total), np.zeros((total, total))
-    parts: list[Array] = []
-    for chunk in fit.model.trajectory(fit.theta, fit.mesh, forces=forces):
-        if chunk is None:
-            return 1.0
-        c = fit.counts[chunk.start : chunk.start + chunk.log_p.shape[0]]
-        terms = fit.noise.terms(c, chunk.log_p)
-        slopes = chunk.sensitivities.reshape(-1, total)
-        score += slopes.T @ terms.pull.ravel()
-        scaled = slopes * np.sqrt(terms.information).ravel()[:, None]
-        information += scaled.T @ scaled
-        parts.append(slopes)
-    own = information[:size, :size]
-    ridge = 1e-10 * np.trace(own) / size * np.eye(size)
-    adjust = np.linalg.solve(own + ridge, information[:size, size:])
-    left = score[size:] - adjust.T @ score[:size]
-    spread = information[size:, size:] - adjust.T @ information[:size, size:]
-    values, vectors = np.linalg.eigh(0.5 * (spread + spread.T))
-    kept = values > max(1e-6 * float(np.diag(information)[size:].max()), 1e-12)
-    if not kept.any():
+    log_p = found[0]
+    terms = fit.noise.terms(fit.counts, log_p)
+    slopes = found[1].reshape(log_p.size, -1)
+    cycles = _score_directions(slopes, terms.information.ravel(), size)
+    if not cycles.shape[1]:
         return 1.0
-    whiten = vectors[:, kept] / np.sqrt(values[kept])
-    statistic = float(np.sum((left @ whiten) ** 2))
-    if isinstance(fit.noise, Multinomial):
-        return float(chi2.sf(statistic, int(kept.sum())))
+    statistic = float(np.sum((terms.pull.ravel() @ cycles) ** 2))
     # The slopes of clumped counts are far from normal: draws give the distribution.
-    left_over = np.concatenate(parts) @ (np.vstack([-adjust, np.eye(forces.shape[1])]) @ whiten)
-    log_p = np.log(np.maximum(fit.probabilities, 1e-300))
     above = 0
     for _ in range(_CYCLE_DRAWS):
         pull = fit.noise.terms(_draw(fit, rng), log_p).pull.ravel()
-        above += float(np.sum((pull @ left_over) ** 2)) >= statistic
+        above += float(np.sum((pull @ cycles) ** 2)) >= statistic
     return (above + 1.0) / (_CYCLE_DRAWS + 1.0)
 
 
@@ -322,12 +370,7 @@ def _null_deviances(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) 
         if not tracked:
             out[i] = fit.noise.deviance(counts, fit.probabilities)
             continue
-        objective = TrackedObjective(
-            fit.model,
-            counts,
-            fit.settings.discretization == "frozen",
-            fit.settings.environment == "empirical",
-        ).reweighted(fit.theta, fit.mesh)
+        objective = fit.increments(counts).reweighted(fit.theta, fit.mesh)
         found = None if objective is None else objective.evaluate(fit.theta, fit.mesh)
         out[i] = np.nan if found is None else 2.0 * found.value
     return fit.noise.null_deviances(out[np.isfinite(out)], rng)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy.linalg import expm
 
 from thalweg import _checks
 from thalweg._optional import optional
+from thalweg._sketch import sketch
 from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
@@ -35,7 +37,10 @@ _MEMBER_STEPS = 20_000
 """Steps after which one of many flows to be averaged is given up."""
 
 
-@dataclass(frozen=True, eq=False)
+_ROWS = ("times", "probabilities", "lower", "upper")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Forecast:
     """Probabilities at times, with pointwise bands from the uncertainty of the fit."""
 
@@ -45,16 +50,33 @@ class Forecast:
     upper: Array
     level: float
     status: Status
+    names: tuple[Hashable, ...] | None = None
+    """What the states are called, where the kernel knows."""
+
+    def after_first(self) -> Forecast:
+        """The same forecast without its first time."""
+        rows = {name: getattr(self, name)[1:] for name in _ROWS}
+        return replace(self, **rows)
+
+    def __repr__(self) -> str:
+        return (
+            f"Forecast({self.times.size} times from {self.times[0]:g} to {self.times[-1]:g}, "
+            f"{self.probabilities.shape[1]} states, {self.level:.0%} bands, {self.status.name})"
+        )
+
+    def _repr_html_(self) -> str:
+        return sketch(repr(self), self.times, self.probabilities, self.names)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per time and state: probability, lower, upper."""
+        """One row per time and state (under its name): probability, lower, upper."""
         pd = optional("pandas", extra="cli", what="a data frame")
 
         times, n = self.times, self.probabilities.shape[1]
+        labels = np.arange(n) if self.names is None else np.array(self.names, dtype=object)
         return pd.DataFrame(
             {
                 "time": np.repeat(times, n),
-                "state": np.tile(np.arange(n), times.size),
+                "state": np.tile(labels, times.size),
                 "probability": self.probabilities.ravel(),
                 "lower": self.lower.ravel(),
                 "upper": self.upper.ravel(),
@@ -120,7 +142,9 @@ def flow_of(
                 p, n_steps = step.final, n_steps + step.n_steps
                 status = status and step.status
         out.append(p)
-    return Trajectory(when, np.array(out), status, n_steps=n_steps, method=discretization)
+    return Trajectory(
+        when, np.array(out), status, n_steps, method=discretization, names=kernel.names
+    )
 
 
 @single_threaded
@@ -150,6 +174,7 @@ def mixed_flow(
         sum(path.n_steps for path in paths),
         sum(path.n_evaluations for path in paths),
         "average",
+        kernel.names,
     )
 
 
@@ -200,7 +225,8 @@ def band_with_growth(source: Any, times: Array, p0: ArrayLike | None, level: flo
             "alone, or fit again for its band."
         )
     band = forecast_band(source, times, p0=p0, level=level)
-    return Forecast(band.times, band.probabilities, band.lower, band.upper, level, Status.CONVERGED)
+    rows = (band.times, band.probabilities, band.lower, band.upper)
+    return Forecast(*rows, level, Status.CONVERGED, source.model.kernel.names)
 
 
 @single_threaded
@@ -265,7 +291,9 @@ def bands(
         )  # fmt: skip
     if deviation is None:
         nothing = np.full_like(best.probabilities, np.nan)
-        return Forecast(best.times, best.probabilities, nothing, nothing, level, Status.NOT_FINITE)
+        return Forecast(
+            best.times, best.probabilities, nothing, nothing, level, Status.NOT_FINITE, kernel.names
+        )
     p = best.probabilities
     if members is not None:
         paths, weights = _member_paths(kernel, energy, members, p0, best.times, mobility)
@@ -275,4 +303,4 @@ def bands(
             logs = np.log(np.maximum(each, 1e-300)) - np.log(np.maximum(p, 1e-300))
             deviation = np.maximum(deviation, np.sqrt(np.tensordot(weights, logs**2, 1)))
     lower, upper = band_around(p, deviation, size, level)
-    return Forecast(best.times, p, lower, upper, level, best.status)
+    return Forecast(best.times, p, lower, upper, level, best.status, kernel.names)

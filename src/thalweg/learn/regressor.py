@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from time import process_time
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 
 from thalweg import _checks
 from thalweg._optional import optional
-from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
+from thalweg.energy import FreeEnergy, InternalEnergy, as_internal
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory
 from thalweg.kernel import MarkovKernel
@@ -38,7 +39,7 @@ from thalweg.learn.forecast import (
     mixed_flow,
 )
 from thalweg.learn.growth import Growth, GrowthFound
-from thalweg.learn.observation import Multinomial
+from thalweg.learn.inputs import as_kernel, as_snapshots
 from thalweg.learn.questions import Questions
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.learn.weak.fit import Ridge, TimeBasis
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 __all__ = ["FreeEnergyRegressor", "load"]
 
 Array = NDArray[np.float64]
+_log = logging.getLogger(__name__)
 
 
 class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
@@ -167,21 +169,42 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
 
     # ---------------------------------------------------------------- fitting
 
-    def fit(self, kernel: MarkovKernel, snapshots: Snapshots) -> FreeEnergyRegressor:
-        """Learn the free energy from snapshots of the population on the kernel's states."""
-        if not isinstance(kernel, MarkovKernel) or not isinstance(snapshots, Snapshots):
-            raise InputError(
-                f"fit takes a MarkovKernel and Snapshots, not {type(kernel).__name__} and "
-                f"{type(snapshots).__name__}; build them with their from_* constructors."
-            )
-        fitted = fit_snapshots(kernel, snapshots, self._settings())
-        return self._adopt(kernel, replace(fitted, scale=snapshots.scale))
+    def fit(
+        self,
+        kernel: Any,
+        snapshots: Any,
+        *,
+        time: str | None = None,
+        state: str | None = None,
+        count: str | None = None,
+    ) -> FreeEnergyRegressor:
+        """Learn the free energy from snapshots of the population on the states of a graph.
+
+        Parameters
+        ----------
+        kernel : MarkovKernel, networkx graph, or matrix
+            The graph; a matrix (dense or sparse, or a data frame) holds the edges' weights.
+        snapshots : Snapshots or data frame
+            The population: long (a row per individual or per count of them) or wide (a row per
+            time, a column per state).
+        time, state, count : str, optional
+            Columns of a data frame; `"time"`, `"state"` and `"count"` by default.
+        """
+        graph = as_kernel(kernel)
+        seen = as_snapshots(snapshots, graph, time=time, state=state, count=count)
+        _log.info(
+            "fitting %d states, %d edges, %d snapshots by %s",
+            graph.n_states, graph.n_edges, seen.n_times, self.method,
+        )  # fmt: skip
+        begun = process_time()
+        fitted = fit_snapshots(graph, seen, self._settings())
+        _log.info("fitted in %.1f CPU s: %s", process_time() - begun, fitted.status.name)
+        return self._adopt(graph, replace(fitted, scale=seen.scale))
 
     def _settings(self) -> Settings:
         options = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
         options["mobility"] = self._mobility
-        options["internal"] = Entropy() if self.internal is None else self.internal
-        options["seed"] = _checks.whole(self.seed, "seed")
+        options["internal"] = as_internal(self.internal)
         return Settings(**options)
 
     @property
@@ -331,7 +354,9 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         level: float = 0.95,
         n_draws: int = 32,
     ) -> Forecast:
-        """The flow from `p0` (or the fitted start) at `times[0]`, with pointwise bands in [0, 1].
+        """The flow at `times`, with pointwise bands in [0, 1].
+
+        It starts from `p0` at `times[0]`, or from the fitted distribution at the first snapshot.
 
         `p0` counts as known; if it was counted from a sample, give the number of individuals as
         `p0_size`, and the band holds their sampling noise too.
@@ -343,15 +368,11 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             raise InputError(
                 "bands are drawn for the continuous flow of a fixed potential; use predict."
             )
-        when = self._when(times)
+        when, shift = from_start(self._when(times), self.times_[0], p0)
         if fit.growth is not None:
-            return band_with_growth(fit.source, when, p0, level)
-        if p0 is None and when[0] != self.times_[0]:
-            raise InputError(
-                f"times begin with {when[0]:g}, but the fitted start belongs to "
-                f"{self.times_[0]:g}; begin there, or give p0."
-            )
-        return bands(
+            found = band_with_growth(fit.source, when, p0, level)
+            return found.after_first() if shift else found
+        found = bands(
             self.kernel_, self.energy_, self.initial_, fit.joint_covariance, fit.draws, when,
             p0=p0,
             p0_size=None if p0_size is None else _checks.positive(p0_size, "p0_size"),
@@ -361,6 +382,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             n_draws=n_draws,
             members=fit.members,
         )  # fmt: skip
+        return found.after_first() if shift else found
 
     def score(self, snapshots: Snapshots) -> float:
         """The mean log-likelihood of an individual of these snapshots; higher is better."""
@@ -384,8 +406,8 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         Independent ones are drawn afresh at each time; a tracked population is simulated, in the
         rates of its `environment`.
         """
-        draw = np.random.default_rng(self._settings().seed) if rng is None else rng
-        _checks.generator(draw)
+        draw = np.random.default_rng(self.seed) if rng is None else _checks.generator(rng)
+        n_samples = _checks.whole(n_samples, "n_samples", 1)
         when = self._when(times)
         if self.observation == "tracked":
             from thalweg.flow import simulate
@@ -431,27 +453,10 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         >>> draws.potentials.shape, bool(draws.beta_stderr > 0)
         ((20, 5), True)
         """
-        from thalweg.learn.uncertainty import refits
+        from thalweg.learn.refits import bootstrap
 
-        check_match(self.kernel_, snapshots)
-        snapshots = snapshots.on(self.time_scale_)
-        path = self.predict(None, snapshots.times).probabilities
-        if n_refits < 2:
-            raise InputError(f"n_refits is {n_refits}; errors need 2 refits or more, such as 100.")
-        generators = (np.random.default_rng(self.seed) if rng is None else rng).spawn(n_refits)
-        sizes = np.maximum(snapshots.sizes.round(), 1).astype(np.int64)
-        path = path / path.sum(axis=1, keepdims=True)
-
-        def drawn(draw: np.random.Generator) -> Snapshots:
-            if self.observation == "tracked":
-                return self.sample(snapshots.times, int(sizes[0]), rng=draw)
-            counts = self._fit.noise.draw(sizes[:, None] * path, path, draw)
-            return Snapshots.from_counts(snapshots.times, counts, names=self.kernel_.names)
-
-        again = clone(self)
-        if not isinstance(self._fit.noise, Multinomial):
-            again.observation = self._fit.noise.settled()
-        return refits(partial(_refit, again, self.kernel_), map(drawn, generators), jobs)
+        _ = self._fit
+        return bootstrap(self, snapshots, n_refits, rng=rng, jobs=jobs)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state: name, potential, its error, equilibrium, and whether it was seen."""
@@ -477,13 +482,6 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         """Write kernel, energy, errors and settings to a plain file; read it with `load`."""
         fit = replace(self._fit, verdict=self.diagnostics_)
         storage.save(path, self.kernel_, fit, self.get_params(deep=False))
-
-
-def _refit(
-    model: FreeEnergyRegressor, kernel: MarkovKernel, snapshots: Snapshots
-) -> tuple[Array, float, Status]:
-    found = clone(model).fit(kernel, snapshots)
-    return found.potential_, found.beta_, found.status_
 
 
 def load(path: str | os.PathLike[str]) -> FreeEnergyRegressor:

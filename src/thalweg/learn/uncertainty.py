@@ -31,7 +31,6 @@ from thalweg.learn.likelihood.objective import IndependentObjective, Objective
 from thalweg.learn.likelihood.optimize import minimise
 from thalweg.learn.likelihood.priors import Prior
 from thalweg.learn.likelihood.result import LikelihoodFit
-from thalweg.learn.likelihood.tracked import TrackedObjective
 from thalweg.status import Status
 
 __all__ = [
@@ -157,13 +156,10 @@ class _Profile:
         model = replace(fit.model, fixed_beta=float(np.exp(log_beta)))
         options = fit.settings
         if options.observation == "tracked":
-            tracked = TrackedObjective(
-                fit.model,
-                fit.counts,
-                options.discretization == "frozen",
-                options.environment == "empirical",
-            ).reweighted(fit.theta, fit.mesh)
-            return None if tracked is None else replace(tracked, model=model)
+            tracked = fit.increments(fit.counts).reweighted(fit.theta, fit.mesh)
+            if tracked is None:
+                return None
+            return replace(tracked, model=replace(model, times=tracked.model.times))
         if options.discretization == "frozen":
             return FrozenObjective(model, fit.counts)
         return IndependentObjective(model, fit.counts, fit.noise)

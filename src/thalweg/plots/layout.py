@@ -9,9 +9,19 @@ from scipy.sparse.linalg import eigsh
 
 from thalweg.kernel import MarkovKernel
 
-__all__ = ["positions"]
+__all__ = ["busiest", "positions"]
 
 Array = NDArray[np.float64]
+
+
+def busiest(p: Array, most: int = 8) -> list[int]:
+    """The states whose share changes most over time, one row of `p` per time.
+
+    >>> busiest(np.array([[0.5, 0.2, 0.3], [0.1, 0.2, 0.7]]), 2)
+    [0, 2]
+    """
+    change = np.ptp(p, axis=0) + 1e-3 * p.mean(axis=0)
+    return [int(x) for x in np.argsort(-change)[:most]]
 
 
 def positions(kernel: MarkovKernel) -> Array:

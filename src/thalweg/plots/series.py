@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.graph import short_names
+from thalweg.plots.layout import busiest
 
 __all__ = ["fit", "forecast", "potential"]
 
@@ -40,7 +41,7 @@ def fit(
     fine = t if fitted_times is None else np.asarray(fitted_times, dtype=np.float64)
     figure = go.Figure()
     names = short_names(kernel)
-    for color, x in zip(_colors(), _busiest(seen, most), strict=False):
+    for color, x in zip(_colors(), busiest(seen, most), strict=False):
         bars = None
         if sizes is not None:
             n = np.asarray(sizes, dtype=np.float64)
@@ -72,7 +73,7 @@ def forecast(
     t, p = np.asarray(times, dtype=np.float64), np.asarray(probabilities, dtype=np.float64)
     figure = go.Figure()
     names = short_names(kernel)
-    for color, x in zip(_colors(), _busiest(p, most), strict=False):
+    for color, x in zip(_colors(), busiest(p, most), strict=False):
         if lower is not None and upper is not None:
             low, high = np.asarray(lower)[:, x], np.asarray(upper)[:, x]
             figure.add_scatter(
@@ -112,11 +113,6 @@ def potential(
     figure.update_layout(height=max(320, 18 * order.size + 120))
     figure.update_yaxes(type="category", automargin=True)
     return figure
-
-
-def _busiest(p: Array, most: int) -> NDArray[np.intp]:
-    """The states whose share changes most over time."""
-    return np.argsort(-(np.ptp(p, axis=0) + 1e-3 * p.mean(axis=0)))[:most]
 
 
 def _colors() -> Sequence[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg.plots.layout import busiest
 from thalweg.report.svg import (
     INK,
     LINE,
@@ -21,18 +22,12 @@ from thalweg.report.svg import (
     wrap,
 )
 
-__all__ = ["busiest", "fitted_curves", "forecast_curves", "line", "ranked"]
+__all__ = ["fitted_curves", "forecast_curves", "line", "ranked"]
 
 Array = NDArray[np.float64]
 
 _WIDTH = 760.0
 _LEFT, _RIGHT = 66.0, 18.0
-
-
-def busiest(p: Array, most: int = 8) -> list[int]:
-    """The states whose share changes most over time."""
-    change = np.ptp(p, axis=0) + 1e-3 * p.mean(axis=0)
-    return [int(x) for x in np.argsort(-change)[:most]]
 
 
 def fitted_curves(

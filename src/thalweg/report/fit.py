@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._version import __version__
-from thalweg.edges.fluxes import edge_fluxes, internal_spec
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.forecast import Forecast
-from thalweg.mobility import LogMean
+from thalweg.plots.fluxes import net_fluxes
 from thalweg.report.curves import fitted_curves, forecast_curves, ranked
 from thalweg.report.dynamics import fates_section
 from thalweg.report.findings import findings, flags
@@ -56,7 +55,7 @@ def fit_page(
                     names,
                     model.potential_,
                     stderr=stderr,
-                    fluxes=_net_fluxes(model) if whole else None,
+                    fluxes=net_fluxes(model) if whole else None,
                 ),
             ),
         ),
@@ -141,25 +140,6 @@ def methods_text(model: FreeEnergyRegressor, snapshots: Snapshots | None) -> str
         f"and Locatello). V and beta were estimated from {model.times_.size} snapshots{counts} by "
         f"{how}, with thalweg {__version__}. The estimate of beta was {model.beta_:.3g}{error}."
     )
-
-
-def _net_fluxes(model: FreeEnergyRegressor) -> Array:
-    """The net flux along each edge, averaged over the times that were seen."""
-    kernel = model.kernel_
-    mobility = LogMean() if model.mobility is None else model.mobility
-    moments = np.linspace(model.times_[0], model.times_[-1], 9)
-    path = model.predict(None, moments)
-    total = np.zeros(kernel.n_edges)
-    for p in path.probabilities:
-        total += edge_fluxes(
-            *kernel.edges,
-            p / kernel.stationary,
-            model.energy_.external(p),
-            model.energy_.beta,
-            mobility.spec,
-            internal_spec(model.energy_, mobility),
-        )
-    return total / moments.size
 
 
 def _states(model: FreeEnergyRegressor, names: list[str]) -> Table:

@@ -163,6 +163,8 @@ def build(
     rng: np.random.Generator | None = None,
 ) -> PointSnapshots:
     """See `Snapshots.from_points`."""
+    if rng is not None:
+        _checks.generator(rng)
     t, scale = read_times(times)
     t = _checks.as_times(t)
     points = as_clouds(clouds, t)

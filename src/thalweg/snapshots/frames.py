@@ -107,6 +107,13 @@ def _positions(
             f"column {name!r} is empty in row {int(np.argmax(missing))}; remove rows without a "
             "state."
         )
+    if column.dtype == object:
+        odd = next((value for value in column if isinstance(value, list | dict | set)), None)
+        if odd is not None:
+            raise InputError(
+                f"column {name!r} holds {str(odd)[:40]}, a {type(odd).__name__}; name states with "
+                "text or numbers."
+            )
     if isinstance(states, MarkovKernel):
         states = states.n_states if states.names is None else states.names
     numbered = pd.api.types.is_integer_dtype(column.dtype)

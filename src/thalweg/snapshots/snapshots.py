@@ -43,8 +43,10 @@ class Snapshots:
     Snapshots(n_times=3, n_states=2, sizes=4..10)
     >>> seen.frequencies[2]
     array([0.25, 0.75])
-    >>> seen.drop(1).times
+    >>> seen.drop(1).times  # the snapshot at time 1
     array([0., 3.])
+    >>> len(seen), seen[:-1].times, seen.between(1, 3).times
+    (3, array([0., 1.]), array([1., 3.]))
     """
 
     times: Array
@@ -115,6 +117,7 @@ class Snapshots:
                [0., 1., 1.]])
         """
         t, scale = _read_times(times) if replicates is None else read_times(times)
+        n_states = _checks.whole(n_states, "n_states", 1)
         clouds = [np.asarray(sample) for sample in samples]
         if len(clouds) != t.size:
             raise InputError(f"{len(clouds)} samples for {t.size} times; give one array per time.")
@@ -234,11 +237,7 @@ class Snapshots:
             raise InputError(
                 f"the snapshot at time {times[k]:g} (row {k}) is empty; drop that time."
             )
-        if names is not None and (len(names) != table.shape[1] or len(set(names)) < len(names)):
-            raise InputError(
-                f"{len(names)} names ({len(set(names))} different) for {table.shape[1]} states; "
-                "give each state one name of its own."
-            )
+        called = None if names is None else _checks.as_names(names, int(table.shape[1]))
         times = times.copy()
         times.flags.writeable = False
         if isinstance(table, sparse.csr_array):
@@ -247,7 +246,7 @@ class Snapshots:
         if not isinstance(table, sparse.csr_array):
             table = np.ascontiguousarray(table)
             table.flags.writeable = False
-        return cls(times, table, names=None if names is None else tuple(names), scale=scale)
+        return cls(times, table, names=called, scale=scale)
 
     # ---------------------------------------------------------------- what it knows
 
@@ -299,17 +298,36 @@ class Snapshots:
             return kept
         return replace(kept, replicates=self.replicates.select(rows))
 
-    def drop(self, indices: int | ArrayLike) -> Snapshots:
-        """All snapshots but those at these positions, for leave-one-time-out."""
+    def drop(self, times: ArrayLike) -> Snapshots:
+        """All snapshots but those at these times, for instance to forecast them from the rest.
+
+        >>> seen = Snapshots.from_counts([0, 1, 3], [[8, 2], [5, 5], [1, 3]])
+        >>> seen.drop([1, 3]).times
+        array([0.])
+        """
         keep = np.ones(self.n_times, dtype=bool)
-        try:
-            keep[indices] = False  # type: ignore[index]
-        except IndexError:
-            raise InputError(
-                f"there is no snapshot {indices!r} among {self.n_times}; use 0 to "
-                f"{self.n_times - 1}."
-            ) from None
+        for time in self.scale.numbers(np.atleast_1d(np.asarray(times))):
+            found = np.isclose(self.times, time, rtol=1e-9, atol=1e-12)
+            if not found.any():
+                near = self.times[np.argmin(abs(self.times - time))]
+                raise InputError(
+                    f"there is no snapshot at time {time:g}; the nearest is at {near:g}."
+                )
+            keep &= ~found
         return self.select(keep)
+
+    def between(self, start: float | str, stop: float | str) -> Snapshots:
+        """The snapshots at times from `start` to `stop`, both included; dates where they are."""
+        low, high = self.scale.numbers(np.array([start, stop]))
+        return self.select((self.times >= low) & (self.times <= high))
+
+    def __len__(self) -> int:
+        """The number of times."""
+        return self.n_times
+
+    def __getitem__(self, indices: int | slice | ArrayLike) -> Snapshots:
+        """The snapshots at these positions, as `select` gives them: `seen[:-1]`, `seen[::2]`."""
+        return self.select(indices)
 
     def on(self, scale: TimeScale) -> Snapshots:
         """The same snapshots with their times in another scale, such as that of a fitted model.
@@ -326,6 +344,7 @@ class Snapshots:
 
         Sizes that are not whole are rounded. Where there are replicates, whole ones are drawn.
         """
+        _checks.generator(rng)
         if self.replicates is not None:
             parts = self.replicates.resampled(rng)
             pooled = parts.pooled(self.n_times)
@@ -336,7 +355,8 @@ class Snapshots:
 
     def thin(self, fraction: float, *, rng: np.random.Generator) -> Snapshots:
         """Each individual is kept with probability `fraction`, on its own; counts are rounded."""
-        if not 0 < fraction <= 1:
+        _checks.generator(rng)
+        if _checks.positive(fraction, "fraction", zero=True) > 1 or fraction == 0:
             raise InputError(f"fraction is {fraction:g}; it must lie in (0, 1].")
         return self._redrawn(lambda k, c: rng.binomial(c.round().astype(np.int64), fraction))
 

@@ -145,9 +145,9 @@ class Inner:
                 best, theta = found, found.theta
                 allowed = _MESH_SHARE * max(k, 10) * (1.0 if mesh.n_levels > 2 else _LOW_ORDER)
                 fine = found.evaluation.mesh_error <= allowed
-                if (
-                    fine and found.status is not Status.STALLED
-                ) or found.status is Status.INTERRUPTED:
+                if found.status is Status.INTERRUPTED:
+                    raise KeyboardInterrupt
+                if fine and found.status is not Status.STALLED:
                     break
             mesh = mesh.refined()
         if best is None:

@@ -257,9 +257,9 @@ class _Fitter:
         status = Status.MAX_ITERATIONS
         try:
             status = self._rounds()
+            return self._result(status)
         except KeyboardInterrupt:
-            status = Status.INTERRUPTED
-        return self._result(status)
+            return self._result(Status.INTERRUPTED)
 
     def _rounds(self) -> Status:
         # Rough traces will do until the fit is near.

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
+from thalweg._dense import copy, factor, solve, solve_factored
 from thalweg.learn.likelihood.births import Births, grow
 from thalweg.mobility import formulas
 
@@ -39,60 +40,7 @@ _NEWTON_TOLERANCE = 1e-7  # of the last update; convergence is quadratic
 _HAND_MADE = 24  # up to this size an LU written out beats the call to LAPACK
 
 
-@njit(cache=True)
-def _factor(a: Array, pivot: NDArray[np.int64]) -> bool:
-    """LU in place with partial pivoting."""
-    n = a.shape[0]
-    for k in range(n):
-        best, row = abs(a[k, k]), k
-        for i in range(k + 1, n):
-            if abs(a[i, k]) > best:
-                best, row = abs(a[i, k]), i
-        pivot[k] = row
-        if not best > 0.0 or not math.isfinite(best):
-            return False
-        if row != k:
-            for j in range(n):
-                a[k, j], a[row, j] = a[row, j], a[k, j]
-        inverse = 1.0 / a[k, k]
-        for i in range(k + 1, n):
-            factor = a[i, k] * inverse
-            if factor != 0.0:
-                a[i, k] = factor
-                for j in range(k + 1, n):
-                    a[i, j] -= factor * a[k, j]
-            else:
-                a[i, k] = 0.0
-    return True
-
-
-@njit(cache=True)
-def _solve(a: Array, pivot: NDArray[np.int64], b: Array) -> None:
-    """Solve in place for all columns of `b`, from `_factor`."""
-    n, m = b.shape
-    for k in range(n):
-        row = pivot[k]
-        if row != k:
-            for j in range(m):
-                b[k, j], b[row, j] = b[row, j], b[k, j]
-    for i in range(1, n):
-        for k in range(i):
-            factor = a[i, k]
-            if factor != 0.0:
-                for j in range(m):
-                    b[i, j] -= factor * b[k, j]
-    for i in range(n - 1, -1, -1):
-        for k in range(i + 1, n):
-            factor = a[i, k]
-            if factor != 0.0:
-                for j in range(m):
-                    b[i, j] -= factor * b[k, j]
-        inverse = 1.0 / a[i, i]
-        for j in range(m):
-            b[i, j] *= inverse
-
-
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _slope(order: float, u: float) -> float:
     """`U'(rho)` of the internal energy: `log rho`, or that of the power energy."""
     if order == 1.0:
@@ -100,14 +48,14 @@ def _slope(order: float, u: float) -> float:
     return order * math.expm1((order - 1.0) * u) / (order - 1.0)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _slope_derivative(order: float, u: float) -> float:
     if order == 1.0:
         return 1.0
     return order * math.exp((order - 1.0) * u)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _assemble(
     source: Index,
     target: Index,
@@ -194,7 +142,7 @@ def _assemble(
     return worst
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _newton(
     source: Index,
     target: Index,
@@ -227,15 +175,17 @@ def _newton(
         if not math.isfinite(worst):
             return False
         if small:
-            if not _factor(jacobian, pivot):
+            if not factor(jacobian, pivot):
                 return False
-            _solve(jacobian, pivot, update)
-        else:
-            update[:, 0] = np.linalg.solve(jacobian, update[:, 0].copy())
+            solve_factored(jacobian, pivot, update)
+        elif not solve(jacobian, update):
+            return False
         # The balance of an emptying state behaves like 1/z - beta in its depth z, for which
         # Newton doubles z and overshoots upwards: the limits follow the depth.
         biggest = 0.0
-        top = u.max()
+        top = u[0]
+        for x in range(1, n):
+            top = max(top, u[x])
         for x in range(n):
             step = -update[x, 0]
             depth = top - u[x]
@@ -259,7 +209,7 @@ def _newton(
     return False
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _step(
     source: Index,
     target: Index,
@@ -280,23 +230,23 @@ def _step(
     update: Array,
 ) -> bool:
     """One step from `u0`, into `u`; where Newton fails, along the path of growing step sizes."""
-    u[:] = u0
+    copy(u0, u)
     if _newton(
         source, target, conductance, pi, spec, order, beta, potential, interaction,
         h, u0, u, level, weights, jacobian, pivot, update,
     ):  # fmt: skip
         return True
     reached, part = 0.0, h / 16.0
-    u[:] = u0
+    copy(u0, u)
     keep = u0.copy()
     while reached < h:
         trial = min(h, reached + part)
-        u[:] = keep
+        copy(keep, u)
         if _newton(
             source, target, conductance, pi, spec, order, beta, potential, interaction,
             trial, u0, u, level, weights, jacobian, pivot, update,
         ):  # fmt: skip
-            keep[:] = u
+            copy(u, keep)
             reached = trial
             part *= 2.0
         else:
@@ -306,7 +256,7 @@ def _step(
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _limited(correction: float) -> tuple[float, float]:
     """A correction of `log p` kept within `+-2`, and the derivative: at depth chains differ wildly.
 
@@ -318,7 +268,7 @@ def _limited(correction: float) -> tuple[float, float]:
     return correction * (1.0 + power) ** -0.25, (1.0 + power) ** -1.25
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def integrate(
     source: Index,
     target: Index,
@@ -383,15 +333,19 @@ def integrate(
     if n_interactions > 0 or fixed_interaction.shape[0] > 0:
         interaction = np.zeros((n, n))
         if fixed_interaction.shape[0] > 0:
-            interaction += fixed_interaction
+            for x in range(n):
+                for z in range(n):
+                    interaction[x, z] = fixed_interaction[x, z]
         for j in range(n_interactions):
-            interaction += strengths[j] * interactions[j]
+            for x in range(n):
+                for z in range(n):
+                    interaction[x, z] += strengths[j] * interactions[j, x, z]
 
     # With a constant potential it is built once.
     moving = basis.shape[0] > 0
     first_fine = basis_start
     if not moving:
-        potential[:] = fixed
+        copy(fixed, potential)
         for j in range(n_basis):
             for x in range(n):
                 for i in range(n_features):
@@ -399,7 +353,8 @@ def integrate(
 
     for k in range(lengths.size):
         if starts.shape[0] > 0:
-            chains[:] = starts[k]
+            for chain in range(n_levels):
+                copy(starts[k], chains[chain])
             sensitivities[:] = 0.0
         for chain in range(n_levels):
             count = substeps[k] * 2**chain
@@ -413,7 +368,7 @@ def integrate(
                         for i in range(group):
                             total += basis[first_fine + s * group + i, j]
                         parts[j] = total / group
-                    potential[:] = fixed
+                    copy(fixed, potential)
                     for x in range(n):
                         for j in range(n_basis):
                             for i in range(n_features):
@@ -462,11 +417,13 @@ def integrate(
                             right[x, column] -= weights[e, 0] * (field[x] - field[y])
                             right[y, column] += weights[e, 1] * (field[x] - field[y])
                     if n <= _HAND_MADE:
-                        _solve(jacobian, pivot, right)
-                        s0[:] = right
-                    else:
-                        s0[:] = np.linalg.solve(jacobian, right)
-                u0[:] = u
+                        solve_factored(jacobian, pivot, right)
+                    elif not solve(jacobian, right):
+                        return False
+                    for x in range(n):
+                        for j in range(n_columns):
+                            s0[x, j] = right[x, j]
+                copy(u, u0)
                 if births.rates.size > 0:
                     grow(births, chain, h, pi, u0, s0)
         first_fine += substeps[k] * finest
@@ -474,7 +431,8 @@ def integrate(
             for chain in range(n_levels):
                 c = EXTRAPOLATION[n_levels - 1, chain]
                 births.out[k, 0] += c * births.log_mass[chain]
-                births.out[k, 1:] += c * births.slopes[chain]
+                for j in range(births.slopes.shape[1]):
+                    births.out[k, 1 + j] += c * births.slopes[chain, j]
         for x in range(n):
             fine, best, coarse = chains[n_levels - 1, x], 0.0, 0.0
             for chain in range(n_levels):

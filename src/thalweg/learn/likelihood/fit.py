@@ -74,23 +74,24 @@ def fit_likelihood(
         if options.environment == "empirical" and options.initial is None:
             first = (table[0] + PSEUDO_COUNT) / (table[0] + PSEUDO_COUNT).sum()
             model = replace(model, fixed_initial=first)
-        return _Search(model, table, options).tracked()
-    if model.n_growth:
+    if model.n_growth and options.observation != "tracked":
         return _with_growth(model, table, options)
-    return _Search(model, table, options).independent()
+    return _Search(model, table, options).run()
 
 
 def _with_growth(model: FlowModel, counts: Array, options: LikelihoodOptions) -> LikelihoodFit:
     """Transport alone first; growth starts from there, so it never fits worse."""
     alone = replace(model, growth_features=None)
-    transport = _Search(alone, counts, replace(options, growth=None)).independent()
+    transport = _Search(alone, counts, replace(options, growth=None)).run()
+    if transport.status is Status.INTERRUPTED:
+        return transport
     start = np.insert(transport.theta, model.growth_slice.start, np.zeros(model.n_growth))
-    fit = _Search(model, counts, options, seed=start).independent()
+    fit = _Search(model, counts, options, seed=start).run()
     before = fit.noise.deviance(counts, transport.probabilities)
     if fit.noise.deviance(counts, fit.probabilities) > before and options.growth is not None:
         if options.growth.totals is None and options.prior_strength == "evidence":
             same = replace(options, prior_strength=transport.prior.strength)
-            fit = _Search(model, counts, same, seed=start).independent()
+            fit = _Search(model, counts, same, seed=start).run()
     return replace(fit, transport=transport.probabilities)
 
 
@@ -135,6 +136,8 @@ class _Search:
     options: LikelihoodOptions
     n_iterations: int = 0
     interrupted: bool = False
+    latest: tuple[Minimum, Prior, Mesh] | None = None
+    """The iterate to hand over after an interruption."""
     seed: Array | None = None
     """Parameters to start from before any other; None where there are none."""
     noise: CountModel = field(init=False)
@@ -147,6 +150,14 @@ class _Search:
 
     def _objective(self) -> IndependentObjective:
         return IndependentObjective(self.model, self.counts, self.noise, self.totals)
+
+    def run(self) -> LikelihoodFit:
+        """The fit; after an interruption, the latest iterate."""
+        try:
+            tracked = self.options.observation == "tracked"
+            return self.tracked() if tracked else self.independent()
+        except KeyboardInterrupt:
+            return self.unfinished()
 
     def independent(self) -> LikelihoodFit:
         best, prior, mesh = self._from_starts(self._objective())
@@ -218,6 +229,15 @@ class _Search:
             energy = found.theta
         return np.concatenate([energy, theta[model.n_parameters :]])
 
+    def unfinished(self) -> LikelihoodFit:
+        """The latest iterate of an interrupted search; the interruption itself if there is none."""
+        if self.latest is None:
+            raise KeyboardInterrupt
+        self.interrupted = True
+        best, prior, mesh = self.latest
+        p = self.model.probabilities(best.theta, mesh)
+        return self._finish(best, prior, mesh, p, (np.nan, np.nan))
+
     # ------------------------------------------------------------------ stages
 
     def _scatter(self, best: Minimum, prior: Prior, mesh: Mesh) -> tuple[Minimum, Prior, Mesh]:
@@ -226,7 +246,7 @@ class _Search:
             refined = self.noise.refined(self._residuals(best, prior, mesh))
             again = refined.differs(self.noise)
             self.noise = refined
-            if not again or self.interrupted:
+            if not again:
                 break
             result, mesh = self._climb(self._objective(), prior, best.theta, mesh)
             if result is None:
@@ -309,8 +329,6 @@ class _Search:
             if result is not None:
                 if pieces == 1 or result.status is Status.CONVERGED:
                     best = result
-            if self.interrupted:
-                break
         return self._finish(best, prior, mesh, _chain_probabilities(self.model, best.theta))
 
     def _minimise(
@@ -330,10 +348,14 @@ class _Search:
 
         result = search(theta)
         if result is not None:
-            if isinstance(objective, TrackedObjective) and objective.frozen:
+            if isinstance(objective, FrozenObjective) or (
+                isinstance(objective, TrackedObjective) and objective.frozen
+            ):
                 result = certify(objective, prior, result, mesh, search)
             self.n_iterations += result.n_iterations
-            self.interrupted = self.interrupted or result.status is Status.INTERRUPTED
+            self.latest = (result, prior, mesh)
+            if result.status is Status.INTERRUPTED:
+                raise KeyboardInterrupt
         return result
 
     def _climb(

@@ -170,3 +170,13 @@ class FrozenObjective:
         if not (np.isfinite(value) and np.isfinite(curvature).all()):
             return None
         return Evaluation(value, gradient, curvature, information, 0.0)
+
+    def value(self, theta: Array, mesh: Mesh) -> float:
+        """The value of `evaluate` alone; infinite where there is none."""
+        with np.errstate(all="ignore"):
+            chain = frozen_chain(self.model, theta, pieces=self.pieces, slopes=False)
+            if chain is None:
+                return np.inf
+            value = saturated(self.counts)
+            value -= float(np.sum(self.counts * np.log(chain.probabilities)))
+        return value if np.isfinite(value) else np.inf

@@ -13,6 +13,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.priors import Prior
+from thalweg.learn.likelihood.tracked import TrackedObjective
 from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.status import Status
 
@@ -75,6 +76,13 @@ class LikelihoodFit:
     def rejected(self) -> bool:
         """Whether the deviance rejects the model, by four standard deviations."""
         return self.deviance > self.expected_deviance + _REJECTED * self.deviance_stderr
+
+    def increments(self, counts: Array) -> TrackedObjective:
+        """The increments of a tracked population with these counts, over the horizon fitted."""
+        frozen = self.settings.discretization == "frozen"
+        empirical = self.settings.environment == "empirical"
+        whole = TrackedObjective(self.model, counts, frozen, empirical)
+        return whole.shortened(self.n_intervals) if self.n_intervals else whole
 
     @property
     def kernel(self) -> MarkovKernel:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg._compile import njit
+from thalweg._dense import solve
 from thalweg.mobility import formulas
 from thalweg.paths.problem import PathProblem
 
@@ -175,9 +176,7 @@ def settle(
     """
     states, bounds, _, start, edges = clusters
     before = rho[states], q[states], middle[states]
-    try:
-        _settle(states, bounds, start, edges, local, goal, rho, q, middle)
-    except np.linalg.LinAlgError:
+    if not _settle(states, bounds, start, edges, local, goal, rho, q, middle):
         rho[states], q[states], middle[states] = before
 
 
@@ -192,7 +191,7 @@ def _settle(
     rho: Array,
     q: Array,
     middle: Array,
-) -> None:
+) -> bool:
     count = local.weights.size
     for k in range(bounds.size - 1):
         members = states[bounds[k] : bounds[k + 1]]
@@ -208,12 +207,15 @@ def _settle(
                 _store(members, best, rho, q, middle)
             if size <= goal and offset <= _OFFSET:
                 break
-            step = np.linalg.solve(matrix, right.ravel())
+            step = right.reshape((right.size, 1))
+            if not solve(matrix, step):
+                return False
             for j in range(members.size):
                 x, low = members[j], j * (2 * count + 1)
-                _move(step[low : low + 2 * count], rho[x], q[x])
-                middle[x] += step[low + 2 * count]
+                _move(step[low : low + 2 * count, 0], rho[x], q[x])
+                middle[x] += step[low + 2 * count, 0]
         _restore(members, best, rho, q, middle)
+    return True
 
 
 @njit(cache=True, error_model="numpy")

@@ -45,7 +45,14 @@ def invert_blocks(
     full = np.resize(states, groups * LANES) if states.size else states
     full[states.size :] = states[-1:]
     inverse = np.empty((groups, size, size, LANES), np.float32)
-    _invert(full, *diagonals, mass, ends, mid, inverse)
+    sound = np.empty(groups, np.bool_)
+    _invert(full, *diagonals, mass, ends, mid, inverse, sound)
+    block = np.empty((size, size, LANES))[:, :, 0]
+    m, a, k = diagonals
+    for g in np.flatnonzero(~sound):
+        for lane, x in enumerate(full[g * LANES : (g + 1) * LANES]):
+            fill_block(block, m[x], a[x], k[x], mass[x], ends, mid)
+            inverse[g, :, :, lane] = np.linalg.inv(block)
     return LocalBlocks(full, inverse)
 
 
@@ -59,26 +66,21 @@ def _invert(
     ends: Array,
     mid: Array,
     inverse: Single,
+    sound: NDArray[np.bool_],
 ) -> None:
+    """Inverses of the groups whose pivots are large enough; `sound` marks these."""
     groups, size = inverse.shape[:2]
-    count = size // 2
     work = np.empty((size, size, LANES))
     for g in range(groups):
         for lane in range(LANES):
             x = states[g * LANES + lane]
             fill_block(work[:, :, lane], m[x], a[x], k[x], mass[x], ends, mid)
-        sound = _reduce(work)
-        if sound:
+        sound[g] = _reduce(work)
+        if sound[g]:
             for i in range(size):
                 for j in range(size):
                     for lane in range(LANES):
                         inverse[g, i, j, lane] = work[i, j, lane]
-            continue
-        for lane in range(LANES):
-            x = states[g * LANES + lane]
-            block = np.empty((2 * count, 2 * count))
-            fill_block(block, m[x], a[x], k[x], mass[x], ends, mid)
-            inverse[g, :, :, lane] = np.linalg.inv(block)
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")

@@ -1,0 +1,61 @@
+"""The bootstrap of a fitted regressor: draw from it, fit again, many times."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from thalweg import _checks
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.answer import check_match
+from thalweg.learn.observation import Multinomial
+from thalweg.learn.uncertainty import Bootstrap, refits
+from thalweg.snapshots import Snapshots
+from thalweg.status import Status
+
+if TYPE_CHECKING:
+    from thalweg.learn.regressor import FreeEnergyRegressor
+
+__all__ = ["bootstrap"]
+
+
+def bootstrap(
+    model: FreeEnergyRegressor,
+    snapshots: Snapshots,
+    n_refits: int,
+    *,
+    rng: np.random.Generator | None,
+    jobs: int | None,
+) -> Bootstrap:
+    """What `FreeEnergyRegressor.bootstrap` gives."""
+    kernel, noise = model.kernel_, model.fitted_.noise
+    check_match(kernel, snapshots)
+    snapshots = snapshots.on(model.time_scale_)
+    path = model.predict(None, snapshots.times).probabilities
+    n_refits = _checks.whole(n_refits, "n_refits", 2)
+    draws = np.random.default_rng(model.seed) if rng is None else _checks.generator(rng)
+    generators = draws.spawn(n_refits)
+    sizes = np.maximum(snapshots.sizes.round(), 1).astype(np.int64)
+    path = path / path.sum(axis=1, keepdims=True)
+
+    def drawn(draw: np.random.Generator) -> Snapshots:
+        if model.observation == "tracked":
+            return model.sample(snapshots.times, int(sizes[0]), rng=draw)
+        counts = noise.draw(sizes[:, None] * path, path, draw)
+        return Snapshots.from_counts(snapshots.times, counts, names=kernel.names)
+
+    again = clone(model)
+    if not isinstance(noise, Multinomial):
+        again.observation = noise.settled()
+    return refits(partial(_refit, again, kernel), map(drawn, generators), jobs)
+
+
+def _refit(
+    model: FreeEnergyRegressor, kernel: MarkovKernel, snapshots: Snapshots
+) -> tuple[NDArray[np.float64], float, Status]:
+    found = clone(model).fit(kernel, snapshots)
+    return found.potential_, found.beta_, found.status_

@@ -1,0 +1,415 @@
+"""The same pictures with matplotlib: `ax=`, `color=`, `save=` and `show=` as in scanpy.
+
+Names and leading arguments are those of `thalweg.plots`, which draws with plotly. Every function
+returns the axes that it drew on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thalweg._optional import optional
+from thalweg.errors import InputError
+from thalweg.geometry import Geodesic
+from thalweg.kernel import MarkovKernel
+from thalweg.plots.aggregate import view
+from thalweg.plots.layout import busiest
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["fit", "flow", "forecast", "geodesic", "landscape", "potential", "quiver", "scatter"]
+
+Array = NDArray[np.float64]
+Path = str | os.PathLike[str]
+
+# Okabe and Ito's palette: distinguishable with every kind of colour vision.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#B5A900")
+ARROW = "#D55E00"
+_MOST_EDGES = 20_000
+_NAMED = 40
+"""Up to this many states all names are written."""
+
+
+def landscape(
+    kernel: MarkovKernel,
+    potential: ArrayLike,
+    *,
+    fluxes: ArrayLike | None = None,
+    title: str = "Energy landscape",
+    label: str = "V",
+    ax: Axes | None = None,
+    color: ArrayLike | None = None,
+    cmap: str = "cividis",
+    save: Path | None = None,
+    show: bool | None = None,
+) -> Axes:
+    """The graph with the potential as colour, names where there is room, arrows along fluxes.
+
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    potential : array
+        Potential of each state.
+    fluxes : array, optional
+        Net flux from source to target of each edge; the strongest become arrows.
+    title, label : str
+        Title of the picture; label of the colours.
+    ax : Axes, optional
+        Where to draw; a new figure by default.
+    color : array, optional
+        A value per state to colour by, in place of the potential.
+    cmap : str
+        A matplotlib colour map.
+    save : path, optional
+        File to write; its ending chooses the format.
+    show : bool, optional
+        Whether to show the figure; by default where matplotlib is interactive.
+    """
+    shown = view(kernel)
+    values = shown.mean(np.asarray(potential if color is None else color, dtype=np.float64))
+    axes = _axes(ax, title)
+    xy, n = shown.xy, shown.kernel.n_states
+    _edges(axes, shown.kernel, xy)
+    points = axes.scatter(
+        xy[:, 0], xy[:, 1], c=values, cmap=cmap, s=float(np.clip(6000 / n, 6, 320)),
+        edgecolors="#57606a", linewidths=0.6 if n < 500 else 0.0, zorder=3,
+    )  # fmt: skip
+    _figure(axes).colorbar(points, ax=axes, label=label, shrink=0.8)
+    if fluxes is not None and shown.label is None:
+        _arrows(axes, kernel, xy, np.asarray(fluxes, dtype=np.float64))
+    if shown.label is None and n <= _NAMED:
+        for (x, y), name in zip(xy, _names(kernel), strict=True):
+            axes.annotate(
+                name, (x, y), xytext=(6, 6), textcoords="offset points", fontsize=8, zorder=5
+            )
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    return _finish(axes, ax, save, show)
+
+
+def scatter(
+    xy: ArrayLike,
+    values: ArrayLike,
+    *,
+    labels: tuple[str, str] = ("", ""),
+    title: str = "Energy landscape",
+    label: str = "V",
+    ax: Axes | None = None,
+    cmap: str = "cividis",
+    save: Path | None = None,
+    show: bool | None = None,
+) -> Axes:
+    """Points in an embedding, coloured by numbers or by categories.
+
+    Parameters
+    ----------
+    xy : array, shape (points, 2)
+        Where the points are.
+    values : array
+        A number or a category per point.
+    labels : tuple of str
+        Labels of the two axes.
+    title, label : str
+        Title of the picture; label of the colours.
+    ax, cmap, save, show
+        As for `landscape`.
+    """
+    places, colours = np.asarray(xy, dtype=np.float64), np.asarray(values)
+    axes = _axes(ax, title)
+    size = float(np.clip(120_000 / max(len(places), 1), 2, 40))
+    if colours.dtype.kind in "biuf":
+        points = axes.scatter(*places[:, :2].T, c=colours, cmap=cmap, s=size, linewidths=0)
+        _figure(axes).colorbar(points, ax=axes, label=label, shrink=0.8)
+    else:
+        kinds = list(dict.fromkeys(colours.astype(str)))
+        for k, kind in enumerate(kinds):
+            here = places[colours.astype(str) == kind]
+            colour = PALETTE[k % len(PALETTE)]
+            axes.scatter(*here[:, :2].T, color=colour, s=size, linewidths=0, label=kind)
+        axes.legend(title=label, frameon=False, markerscale=2)
+    axes.set_xlabel(labels[0])
+    axes.set_ylabel(labels[1])
+    axes.set_xticks([])
+    axes.set_yticks([])
+    return _finish(axes, ax, save, show)
+
+
+def quiver(
+    axes: Axes,
+    xy: ArrayLike,
+    velocity: ArrayLike,
+    *,
+    most: int = 800,
+    save: Path | None = None,
+    show: bool | None = None,
+) -> Axes:
+    """Arrows of velocities on axes that hold the points already, of `most` points at most."""
+    places, arrows = np.asarray(xy, dtype=np.float64), np.asarray(velocity, dtype=np.float64)
+    keep = np.arange(len(places))
+    if keep.size > most:
+        keep = np.random.default_rng(0).choice(keep, most, replace=False)
+    axes.quiver(*places[keep, :2].T, *arrows[keep, :2].T, color="#1c2128", width=0.002, zorder=4)
+    return _finish(axes, None, save, show)
+
+
+def flow(
+    kernel: MarkovKernel,
+    times: ArrayLike,
+    probabilities: ArrayLike,
+    *,
+    title: str = "Population over time",
+    most: int = 6,
+    ax: Sequence[Axes] | None = None,
+    cmap: str = "viridis",
+    save: Path | None = None,
+    show: bool | None = None,
+) -> list[Axes]:
+    """The population on the graph at up to `most` times, side by side on one colour scale.
+
+    Colour is the share relative to pure diffusion at rest, on a logarithmic scale.
+    """
+    plt = _pyplot()
+    t = np.asarray(times, dtype=np.float64)
+    p = np.asarray(probabilities, dtype=np.float64)
+    rows = np.unique(np.linspace(0, t.size - 1, min(most, t.size)).round().astype(int))
+    drawn = view(kernel)
+    density = np.log10(np.maximum(drawn.total(p[rows]) / drawn.kernel.stationary, 1e-12))
+    high = float(np.quantile(density.max(axis=1), 0.9))
+    if ax is None:
+        width = min(len(rows), 3)
+        height = -(-len(rows) // width)
+        figure, grid = plt.subplots(height, width, figsize=(3.6 * width, 3.4 * height))
+        every = list(np.atleast_1d(grid).ravel())
+        figure.suptitle(title)
+    else:
+        every = list(ax)
+        if len(every) < len(rows):
+            raise InputError(f"ax has {len(every)} axes for {len(rows)} times; give one per time.")
+    for axes, row, values in zip(every, rows, density, strict=False):
+        _edges(axes, drawn.kernel, drawn.xy)
+        points = axes.scatter(
+            *drawn.xy.T, c=values, cmap=cmap, vmin=high - 3, vmax=high, zorder=3,
+            s=float(np.clip(2500 / len(values), 4, 120)),
+        )  # fmt: skip
+        axes.set_title(f"time {t[row]:g}", fontsize=10)
+        axes.set_aspect("equal")
+    for axes in every:
+        axes.set_axis_off()
+    label = "log10 of the share relative to rest"
+    _figure(every[0]).colorbar(points, ax=every, label=label, shrink=0.8)
+    _finish(every[0], None if ax is None else every[0], save, show)
+    return every
+
+
+def geodesic(
+    kernel: MarkovKernel, path: Geodesic, *, n_steps: int = 6, title: str | None = None, **more: Any
+) -> list[Axes]:
+    """The population along a geodesic at `n_steps` points; further options as for `flow`."""
+    points = path.at(np.linspace(0, 1, n_steps))
+    name = f"Geodesic of length {path.distance:.4g}" if title is None else title
+    return flow(kernel, points.times, points.probabilities, title=name, most=n_steps, **more)
+
+
+def fit(
+    kernel: MarkovKernel,
+    times: ArrayLike,
+    observed: ArrayLike,
+    fitted: ArrayLike,
+    *,
+    sizes: ArrayLike | None = None,
+    fitted_times: ArrayLike | None = None,
+    most: int = 8,
+    ax: Axes | None = None,
+    color: Sequence[str] = PALETTE,
+    save: Path | None = None,
+    show: bool | None = None,
+) -> Axes:
+    """Share of the population in the states that changed most: points observed, lines fitted.
+
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    times, observed : array
+        Times of the snapshots, and their frequencies, one row per time.
+    fitted : array
+        Fitted shares, one row per time.
+    sizes : array, optional
+        Individuals per snapshot: points get bars of two standard errors of counting.
+    fitted_times : array, optional
+        Times of `fitted`, if not `times`.
+    most : int
+        How many states to draw.
+    color : sequence of str
+        Colours of the states.
+    ax, save, show
+        As for `landscape`.
+    """
+    t = np.asarray(times, dtype=np.float64)
+    seen, curve = np.asarray(observed, dtype=np.float64), np.asarray(fitted, dtype=np.float64)
+    fine = t if fitted_times is None else np.asarray(fitted_times, dtype=np.float64)
+    axes, names = _axes(ax, "Observed (points) and fitted (lines)"), _names(kernel)
+    for k, x in enumerate(busiest(seen, most)):
+        colour = color[k % len(color)]
+        bars = None
+        if sizes is not None:
+            share = np.clip(np.interp(t, fine, curve[:, x]), 0, 1)
+            bars = 2 * np.sqrt(share * (1 - share) / np.asarray(sizes, dtype=np.float64))
+        axes.plot(fine, curve[:, x], color=colour, label=names[x])
+        axes.errorbar(t, seen[:, x], yerr=bars, fmt="o", color=colour, markersize=4, elinewidth=1)
+    return _curves(axes, ax, save, show)
+
+
+def forecast(
+    kernel: MarkovKernel,
+    times: ArrayLike,
+    probabilities: ArrayLike,
+    *,
+    lower: ArrayLike | None = None,
+    upper: ArrayLike | None = None,
+    start: float | None = None,
+    most: int = 8,
+    ax: Axes | None = None,
+    color: Sequence[str] = PALETTE,
+    save: Path | None = None,
+    show: bool | None = None,
+) -> Axes:
+    """The forecast in the states that change most, with bands.
+
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    times, probabilities : array
+        The forecast, one row per time.
+    lower, upper : array, optional
+        Its bands.
+    start : float, optional
+        Time of the last snapshot, to be marked.
+    most : int
+        How many states to draw.
+    color : sequence of str
+        Colours of the states.
+    ax, save, show
+        As for `landscape`.
+    """
+    t, p = np.asarray(times, dtype=np.float64), np.asarray(probabilities, dtype=np.float64)
+    axes, names = _axes(ax, "Forecast"), _names(kernel)
+    for k, x in enumerate(busiest(p, most)):
+        colour = color[k % len(color)]
+        if lower is not None and upper is not None:
+            low, high = np.asarray(lower)[:, x], np.asarray(upper)[:, x]
+            axes.fill_between(t, low, high, color=colour, alpha=0.18, linewidth=0)
+        axes.plot(t, p[:, x], color=colour, label=names[x])
+    if start is not None:
+        axes.axvline(start, color="#57606a", linestyle=":", linewidth=1)
+        axes.annotate(
+            "last snapshot", (start, 1), xycoords=("data", "axes fraction"), xytext=(4, -12),
+            textcoords="offset points", fontsize=8, color="#57606a",
+        )  # fmt: skip
+    return _curves(axes, ax, save, show)
+
+
+def potential(
+    kernel: MarkovKernel,
+    values: ArrayLike,
+    stderr: ArrayLike | None = None,
+    *,
+    most: int = 40,
+    ax: Axes | None = None,
+    color: str = PALETTE[0],
+    save: Path | None = None,
+    show: bool | None = None,
+) -> Axes:
+    """The potential, ranked, with bars of two standard errors; the extremes if states are many."""
+    v = np.asarray(values, dtype=np.float64)
+    order = np.argsort(v)
+    if order.size > most:
+        order = np.concatenate([order[: most // 2], order[-(most // 2) :]])
+    names, y = _names(kernel), np.arange(order.size)
+    axes = _axes(ax, "Potential by state", size=(6.4, max(2.4, 0.24 * order.size)))
+    bars = None if stderr is None else 2 * _finite(stderr)[order]
+    axes.errorbar(v[order], y, xerr=bars, fmt="o", color=color, markersize=4, elinewidth=1.4)
+    axes.set_yticks(y, [names[x] for x in order], fontsize=8)
+    axes.set_xlabel("V (mean zero)")
+    axes.grid(axis="x", alpha=0.3)
+    return _finish(axes, ax, save, show)
+
+
+def _finite(stderr: ArrayLike) -> Array:
+    """Errors as bars: none where the data do not determine the state."""
+    errors = np.asarray(stderr, dtype=np.float64)
+    return np.where(np.isfinite(errors), errors, 0.0)
+
+
+def _pyplot() -> Any:
+    optional("matplotlib", extra="plots", what="drawing with matplotlib")
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def _axes(ax: Axes | None, title: str, size: tuple[float, float] = (6.4, 5.0)) -> Any:
+    axes = _pyplot().subplots(figsize=size, layout="constrained")[1] if ax is None else ax
+    axes.set_title(title, loc="left")
+    return axes
+
+
+def _figure(axes: Any) -> Any:
+    return axes.get_figure()
+
+
+def _names(kernel: MarkovKernel, most: int = 24) -> list[str]:
+    names = kernel.names or tuple(f"state {x}" for x in range(kernel.n_states))
+    # A dollar sign would begin a formula.
+    texts = [str(name).replace("$", r"\$") for name in names]
+    return [text if len(text) <= most else text[: most - 1] + "…" for text in texts]
+
+
+def _edges(axes: Any, kernel: MarkovKernel, xy: Array) -> None:
+    from matplotlib.collections import LineCollection
+
+    source, target, c = kernel.edges
+    if source.size > _MOST_EDGES:
+        keep = np.argpartition(-c, _MOST_EDGES)[:_MOST_EDGES]
+        source, target = source[keep], target[keep]
+    lines = np.stack([xy[source], xy[target]], axis=1)
+    axes.add_collection(LineCollection(list(lines), colors="#c4cad0", linewidths=0.7, zorder=1))
+
+
+def _arrows(axes: Any, kernel: MarkovKernel, xy: Array, fluxes: Array, most: int = 60) -> None:
+    size = np.abs(fluxes)
+    if size.size == 0 or size.max() <= 0:
+        return
+    for e in np.argsort(-size)[:most]:
+        if size[e] < 0.02 * size.max():
+            break
+        x, y = int(kernel.edges.source[e]), int(kernel.edges.target[e])
+        a, b = (x, y) if fluxes[e] > 0 else (y, x)
+        style = {"arrowstyle": "-|>", "color": ARROW, "shrinkA": 7, "shrinkB": 7}
+        style["linewidth"] = 0.6 + 2.2 * float(np.sqrt(size[e] / size.max()))
+        axes.annotate("", xy=xy[b], xytext=xy[a], arrowprops=style, zorder=4)
+
+
+def _curves(axes: Any, given: Any, save: Path | None, show: bool | None) -> Any:
+    axes.set_xlabel("time")
+    axes.set_ylabel("share of the population")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=8)
+    return _finish(axes, given, save, show)
+
+
+def _finish(axes: Any, given: Any, save: Path | None, show: bool | None) -> Any:
+    if save is not None:
+        _figure(axes).savefig(save, dpi=200, bbox_inches="tight")
+    plt = _pyplot()
+    if show or (show is None and given is None and save is None and plt.isinteractive()):
+        plt.show()
+    return axes

@@ -1,0 +1,68 @@
+"""Graphs and tables as people have them give the same fit as kernels and snapshots."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.learn import FreeEnergyRegressor
+from thalweg.snapshots import Snapshots
+
+NAMES = ["a", "b", "c"]
+GRAPH = nx.path_graph(NAMES)
+COUNTS = np.array([[80.0, 15, 5], [60, 29, 11], [47, 37, 16]])
+TIMES = [0.0, 0.5, 1.0]
+KERNEL = MarkovKernel.from_networkx(GRAPH)
+SEEN = Snapshots.from_counts(TIMES, COUNTS, names=NAMES)
+WIDE = pd.DataFrame(COUNTS, columns=NAMES).assign(time=TIMES)
+LONG = WIDE.melt(id_vars="time", var_name="state", value_name="count")
+MODEL = FreeEnergyRegressor(method="weak")
+
+
+@pytest.mark.parametrize("graph", [KERNEL, GRAPH])
+@pytest.mark.parametrize("data", [SEEN, WIDE, LONG, WIDE.set_index("time"), LONG.sample(frac=1)])
+def test_every_form_gives_the_same_landscape(graph, data) -> None:
+    expected = MODEL.fit(KERNEL, SEEN).potential_
+    np.testing.assert_allclose(MODEL.fit(graph, data).potential_, expected, atol=1e-12)
+
+
+def test_a_sparse_matrix_and_other_column_names() -> None:
+    weights = sparse.csr_matrix(nx.to_numpy_array(GRAPH))
+    frame = pd.DataFrame({"day": [0, 0, 1, 1], "box": [0, 1, 1, 2], "n": [9, 2, 5, 5]})
+    model = MODEL.fit(weights, frame, time="day", state="box", count="n")
+    assert model.times_.tolist() == [0, 1]
+    assert model.fitted_.visits.tolist() == [9, 7, 5]
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(InputError, match="the graph is a str; give a MarkovKernel, a networkx"):
+        MODEL.fit("edges.csv", SEEN)
+    with pytest.raises(InputError, match=r"none for 1 of 3 states"):
+        MODEL.fit(GRAPH, WIDE.drop(columns="c"))
+
+
+def test_a_kernel_survives_networkx() -> None:
+    again = MarkovKernel.from_networkx(KERNEL.to_networkx())
+    assert again.names == KERNEL.names
+    np.testing.assert_allclose(again.stationary, KERNEL.stationary)
+    np.testing.assert_allclose(again.matrix.toarray(), KERNEL.matrix.toarray())
+
+
+def test_forecasts_begin_anywhere_and_keep_names() -> None:
+    model = FreeEnergyRegressor().fit(GRAPH, WIDE)
+    late, whole = model.forecast([2.0, 3.0]), model.forecast([0.0, 2.0, 3.0])
+    np.testing.assert_allclose(late.probabilities, whole.probabilities[1:], atol=1e-6)
+    np.testing.assert_allclose(late.upper, whole.upper[1:], atol=1e-6)
+    frame = late.to_frame()
+    assert frame["state"].tolist() == NAMES * 2
+    assert frame["time"].unique().tolist() == [2.0, 3.0]
+    path = model.predict(None, [2.0, 3.0])
+    assert path.to_frame().columns.tolist() == NAMES
+    for answer in (late, path):
+        assert len(repr(answer)) < 100
+        assert "<svg" in answer._repr_html_()
