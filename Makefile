@@ -6,10 +6,10 @@ PIP    := $(BIN)/python -m pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow fuzz check docs format clean
+.PHONY: help demo test test-slow test-processors test-numerics fuzz check docs format clean
 
 help:  ## List the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 $(VENV)/.core: pyproject.toml benchmarks/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -34,6 +34,24 @@ test: $(VENV)/.dev  ## Install, then run the tests
 
 test-slow: $(VENV)/.dev  ## The tests that take minutes
 	$(BIN)/python -m pytest -q -m slow
+
+# BLAS picks its kernels by the processor, numba its instructions: `generic` is numba's, the others
+# are those of OpenBLAS. A processor without AVX-512 cannot run the kernels of one that has it.
+define as-processors
+@for kind in $(1); do \
+	if [ $$kind = SkylakeX ] && ! grep -qs avx512f /proc/cpuinfo; then \
+		echo "== $$kind: skipped, this processor has no AVX-512"; continue; fi; \
+	echo "== $$kind"; \
+	case $$kind in generic) setting=NUMBA_CPU_NAME;; *) setting=OPENBLAS_CORETYPE;; esac; \
+	env $$setting=$$kind $(BIN)/python -m pytest -q -n 2 $(2) || exit 1; \
+done
+endef
+
+test-processors: $(VENV)/.dev  ## All tests as on five kinds of processor
+	$(call as-processors,Prescott Haswell SkylakeX Zen generic,)
+
+test-numerics: $(VENV)/.dev  ## The tests of iterative solvers as on two kinds of processor
+	$(call as-processors,Prescott Haswell,-m "numerics and not slow" tests)
 
 fuzz: $(VENV)/.dev  ## 10^4 damaged files of each format through the command line; prints how they ended
 	$(BIN)/python tests/hostile/fuzz.py

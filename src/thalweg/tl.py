@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from thalweg.adapters.cell_dynamics import cell_labels, write_fates, write_velocity
 from thalweg.adapters.cells import Keys, cell_problem, write_results
+from thalweg.adapters.points import embedded_cells, write_drift
 from thalweg.dynamics import Fates
 from thalweg.learn import FreeEnergyRegressor
+from thalweg.points import Interpolation, PointInterpolator, PointLandscape
 
-__all__ = ["fates", "free_energy", "velocity"]
+__all__ = ["fates", "free_energy", "interpolate", "landscape", "velocity"]
 
 
 def free_energy(
@@ -72,9 +76,95 @@ def fates(
     return found
 
 
+def landscape(
+    adata: Any,
+    *,
+    time_key: str,
+    basis: str | None = None,
+    key_added: str = "thalweg",
+    seed: int = 0,
+    **options: Any,
+) -> PointLandscape:
+    """Learn a potential on an embedding of the cells, and write it with its drift to `adata`.
+
+    Writes `obs[key_added + "_landscape"]`, the potential at each cell, `obsm["velocity_" + basis]`,
+    minus its gradient, `obsm["velocity_" + basis + "_stderr"]`, and `uns[key_added + "_landscape"]`
+    with beta, the test of fit and warnings. Returns the model; `velocity` takes it as well.
+
+    Parameters
+    ----------
+    adata : AnnData
+        Cells with times in `obs` and an embedding in `obsm`.
+    time_key : str
+        The column of `obs` with the time of each cell.
+    basis : str, optional
+        The embedding, by default X_pca.
+    key_added : str
+        Prefix of what is written.
+    seed : int
+        Seed of every random number generator used.
+    **options
+        Of `PointLandscape`.
+    """
+    cells = embedded_cells(adata, time_key, basis)
+    model = PointLandscape(seed=seed, **options).fit(cells.times, cells.clouds)
+    write_drift(adata, model, cells.basis, Keys(key_added), time_key)
+    return model
+
+
+def interpolate(
+    adata: Any,
+    *,
+    time_key: str,
+    time: float,
+    basis: str | None = None,
+    method: str = "auto",
+    key_added: str = "thalweg_interpolation",
+    seed: int = 0,
+) -> Interpolation:
+    """The cells at a time when none were taken, between or after those that were.
+
+    Writes `uns[key_added]`: the cloud in the embedding `basis` (by default X_pca), its weights, the
+    method and why, the test of fit, warnings, and the interval of W1 that the trials expect.
+
+    Parameters
+    ----------
+    adata : AnnData
+        Cells with times in `obs` and an embedding in `obsm`.
+    time_key : str
+        The column of `obs` with the time of each cell.
+    time : float
+        The time asked for.
+    basis : str, optional
+        The embedding.
+    method : str
+        See `PointInterpolator.interpolate` and `PointInterpolator.forecast`.
+    key_added : str
+        Where to write.
+    seed : int
+        Seed of every random number generator used.
+    """
+    cells = embedded_cells(adata, time_key, basis)
+    model = PointInterpolator(seed=seed).fit(cells.times, cells.clouds)
+    ask: Any = model.forecast if time > cells.times[-1] else model.interpolate
+    guess: Interpolation = ask(float(time), method=method)
+    adata.uns[key_added] = {
+        "time": float(time),
+        "points": guess.points.points,
+        "weights": guess.points.weights,
+        "coordinates": np.array(cells.coordinates),
+        "method": guess.method,
+        "why": guess.why,
+        "warning": guess.warning,
+        "goodness": str(guess.goodness or ""),
+        "w1_interval": np.array(guess.w1_interval or ()),
+    }
+    return guess
+
+
 def velocity(
     adata: Any,
-    model: FreeEnergyRegressor,
+    model: FreeEnergyRegressor | PointLandscape,
     *,
     basis: str = "umap",
     neighbors_key: str | None = None,
@@ -86,8 +176,8 @@ def velocity(
     ----------
     adata : AnnData
         Cells that `free_energy` has seen, with an embedding and a neighbour graph.
-    model : FreeEnergyRegressor
-        What it returned.
+    model : FreeEnergyRegressor or PointLandscape
+        What it, or `landscape`, returned.
     basis : str
         The embedding, `obsm["X_" + basis]`.
     neighbors_key : str, optional
@@ -97,5 +187,9 @@ def velocity(
 
     Writes `obsm["velocity_" + basis]`, which `scvelo.pl.velocity_embedding_stream` draws, and
     `obsp["T_fwd"]`, which `cellrank.kernels.PrecomputedKernel(adata.obsp["T_fwd"], adata)` takes.
+    A `PointLandscape` has no transition matrix: its standard errors are written instead.
     """
+    if isinstance(model, PointLandscape):
+        write_drift(adata, model, basis, Keys(key))
+        return
     write_velocity(adata, model, basis, neighbors_key, Keys(key))

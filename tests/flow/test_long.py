@@ -11,6 +11,8 @@ from thalweg.graphs import make_graph
 from thalweg.mobility import ArithmeticMean
 from thalweg.status import Status
 
+pytestmark = pytest.mark.numerics
+
 
 @pytest.mark.parametrize("n", [6, 20])
 def test_heat_flow_to_a_million(n: int) -> None:

@@ -23,6 +23,8 @@ from thalweg.mobility import (
     PowerProduct,
 )
 
+pytestmark = pytest.mark.numerics
+
 Array = NDArray[np.float64]
 Number = mpmath.mpf
 Formula = Callable[[Number, Number], Number]

@@ -16,6 +16,8 @@ from thalweg.laplacian.approxchol import ApproxCholAnalysis, eliminate
 from thalweg.laplacian.policy import is_flat
 from thalweg.status import Status
 
+pytestmark = pytest.mark.numerics
+
 Array = NDArray[np.float64]
 FAMILIES = GRAPH_FAMILIES
 LAWS = ("uniform", "log-uniform", "smooth")

@@ -336,4 +336,4 @@ def test_large_graphs_fit_by_the_weak_form() -> None:
     counts = np.array([rng.multinomial(5000, kernel.stationary) for _ in range(4)])
     model = FreeEnergyRegressor(method="weak").fit(kernel, Snapshots.from_counts(range(4), counts))
     assert model.status_ is Status.CONVERGED
-    assert model.diagnostics_["ridge"] > 0
+    assert model.beta_ > 0  # never zero, where no forecast would end

@@ -21,6 +21,8 @@ from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
 
+pytestmark = pytest.mark.numerics
+
 Array = NDArray[np.float64]
 MEANS = [LogMean(), GeometricMean(), ArithmeticMean(), HarmonicMean()]
 
@@ -119,6 +121,23 @@ def test_tolerances_are_met_with_partial_supports(mobility: Mobility) -> None:
     assert fine.status
     assert fine.error <= 1e-8 * fine.distance
     assert abs(rough.distance - fine.distance) <= 3 * rough.error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(50))
+def test_estimates_are_true_on_random_graphs(seed: int) -> None:
+    """Partial supports, conductances over up to eight decades, all means in turn."""
+    rng = np.random.default_rng([2026, seed])
+    n = int(rng.integers(5, 13))
+    linked = (rng.random((n, n)) < 0.4) | np.eye(n, k=1, dtype=bool)
+    weights = np.triu(linked * 10 ** ((0, 2, 4, 8)[seed % 4] * (rng.random((n, n)) - 0.5)), 1)
+    kernel = MarkovKernel.from_weights(weights + weights.T)
+    here = problem(kernel, *partial_supports(n, seed), MEANS[seed // 4 % 4])
+    fine = solve_positive(here, tolerance=1e-8)
+    for tolerance in (1e-4, 1e-6):
+        found = solve_positive(here, tolerance=tolerance)
+        if found.status:
+            assert abs(found.distance - fine.distance) <= 3 * found.error + fine.error
 
 
 def test_the_path_has_the_fluxes_of_the_curve() -> None:

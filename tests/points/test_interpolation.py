@@ -16,7 +16,11 @@ from thalweg.points import (
     walk_generator,
     wasserstein1,
 )
+from thalweg.points.coupling import unbalanced_coupling
+from thalweg.points.displacement import Couplings
+from thalweg.points.methods import Guess
 from thalweg.points.relaxation import path_entropy
+from thalweg.points.trials import Trial, choose, combine
 from thalweg.snapshots import WeightedPoints
 
 
@@ -115,10 +119,14 @@ def test_auto_moves_individuals_where_the_cloud_travels_and_says_why(moving: tup
     model = PointInterpolator(n_states=16, n_partitions=1)
     model.fit(times[keep], [clouds[k] for k in keep])
     guess = model.interpolate(2.0)
-    assert guess.method in ("displacement", "curved")
+    assert "flow" not in guess.method
     assert guess.method in guess.why
     assert "W1" in guess.why
-    assert set(model.scores_) == {"flow", "bridge", "geodesic", "displacement", "curved"}
+    assert set(model.scores_) > {"flow", "bridge", "geodesic", "displacement", "landscape"}
+    assert set(guess.baselines) > {"nearest snapshot", "mixture of neighbours"}
+    assert guess.scores == model.scores_
+    low, high = guess.w1_interval
+    assert 0 < low < high
     assert wasserstein1(guess.points, even(clouds[2])) < 0.3
 
 
@@ -126,7 +134,8 @@ def test_forecast_beats_persistence_on_a_travelling_cloud(moving: tuple) -> None
     times, clouds = moving
     model = PointInterpolator(n_states=16, n_partitions=1).fit(times[:4], clouds[:4])
     ahead = model.forecast(4.0)
-    assert ahead.method == "displacement"
+    assert "flow" not in ahead.method
+    assert "persistence" not in ahead.method
     assert wasserstein1(ahead.points, even(clouds[4])) < 0.5
     with pytest.raises(InputError, match="use forecast"):
         model.interpolate(4.0)
@@ -159,3 +168,79 @@ def test_nothing_leaks_from_the_left_out_time(moving: tuple) -> None:
         for x in (three, other)
     )
     assert np.array_equal(one.points.weights, two.points.weights)
+
+
+def test_births_and_deaths_instead_of_long_ways() -> None:
+    """A quarter dies here and is born there: nobody is found in between."""
+    rng = np.random.default_rng(0)
+    stay = rng.normal(size=(60, 2)) * 0.2
+    x = np.vstack([stay, rng.normal(size=(20, 2)) * 0.2 + [5, 0]])
+    y = np.vstack([stay + 0.05, rng.normal(size=(20, 2)) * 0.2 + [0, 5]])
+    times = np.array([0.0, 1.0])
+    plan = unbalanced_coupling(x, y)
+    assert np.isclose(plan.mass.sum() + plan.dying_mass.sum(), 1)
+    assert np.isclose(plan.mass.sum() + plan.born_mass.sum(), 1)
+    assert set(plan.dying) <= set(range(60, 80))
+    cloud = displace(times, (x, y), 0.5, Displacement(unbalanced=True), rng=rng)
+    between = np.linalg.norm(cloud.points - [2.5, 2.5], axis=1) < 1.5
+    assert cloud.weights[between].sum() < 1e-9
+    straight = displace(times, (x, y), 0.5, Displacement(), rng=rng)
+    middle = np.linalg.norm(straight.points - [2.5, 2.5], axis=1) < 1.5
+    assert straight.weights[middle].sum() > 0.05
+
+
+def test_clouds_larger_than_a_coupling_are_pooled_from_samples() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(90, 2))
+    some = Couplings((base, base + [1.0, 0.0]), rng, most=40)
+    cloud = displace(np.array([0.0, 1.0]), some, 0.5, Displacement(), rng=rng)
+    assert len(cloud.weights) >= 80
+    assert np.allclose(cloud.mean, base.mean(axis=0) + [0.5, 0.0], atol=0.35)
+
+
+def test_the_landscape_interpolates_and_forecasts_beyond_what_was_seen(moving: tuple) -> None:
+    times, clouds = moving
+    model = PointInterpolator(n_states=12, n_partitions=1).fit(times[:4], clouds[:4])
+    between = model.interpolate(1.5, method="landscape")
+    assert wasserstein1(between.points, even(clouds[1] + [1.5, 0.15])) < 0.35
+    ahead = model.forecast(4.0, method="landscape")
+    assert ahead.points.mean[0] > 10.5
+    assert ahead.goodness is not None
+    assert "moves all points" in str(ahead.goodness)
+    with pytest.raises(InputError, match="choose 'auto' or one of"):
+        model.interpolate(1.5, method="magic")
+
+
+def test_a_rejected_model_says_so_with_the_cloud() -> None:
+    rng = np.random.default_rng(0)
+    times = np.linspace(0.0, 2.5, 6)
+    clouds = []
+    for t in times:
+        turn = np.array([[np.cos(t), -np.sin(t)], [np.sin(t), np.cos(t)]])
+        clouds.append(rng.normal(size=(300, 2)) * [2.0, 0.5] @ turn.T)
+    model = PointInterpolator(n_states=20, n_partitions=1).fit(times, clouds)
+    flow = model.interpolate(1.2, method="flow")
+    assert flow.goodness.rejected
+    assert "contradict" in flow.warning
+
+
+def test_mixtures_are_weighed_by_their_trials_and_named() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 1))
+    truth, left, right = even(x), even(x[:100] - 0.5), even(x[100:] + 0.5)
+    trial = Trial(truth, {"a": left, "b": right}, {})
+    trial.scores.update({n: wasserstein1(c, truth) for n, c in trial.clouds.items()})
+    choice = choose([trial, trial], "times")
+    assert set(choice.parts) == {"a", "b"}
+    assert "a" in choice.why
+    assert choice.interval is not None
+    guess = combine(choice, lambda name: Guess(trial.clouds[name]))
+    assert wasserstein1(guess.points, truth) < 0.5 * min(trial.scores.values())
+
+
+def test_no_weightless_atoms(moving: tuple) -> None:
+    times, clouds = moving
+    model = PointInterpolator(n_states=12, n_partitions=2).fit(times, clouds)
+    weights = model.interpolate(2.5, method="flow").points.weights
+    assert weights.min() > 1e-5 / weights.size / 10
+    assert np.isclose(weights.sum(), 1)

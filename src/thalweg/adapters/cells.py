@@ -5,7 +5,9 @@ Everything that is written has its name in `Keys`, and nowhere else.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,14 +22,27 @@ from thalweg.adapters.edges import largest
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
+from thalweg.learn.answer import SMALL_STATES
 from thalweg.snapshots import Snapshots, TimeScale, read_times
 
-__all__ = ["CellProblem", "Keys", "cell_problem", "connectivities", "read_h5ad", "write_results"]
+__all__ = [
+    "CellProblem",
+    "Keys",
+    "cell_problem",
+    "cell_times",
+    "connectivities",
+    "read_h5ad",
+    "write_results",
+]
 
 Array = NDArray[np.float64]
 
 MOST_CELLS_AS_STATES = 300
 """Up to this many cells, each is a state of its own; beyond, cells are grouped."""
+
+
+_PROBE_SECONDS, _PROBE_BYTES = 5, 20_000_000
+"""CPU seconds for a look at a file's structure, and the bytes that add one; it takes 0.01 s."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +116,41 @@ def read_h5ad(path: Any) -> Any:
         raise MissingDependencyError(
             "reading .h5ad needs anndata: pip install 'thalweg[anndata]'."
         ) from None
+    _probe(Path(path))
     try:
         return anndata.read_h5ad(path)
     except Exception as error:  # h5py raises many types for a damaged file
         detail = str(error).strip().splitlines()[0][:160] if str(error).strip() else "damaged"
         raise InputError(f"{path} is not a readable .h5ad file: {detail}.") from None
+
+
+def _probe(path: Path) -> None:
+    """Walk through the structure of an HDF5 file in a process of its own, with limited time.
+
+    The HDF5 library follows damaged addresses: it may crash, or run in circles for ever.
+    """
+    if not hasattr(os, "fork") or not path.is_file():
+        return
+    import resource
+
+    import h5py
+
+    seconds = int(_PROBE_SECONDS + path.stat().st_size / _PROBE_BYTES)
+    child = os.fork()
+    if child == 0:
+        try:
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+            with h5py.File(path, "r") as file:
+                file.visititems(lambda _, item: list(item.attrs.items()) and None)
+                list(file.attrs.items())
+        finally:  # What Python can catch is told by the reading itself.
+            os._exit(0)
+    _, ended = os.waitpid(child, 0)
+    if os.WIFSIGNALED(ended):
+        raise InputError(f"{path} is damaged: the HDF5 library cannot read it; copy it again.")
+
+
+_EMBEDDINGS = ("X_umap", "X_tsne", "X_draw_graph_fa", "X_phate", "X_diffmap")
 
 
 def cell_problem(
@@ -126,7 +171,7 @@ def cell_problem(
     that `day-2`, `E8.5`, numbers and dates all do. Of states that fall into several components,
     `largest_component` keeps the largest.
     """
-    moments, row, scale = _times(adata, time_key)
+    moments, row, scale = cell_times(adata, time_key)
     weights = connectivities(adata, neighbors_key)
     if state_key is not None:
         if state_key not in adata.obs:
@@ -154,7 +199,15 @@ def cell_problem(
         messages.append(f"kept the largest component: {len(keep)} of {count} states")
         messages.append(Oddity(f"{int((label < 0).sum())} cells outside it are left out"))
         shown = [shown[k] for k in keep]
-    kernel = MarkovKernel.from_weights(between, names=shown)
+    # Coordinates of larger problems would shape the prior: an embedding is for pictures only.
+    xy = _embedding(adata) if len(shown) <= SMALL_STATES else None
+    middle = None
+    if xy is not None:
+        inside = label >= 0
+        size = np.bincount(label[inside], minlength=len(shown))
+        sums = [np.bincount(label[inside], axis[inside], len(shown)) for axis in xy.T]
+        middle = np.column_stack(sums) / size[:, None]
+    kernel = MarkovKernel.from_weights(between, names=shown, coordinates=middle)
     counts = np.zeros((moments.size, len(shown)))
     np.add.at(counts, (row[label >= 0], label[label >= 0]), 1.0)
     seen = Snapshots.from_counts(moments, counts, names=shown)
@@ -162,6 +215,16 @@ def cell_problem(
         example = str(adata.obs[time_key].iloc[0])[:40]
         messages.append(f"times such as {example!r} are read as {moments[row[0]]:g} {scale}")
     return CellProblem(kernel, replace(seen, scale=scale), label, weights, tuple(messages))
+
+
+def _embedding(adata: Any) -> Any | None:
+    """The cells' own picture: two columns of the first embedding that people look at."""
+    for key in _EMBEDDINGS:
+        if key in adata.obsm:
+            xy = np.asarray(adata.obsm[key], dtype=np.float64)
+            if xy.ndim == 2 and xy.shape[1] >= 2 and np.isfinite(xy[:, :2]).all():
+                return xy[:, :2]
+    return None
 
 
 def write_results(adata: Any, problem: CellProblem, model: FreeEnergyRegressor, keys: Keys) -> None:
@@ -189,7 +252,7 @@ def write_results(adata: Any, problem: CellProblem, model: FreeEnergyRegressor, 
     }
 
 
-def _times(adata: Any, key: str) -> tuple[Array, NDArray[np.intp], TimeScale]:
+def cell_times(adata: Any, key: str) -> tuple[Array, NDArray[np.intp], TimeScale]:
     """The different times, the number of each cell's, and what they mean."""
     if key not in adata.obs:
         raise InputError(_missing("time_key", key, adata.obs.columns))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -32,7 +30,7 @@ from thalweg.cli.options import (
     Times,
     WeightColumn,
 )
-from thalweg.errors import MissingDependencyError
+from thalweg.cli.point_options import Basis, Coordinates, PointsFlag, on_points
 
 app = typer.Typer(
     name="thalweg",
@@ -224,7 +222,12 @@ def fit(
 
 @app.command()
 def forecast(
-    model: ModelFile,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A model.thalweg that [bold]thalweg fit[/] wrote; with --points, a table or .h5ad."
+        ),
+    ],
     times: Times,
     start: Annotated[
         Path | None,
@@ -232,10 +235,26 @@ def forecast(
             "--from", help="Start from the last snapshot of this file, at the first time."
         ),
     ] = None,
+    points: PointsFlag = False,
+    time: TimeColumn = None,
+    coordinates: Coordinates = None,
+    basis: Basis = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="With --points: landscape, flow, displacement or persistence."),
+    ] = None,
+    seed: Seed = 0,
     out: Annotated[Path | None, typer.Option(help="A CSV file; else it is printed.")] = None,
     json: Json = False,
 ) -> None:
-    """The population that a fitted model expects at other times, with 95 % bands."""
+    """The population that a fitted model expects at other times, with 95 % bands.
+
+    With --points: the cloud of points at times after the last one in a table.
+    """
+    if points or coordinates or basis:
+        columns = (time, coordinates, basis)
+        on_points("forecast", model, times, columns, method, seed, out, json)
+        return
     from thalweg.cli.forecast import run_forecast
 
     run_forecast(model, times, start, out, json)
@@ -255,7 +274,8 @@ def interpolate(
             help=(
                 "[bold]flow[/]: follow the landscape, bent to meet the snapshots (default from "
                 "three snapshots on); [bold]geodesic[/]: the shortest path in W_K between the two "
-                "nearest ones."
+                "nearest ones. With --points also bridge, displacement, curved, unbalanced, "
+                "landscape."
             )
         ),
     ] = None,
@@ -268,13 +288,20 @@ def interpolate(
     time_key: TimeKey = None,
     state_key: StateKey = None,
     neighbors_key: NeighborsKey = None,
+    points: PointsFlag = False,
+    coordinates: Coordinates = None,
+    basis: Basis = None,
     seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(help="A .csv, or an .html page with a slider; else printed.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """The population at times between the snapshots."""
+    """The population at times between the snapshots; with --points, the cloud of points."""
+    if points or coordinates or basis:
+        columns = (time or time_key, coordinates, basis)
+        on_points("interpolate", snapshots, times, columns, method, seed, out, json)
+        return
     from thalweg.cli.problem import load_problem
 
     problem = load_problem(
@@ -404,7 +431,9 @@ def bench(
     [bold]thalweg bench reproduce --from DIR --out docs[/] makes the page 'Reproducing the paper'
     from results that earlier runs wrote below DIR.
     """
-    command = _benchmarks()
+    from thalweg.cli.bench import benchmarks
+
+    command = benchmarks()
     if name is None:
         command.list_benchmarks()
     elif name == "reproduce":
@@ -420,15 +449,3 @@ def bench(
             instances=instances,
             as_json=json,
         )
-
-
-def _benchmarks() -> ModuleType:
-    """The package of benchmarks, which a clone installs beside the library."""
-    try:
-        return import_module("thalweg_bench.command")
-    except ModuleNotFoundError as error:
-        if error.name != "thalweg_bench":
-            raise
-        raise MissingDependencyError(
-            "the benchmarks are not installed; in a clone of thalweg, run pip install ./benchmarks."
-        ) from None

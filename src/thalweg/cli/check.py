@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
 
 from thalweg.cli.output import say
-from thalweg.cli.problem import Problem
+from thalweg.cli.problem import Problem, guessed_lines
 from thalweg.errors import InputError
 from thalweg.snapshots import hellinger
 
 __all__ = ["findings", "print_check", "warnings"]
+
+
+_MEASURED = 20_000
+"""Up to this many states one round takes seconds."""
+_USUAL_ITERATIONS = (10, 80)
+_USUAL_ROUNDS = (8, 25)
+"""What ordinary fits take, of small and of large problems."""
 
 
 def findings(problem: Problem) -> dict[str, Any]:
@@ -36,10 +44,12 @@ def findings(problem: Problem) -> dict[str, Any]:
         "states_never_seen": [str(names[x]) for x in unseen[:50]],
         "n_states_never_seen": int(unseen.size),
     }
+    facts["summary"] = problem.summary
+    facts["positions"] = kernel.coordinates is not None
     if snapshots.n_times >= 2:
         facts["hellinger_first_to_last"], facts["hellinger_from_noise_alone"] = _motion(problem)
     facts["warnings"] = warnings(problem)
-    facts["cost"] = _cost(kernel.n_states) if snapshots.n_times >= 2 else None
+    facts["cost"] = _cost(problem) if snapshots.n_times >= 2 else None
     facts["guesses"] = problem.guesses
     return facts
 
@@ -107,14 +117,57 @@ def _motion(problem: Problem) -> tuple[float, float]:
     return float(hellinger(first, last)), noise
 
 
-def _cost(n_states: int) -> str:
-    if n_states <= 300:
-        return "seconds: every state's landscape is fitted with exact second derivatives"
-    if n_states <= 2000:
-        return "up to a minute: matrix-free fit with a smoothness prior"
-    if n_states <= 20_000:
-        return "minutes: matrix-free fit with a smoothness prior"
-    return "long; --method weak answers in the time of a few Laplacian solves"
+def _cost(problem: Problem) -> str:
+    """How long a fit will take: one round of it, measured, times what fits usually need."""
+    # Here, so that file errors surface before numba is loaded.
+    from thalweg.learn.answer import SMALL_STATES, dense_counts
+    from thalweg.learn.fields.fit import LargeOptions, fit_likelihood_large
+    from thalweg.learn.likelihood.fit import fit_likelihood
+    from thalweg.learn.likelihood.options import LikelihoodOptions
+
+    kernel, snapshots = problem.kernel, problem.snapshots
+    n = kernel.n_states
+    if n > _MEASURED:
+        return (
+            f"long: {n} states were not tried out; --method weak answers in the time of a few "
+            "Laplacian solves"
+        )
+    counts = dense_counts(snapshots)
+    if n <= SMALL_STATES:
+        options = LikelihoodOptions(max_iterations=1, prior_strength=1.0)
+
+        def once() -> int:
+            return fit_likelihood(kernel, snapshots.times, counts, options=options).n_iterations
+
+        usual = _USUAL_ITERATIONS
+    else:
+        few = LargeOptions(max_rounds=1, n_samples=2)
+
+        def once() -> int:
+            fit_likelihood_large(kernel, snapshots.times, counts, options=few)
+            return 1
+
+        usual = _USUAL_ROUNDS
+    once()  # compiles
+    begun = process_time()
+    rounds = once()
+    each = (process_time() - begun) / max(rounds, 1)
+    low, high = (_duration(each * count) for count in usual)
+    return (
+        f"{low} to {high} of computing (one round took {each:.2g} s, and fits take {usual[0]} to "
+        f"{usual[1]}); with few individuals, when landscapes are averaged, several times that"
+    )
+
+
+def _duration(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> _duration(0.2), _duration(41.0), _duration(200.0)
+    ('less than a second', '41 s', '3 min')
+    """
+    if seconds < 1:
+        return "less than a second"
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def print_check(problem: Problem, as_json: bool, source: Path) -> None:
@@ -132,15 +185,16 @@ def print_check(problem: Problem, as_json: bool, source: Path) -> None:
 
 def _print(facts: dict[str, Any], source: Path) -> None:
     say(
-        f"{source.name}: {facts['times']} times from {facts['first_time']} to "
-        f"{facts['last_time']}, {facts['individuals']:g} individuals on {facts['states']} states "
-        f"and {facts['edges']} edges"
+        f"{source.name}: {facts['summary']}, from {facts['first_time']} to {facts['last_time']}, "
+        f"on {facts['states']} states and {facts['edges']} edges"
     )
-    for guess in facts["guesses"]:
-        say(f"  guessed: {guess}")
+    for line in guessed_lines(facts["guesses"]):
+        say(f"  {line}")
     for warning in facts["warnings"]:
         say(f"  ! {warning}")
     if not facts["warnings"]:
         say("  nothing odd was found")
+    if not facts["positions"]:
+        say("  positions: none; fit --positions FILE draws the states where they are")
     if facts["cost"]:
         say(f"  cost: {facts['cost']}")

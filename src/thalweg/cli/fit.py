@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import typer
 from rich.console import Console
+from sklearn.base import clone
 
 from thalweg._files import atomic_folder
 from thalweg.cli.check import warnings
@@ -20,12 +21,15 @@ from thalweg.cli.output import long_table, say, state_labels, write_table
 from thalweg.cli.problem import Problem
 from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError
-from thalweg.learn import FreeEnergyRegressor
+from thalweg.learn import CrossValidation, FreeEnergyRegressor, cross_validate
 from thalweg.learn.growth import Growth
 from thalweg.report import findings, fit_page, flags
 from thalweg.status import Status
 
 __all__ = ["FILES", "run_fit", "states_table"]
+
+_QUICK_STATES = 30
+"""Up to this many states a fit and its rivals take seconds."""
 
 FILES = ("model.thalweg", "states.csv", "forecast.csv", "report.html")
 
@@ -77,6 +81,8 @@ def run_fit(
             )
             with console.status("forecasting"):
                 forecast = band_of(model, np.unique(grid))
+            with console.status("comparing with models without a landscape"):
+                validation = _validated(model, problem)
             with console.status("drawing the report"):
                 text = fit_page(
                     model,
@@ -84,8 +90,11 @@ def run_fit(
                     forecast=forecast,
                     title=title,
                     messages=problem.messages,
+                    validation=validation,
                 )
                 said = findings(model, problem.snapshots)
+                if validation is not None:
+                    said.append(validation.verdict)
             model.diagnostics_  # noqa: B018 (worked out here, where it can be interrupted)
     except KeyboardInterrupt:
         _hand_over(model, out)
@@ -160,6 +169,16 @@ def _growth(value: str, problem: Problem) -> Growth | None:
     if chosen == "none":
         return None
     return Growth(totals=problem.snapshots.sizes if chosen == "totals" else None)
+
+
+def _validated(model: FreeEnergyRegressor, problem: Problem) -> CrossValidation | None:
+    """A forecast of the last snapshot beside rivals, where that takes no longer than the fit."""
+    seen, few = problem.snapshots, problem.kernel.n_states <= _QUICK_STATES
+    plain = model.method != "neural" and model.observation == "independent"
+    if seen.n_times < 3 or not few or not plain or not model.status_:
+        return None
+    again = clone(model).set_params(progress=None)
+    return cross_validate(again, problem.kernel, seen, scheme="forecast-last")
 
 
 def _choice(value: str, allowed: tuple[str, ...], option: str) -> Any:

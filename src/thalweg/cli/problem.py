@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,13 @@ from thalweg.kernel import MarkovKernel
 from thalweg.snapshots import Snapshots
 
 __all__ = ["Problem", "load_problem"]
+
+
+_PLAIN = re.compile(
+    r"(time|state|count|weight)s? (?:is|are) column '\1s?'|edges run from 'source' to 'target'"
+    r"|every edge counts 1"
+)
+"""Messages that only repeat what the files say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +45,15 @@ class Problem:
     def oddities(self) -> list[str]:
         return [str(text) for text in self.messages if isinstance(text, Oddity)]
 
+    @property
+    def summary(self) -> str:
+        """How many snapshots of how many individuals."""
+        sizes = np.asarray(self.snapshots.sizes)
+        low, high = f"{sizes.min():g}", f"{sizes.max():g}"
+        each = f"{low} individuals each" if low == high else f"{low} to {high} individuals"
+        count = "1 snapshot" if sizes.size == 1 else f"{sizes.size} snapshots"
+        return f"{count} of {each}"
+
     def tell(self, *, quiet: bool) -> None:
         """Say what was guessed, what is odd, and what is about to be worked on."""
         if quiet:
@@ -44,16 +61,25 @@ class Problem:
         from thalweg.cli.check import warnings
         from thalweg.cli.output import say
 
-        for message in self.guesses:
-            say(f"guessed: {message}", stderr=True)
+        for line in guessed_lines(self.guesses):
+            say(line, stderr=True)
         for warning in warnings(self):
             say(f"! {warning}", stderr=True)
-        seen = self.snapshots
-        say(
-            f"{seen.n_times} snapshots of {float(np.sum(seen.sizes)):g} individuals on "
-            f"{self.kernel.n_states} states",
-            stderr=True,
-        )
+        say(f"{self.summary} on {self.kernel.n_states} states", stderr=True)
+
+
+def guessed_lines(guesses: Iterable[str]) -> list[str]:
+    """What was guessed, one line per file; what the files say in so many words is no guess.
+
+    >>> guessed_lines(["a.csv: time is column 'time'", "a.csv: state is column 'place'"])
+    ["guessed: a.csv: state is column 'place'"]
+    """
+    by_file: dict[str, list[str]] = {}
+    for guess in guesses:
+        file, _, text = guess.partition(": ")
+        if text and not _PLAIN.fullmatch(text):
+            by_file.setdefault(file, []).append(text)
+    return [f"guessed: {file}: {'; '.join(texts)}" for file, texts in by_file.items()]
 
 
 def load_problem(

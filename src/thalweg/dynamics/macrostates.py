@@ -123,6 +123,8 @@ def memberships(vectors: Array) -> Array:
 
             def loss(flat: Array) -> float:
                 full = _feasible(flat.reshape(k - 1, k - 1), vectors)
+                if not np.all(full[0] > 0):  # an empty macrostate
+                    return np.inf
                 return -float(np.sum(full**2 / full[0]))
 
             if k == 2:

@@ -19,7 +19,7 @@ from thalweg.learn.limits import work_limit
 from thalweg.learn.network.paper import FeatureNetwork, fit_feature_network, fit_neural
 from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
 from thalweg.learn.verdict import BetaVerdict, unassessed
-from thalweg.learn.weak.fit import Ridge, TimeBasis, fit_weak
+from thalweg.learn.weak.fit import Ridge, TimeBasis
 from thalweg.learn.weak.terms import Quadrature, Weighting
 from thalweg.mobility import LogMean, Mobility
 from thalweg.snapshots import Dirichlet, Smoother, Snapshots, TimeScale
@@ -74,6 +74,8 @@ class Settings:
     max_seconds: float | None = None
     max_iterations: int | None = None
     progress: Progress | None = None
+    refit: bool = False
+    """Whether this is one of the refits of a bootstrap, which need no errors of their own."""
 
     def __post_init__(self) -> None:
         _checks.whole(self.seed, "seed")
@@ -143,12 +145,14 @@ def _fit_within(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings) 
             f"method={settings.method!r} does not learn growth; use method='likelihood'."
         )
     if settings.method == "weak":
-        return _weak(kernel, snapshots, settings)
+        from thalweg.learn.closed_form import weak_answer
+
+        return weak_answer(kernel, snapshots, settings)
     if settings.method == "neural":
         return _neural(kernel, snapshots, settings)
     if settings.method != "likelihood":
         raise InputError(f"method is {settings.method!r}; choose 'likelihood', 'weak' or 'neural'.")
-    lacking = _beyond_plain(settings)
+    lacking = beyond_plain(settings)
     if kernel.n_states <= (DENSE_STATES if lacking else SMALL_STATES):
         return _likelihood(kernel, snapshots, settings)
     return _large_likelihood(kernel, snapshots, settings)
@@ -176,11 +180,11 @@ def dense_counts(snapshots: Snapshots) -> Array:
     return counts if isinstance(counts, np.ndarray) else np.asarray(counts.toarray())
 
 
-def _visits(snapshots: Snapshots) -> Array:
+def visits(snapshots: Snapshots) -> Array:
     return np.asarray(snapshots.counts.sum(axis=0), dtype=np.float64).ravel()
 
 
-def _two_times(snapshots: Snapshots) -> None:
+def two_times(snapshots: Snapshots) -> None:
     if snapshots.n_times < 2:
         raise InputError(
             f"there is one snapshot, at time {snapshots.times[0]:g}; a flow shows only between "
@@ -188,7 +192,7 @@ def _two_times(snapshots: Snapshots) -> None:
         )
 
 
-def _probabilities(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Array:
+def probabilities(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Array:
     smoother = Dirichlet() if s.smoother is None else s.smoother
     p = smoother.smooth(kernel, snapshots)[0]
     if s.initial is not None:
@@ -196,58 +200,14 @@ def _probabilities(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> A
     return p
 
 
-def _pseudo_count(s: Settings) -> float | None:
-    """What the smoother adds to each count, where the counts' noise is that of fresh samples."""
-    smoother = Dirichlet() if s.smoother is None else s.smoother
-    if s.observation != "independent" or not isinstance(smoother, Dirichlet):
-        return None
-    return smoother.alpha if smoother.base == "uniform" and smoother.alpha > 0 else None
-
-
-def _weak(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
-    _two_times(snapshots)
-    p = _probabilities(kernel, snapshots, s)
-    fit = fit_weak(
-        kernel,
-        snapshots.times,
-        p,
-        sizes=snapshots.sizes,
-        pseudo_count=_pseudo_count(s),
-        quadrature=s.quadrature,
-        weighting=s.weighting,
-        ridge=s.ridge,
-        mobility=s.mobility,
-        internal=s.internal,
-        beta=s.beta,
-        potential=s.potential,
-        features=s.features,
-        interactions=s.interactions,
-        time_basis=s.time_basis,
-        rng=np.random.default_rng(s.seed),
-    )
-    return Fitted(
-        energy=fit.energy,
-        initial=p[0],
-        times=snapshots.times,
-        status=fit.status,
-        potential_stderr=np.full(kernel.n_states, np.nan),
-        beta_stderr=np.nan,
-        visits=_visits(snapshots),
-        potentials=fit.potentials,
-        coefficients=fit.coefficients,
-        summary={"ridge": fit.ridge, "residual": fit.residual},
-        source=fit,
-    )
-
-
 def _neural(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
-    _two_times(snapshots)
+    two_times(snapshots)
     if s.potential is not None or len(s.interactions) or s.time_basis is not None:
         raise InputError(
             "method='neural' learns a fixed potential only; use method='weak' or 'likelihood' for "
             "known potentials, interactions and potentials varying in time."
         )
-    p = _probabilities(kernel, snapshots, s)
+    p = probabilities(kernel, snapshots, s)
     network = None
     summary: dict[str, float | int | str]
     source: Any
@@ -274,7 +234,7 @@ def _neural(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
         status=source.status,
         potential_stderr=np.full(kernel.n_states, np.nan),
         beta_stderr=np.nan,
-        visits=_visits(snapshots),
+        visits=visits(snapshots),
         potentials=source.energy.potential[None],
         network=network,
         summary=summary,
@@ -288,7 +248,7 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
     from thalweg.learn.likelihood.fit import fit_likelihood
     from thalweg.learn.likelihood.options import LikelihoodOptions
 
-    _two_times(snapshots)
+    two_times(snapshots)
     options = LikelihoodOptions(
         observation="tracked" if s.observation == "tracked" else "independent",
         noise=count_model(s.observation, snapshots),
@@ -316,7 +276,7 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         status=fit.status,
         potential_stderr=fit.potential_stderr,
         beta_stderr=fit.beta_stderr,
-        visits=_visits(snapshots),
+        visits=visits(snapshots),
         potentials=fit.potential_parts if s.time_basis is not None else fit.potential[None],
         joint_covariance=fit.joint_covariance,
         coefficients=fit.feature_weights if s.features is not None else None,
@@ -371,7 +331,7 @@ def _likelihood_basis(basis: TimeBasis | None) -> Any:
     return model.TimeBasis(lambda times: np.stack([basis(float(t)) for t in times]), basis.size)
 
 
-def _beyond_plain(s: Settings) -> list[str]:
+def beyond_plain(s: Settings) -> list[str]:
     """What is asked for beyond independent snapshots of the plain model."""
     plain = {
         "potential": s.potential is None,
@@ -392,8 +352,8 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
     """The matrix-free likelihood: independent snapshots of the plain model."""
     from thalweg.learn.fields import fit_likelihood_large
 
-    _two_times(snapshots)
-    asked = _beyond_plain(s)
+    two_times(snapshots)
+    asked = beyond_plain(s)
     if asked:
         raise InputError(
             f"the likelihood of {kernel.n_states} states does not take {', '.join(asked)} (it does "
@@ -415,7 +375,7 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
         status=fit.status,
         potential_stderr=fit.potential_stderr,
         beta_stderr=fit.beta_stderr,
-        visits=_visits(snapshots),
+        visits=visits(snapshots),
         potentials=fit.potential[None],
         draws=np.column_stack([fit.potential_samples, fit.beta_samples]),
         summary={

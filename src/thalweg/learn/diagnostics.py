@@ -178,7 +178,8 @@ class GoodnessOfFit:
         verdict = "fits" if self.p_value >= 0.05 else "does not fit"
         return (
             f"the gradient flow {verdict} (deviance {self.deviance:.1f}, expected "
-            f"{self.expected:.1f} +- {self.deviation:.1f}, p = {self.p_value:.3g})"
+            f"{self.expected:.1f} +- {self.deviation:.1f}, "
+            + (f"p = {self.p_value:.3g})" if self.p_value >= 1e-12 else "p < 1e-12)")
         )
 
 
@@ -249,7 +250,7 @@ def _joint_test(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) -> G
     if cycles.shape[1]:
         seen = float(np.sum((terms.pull.ravel() @ cycles) ** 2))
         statistics.append((seen, np.sum((pulls @ cycles) ** 2, axis=1)))
-    own_ranks = [(1.0 + np.sum(draws >= seen)) / (n_draws + 1.0) for seen, draws in statistics]
+    own_ranks = [float(1.0 + np.sum(draws >= seen)) / (n_draws + 1.0) for seen, draws in statistics]
     ranks = [1.0 - np.argsort(np.argsort(draws)) / n_draws for _, draws in statistics]
     smallest = np.min(ranks, axis=0)
     p_joint = (1.0 + np.sum(smallest <= min(own_ranks))) / (n_draws + 1.0)

@@ -90,7 +90,12 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = _members(file, archive)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, struct.error) as error:
+    except InputError:
+        raise
+    except (
+        zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, struct.error, ValueError,
+        OverflowError,
+    ) as error:  # fmt: skip
         raise InputError(f"{file} is damaged ({error}); save the model again.") from None
     header = _header(file, members.pop(_HEADER, None))
     declared = header["arrays"]

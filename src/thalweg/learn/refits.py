@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from sklearn.base import clone
 
 from thalweg import _checks
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.answer import check_match
+from thalweg.learn.answer import check_match, fit_snapshots
 from thalweg.learn.observation import Multinomial
 from thalweg.learn.uncertainty import Bootstrap, refits
 from thalweg.snapshots import Snapshots
@@ -57,5 +58,5 @@ def bootstrap(
 def _refit(
     model: FreeEnergyRegressor, kernel: MarkovKernel, snapshots: Snapshots
 ) -> tuple[NDArray[np.float64], float, Status]:
-    found = clone(model).fit(kernel, snapshots)
-    return found.potential_, found.beta_, found.status_
+    found = fit_snapshots(kernel, snapshots, replace(model._settings(), refit=True))
+    return found.energy.potential, found.energy.beta, found.status

@@ -202,7 +202,8 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         return self._adopt(graph, replace(fitted, scale=seen.scale))
 
     def _settings(self) -> Settings:
-        options = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
+        names = [name for name in Settings.__dataclass_fields__ if name != "refit"]
+        options: dict[str, Any] = {name: getattr(self, name) for name in names}
         options["mobility"] = self._mobility
         options["internal"] = as_internal(self.internal)
         return Settings(**options)
@@ -268,7 +269,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
 
     @property
     def growth_(self) -> GrowthFound | None:
-        """Rates of growth with their errors, and whether they were needed; None if not asked."""
+        """Rates of growth, their errors, and whether they were needed; None if not asked."""
         return self._fit.growth
 
     @property

@@ -1,8 +1,8 @@
-"""Exact optimal transport between clouds of points (POT): distance and coupling."""
+"""Exact optimal transport between clouds of points (POT): distances and couplings."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +10,27 @@ from numpy.typing import NDArray
 from thalweg.errors import MissingDependencyError
 from thalweg.snapshots import WeightedPoints
 
-__all__ = ["coupling", "entropic_coupling", "mean_error", "wasserstein1"]
+__all__ = [
+    "Pairs", "coupling", "entropic_coupling", "mean_error", "unbalanced_coupling", "wasserstein1",
+]  # fmt: skip
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 _ITERATIONS = 10_000_000
+_FAR = 3.0
+
+
+class Pairs(NamedTuple):
+    """A plan with births and deaths: pairs, those that die, those that are born, and masses."""
+
+    first: Index
+    second: Index
+    mass: Array
+    dying: Index
+    dying_mass: Array
+    born: Index
+    born_mass: Array
 
 
 def _pot() -> Any:
@@ -64,13 +79,41 @@ def mean_error(first: WeightedPoints, second: WeightedPoints) -> float:
     return float(np.linalg.norm(first.mean - second.mean))
 
 
-def coupling(x: Array, y: Array) -> tuple[Index, Index, Array]:
+def coupling(
+    x: Array, y: Array, weights: tuple[Array, Array] | None = None
+) -> tuple[Index, Index, Array]:
     """Pairs `(i, j)` and their masses in an optimal plan (squared Euclidean cost)."""
     ot = _pot()
-    a, b = np.full(x.shape[0], 1 / x.shape[0]), np.full(y.shape[0], 1 / y.shape[0])
+    a, b = weights or (_even(x), _even(y))
     plan = ot.emd(a, b, ot.dist(x, y, metric="sqeuclidean"), numItermax=_ITERATIONS)
     i, j = np.nonzero(plan)
     return i, j, np.asarray(plan[i, j])
+
+
+def unbalanced_coupling(x: Array, y: Array, *, far: float = _FAR) -> Pairs:
+    """An optimal plan in which mass may die and be born instead of moving too far.
+
+    Moving costs the squared distance; dying and being born together cost `far` times the mean cost
+    of the balanced plan. One network simplex with a point more on either side.
+
+    >>> x = np.array([[0.0], [0.1], [0.2]])
+    >>> plan = unbalanced_coupling(x, np.array([[0.0], [0.1], [9.0]]), far=1.0)
+    >>> plan.dying.tolist(), plan.born.tolist()
+    ([2], [2])
+    """
+    ot = _pot()
+    n, m = x.shape[0], y.shape[0]
+    cost = ot.dist(x, y, metric="sqeuclidean")
+    i, j, mass = coupling(x, y)
+    price = 0.5 * far * float((mass * cost[i, j]).sum())
+    padded = np.full((n + 1, m + 1), price)
+    padded[:n, :m] = cost
+    padded[n, m] = 0.0
+    a, b = np.append(_even(x), 1.0), np.append(_even(y), 1.0)
+    plan = ot.emd(a, b, padded, numItermax=_ITERATIONS)
+    i, j = np.nonzero(plan[:n, :m])
+    dying, born = np.flatnonzero(plan[:n, m]), np.flatnonzero(plan[n, :m])
+    return Pairs(i, j, plan[i, j], dying, plan[dying, m], born, plan[n, born])
 
 
 def entropic_coupling(
@@ -78,14 +121,17 @@ def entropic_coupling(
 ) -> tuple[Index, Index, Array]:
     """Pairs drawn from the entropic plan with regularisation `strength` times the mean cost."""
     ot = _pot()
-    a, b = np.full(x.shape[0], 1 / x.shape[0]), np.full(y.shape[0], 1 / y.shape[0])
     cost = ot.dist(x, y, metric="sqeuclidean")
     plan = ot.sinkhorn(
-        a, b, cost, reg=strength * float(cost.mean()), method="sinkhorn_log", numItermax=200,
-        stopThr=1e-6, warn=False,
+        _even(x), _even(y), cost, reg=strength * float(cost.mean()), method="sinkhorn_log",
+        numItermax=200, stopThr=1e-6, warn=False,
     )  # fmt: skip
     flat = np.cumsum(plan.ravel())
     n = 4 * max(x.shape[0], y.shape[0])
     picks = np.searchsorted(flat, (np.arange(n) + rng.random()) / n * flat[-1])
     i, j = np.divmod(np.minimum(picks, flat.size - 1), y.shape[0])
     return i, j, np.full(n, 1 / n)
+
+
+def _even(x: Array) -> Array:
+    return np.full(x.shape[0], 1 / x.shape[0])

@@ -8,78 +8,147 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from thalweg.points.coupling import coupling, entropic_coupling
+from thalweg.points.coupling import coupling, entropic_coupling, unbalanced_coupling
 from thalweg.snapshots import WeightedPoints
 
-__all__ = ["Displacement", "displace"]
+__all__ = ["MOST_COUPLED", "Couplings", "Displacement", "displace"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-MOST_COUPLED = 1500
+MOST_COUPLED = 5000
+"""Individuals a side in one coupling: 3-8 CPU seconds of network simplex."""
+
 _MOST_ENTROPIC = 600
+_MOST_UNBALANCED = 2000
+_SUBSAMPLES = 2
 _NEIGHBORS = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Displacement:
     """How far to follow the curve through four snapshots, and how far to pull to the cloud.
 
     `curvature = 0` is McCann's straight line, 1 the cubic (or parabola) through the snapshots
     beyond; `pull = 1` puts each point at the mean of its nearest observed ones; `entropic` couples
-    with noise.
+    with noise; `unbalanced` lets individuals die and be born instead of moving far.
     """
 
     curvature: float = 0.0
     pull: float = 0.0
     entropic: bool = False
+    unbalanced: bool = False
+
+
+class Couplings:
+    """Exact couplings of neighbouring snapshots, each computed once.
+
+    Clouds larger than `most` are thinned; the couplings of `subsamples` such samples are pooled.
+    """
+
+    def __init__(
+        self, clouds: tuple[Array, ...], rng: np.random.Generator, most: int = MOST_COUPLED
+    ) -> None:
+        self.clouds = clouds
+        large = max(x.shape[0] for x in clouds) > most
+        self.samples = [
+            tuple(
+                x if x.shape[0] <= most else x[rng.choice(x.shape[0], most, False)] for x in clouds
+            )
+            for _ in range(_SUBSAMPLES if large else 1)
+        ]
+        self._pairs: dict[tuple[int, int], tuple[Index, Index, Array]] = {}
+        self._partners: dict[tuple[int, int, int], Array] = {}
+
+    def pairs(self, sample: int, left: int) -> tuple[Index, Index, Array]:
+        """The coupling of snapshots `left` and `left + 1`."""
+        if (sample, left) not in self._pairs:
+            x, y = self.samples[sample][left], self.samples[sample][left + 1]
+            self._pairs[sample, left] = coupling(x, y)
+        return self._pairs[sample, left]
+
+    def partners(self, sample: int, here: int, there: int) -> Array:
+        """Where the coupling of two neighbours sends each individual of `here` on average."""
+        if (sample, here, there) not in self._partners:
+            i, j, mass = self.pairs(sample, min(here, there))
+            i, j = (i, j) if here < there else (j, i)
+            x, y = self.samples[sample][here], self.samples[sample][there]
+            sent = np.zeros_like(x)
+            np.add.at(sent, i, mass[:, None] * y[j])
+            total = np.bincount(i, weights=mass, minlength=len(x))
+            self._partners[sample, here, there] = sent / total[:, None]
+        return self._partners[sample, here, there]
 
 
 def displace(
     times: Array,
-    clouds: tuple[Array, ...],
+    clouds: tuple[Array, ...] | Couplings,
     time: float,
     how: Displacement,
     *,
     rng: np.random.Generator,
-    most: int = MOST_COUPLED,
 ) -> WeightedPoints:
     """The cloud at `time`, between two snapshots or past the last (straight on)."""
-    most = min(most, _MOST_ENTROPIC) if how.entropic else most
-    thin = [x if x.shape[0] <= most else x[rng.choice(x.shape[0], most, False)] for x in clouds]
+    couplings = clouds if isinstance(clouds, Couplings) else Couplings(clouds, rng)
     right = int(np.clip(np.searchsorted(times, time), 1, times.size - 1))
+    if how.unbalanced:
+        return _with_births(times, couplings, time, right, rng)
+    parts = []
+    for sample in range(1 if how.entropic else len(couplings.samples)):
+        parts.append(_one_sample(times, couplings, time, how, (sample, right), rng))
+    moved = np.concatenate([x for x, _ in parts])
+    mass = np.concatenate([m / m.sum() / len(parts) for _, m in parts])
+    if how.pull > 0:
+        pool = np.vstack(couplings.clouds)
+        near = cKDTree(pool).query(moved, k=min(_NEIGHBORS, pool.shape[0]))[1]
+        near = near.reshape(moved.shape[0], -1)
+        moved = moved + how.pull * (pool[near].mean(axis=1) - moved)
+    return WeightedPoints(moved, mass)
+
+
+def _one_sample(
+    times: Array, couplings: Couplings, time: float, how: Displacement, at: tuple[int, int],
+    rng: np.random.Generator,
+) -> tuple[Array, Array]:  # fmt: skip
+    sample, right = at
     left = right - 1
+    thin = couplings.samples[sample]
     if how.entropic:
+        thin = tuple(_thin(x, _MOST_ENTROPIC, rng) for x in thin)
         i, j, mass = entropic_coupling(thin[left], thin[right], rng=rng)
     else:
-        i, j, mass = coupling(thin[left], thin[right])
+        i, j, mass = couplings.pairs(sample, left)
     x, y = thin[left][i], thin[right][j]
     knots, values = [times[left], times[right]], [x, y]
     if how.curvature > 0 and left > 0:
         knots.append(times[left - 1])
-        values.append(_partners(thin[left], thin[left - 1])[i])
+        values.append(couplings.partners(sample, left, left - 1)[i])
     if how.curvature > 0 and right < times.size - 1:
         knots.append(times[right + 1])
-        values.append(_partners(thin[right], thin[right + 1])[j])
-    straight = _lagrange(np.array(knots[:2]), values[:2], time)
-    moved = straight
+        values.append(couplings.partners(sample, right, right + 1)[j])
+    moved = _lagrange(np.array(knots[:2]), values[:2], time)
     if len(knots) > 2:
-        bent = _lagrange(np.array(knots), values, time)
-        moved = straight + how.curvature * (bent - straight)
-    if how.pull > 0:
-        pool = np.vstack(clouds)
-        near = cKDTree(pool).query(moved, k=min(_NEIGHBORS, pool.shape[0]))[1]
-        near = near.reshape(moved.shape[0], -1)
-        moved = moved + how.pull * (pool[near].mean(axis=1) - moved)
-    return WeightedPoints(moved, mass / mass.sum())
+        moved = moved + how.curvature * (_lagrange(np.array(knots), values, time) - moved)
+    return moved, mass
 
 
-def _partners(x: Array, y: Array) -> Array:
-    """Where the coupling sends each point on average."""
-    i, j, mass = coupling(x, y)
-    total = np.bincount(i, weights=mass, minlength=x.shape[0])
-    sent = [np.bincount(i, weights=mass * y[j, k], minlength=x.shape[0]) for k in range(x.shape[1])]
-    return np.stack(sent, axis=1) / total[:, None]
+def _with_births(
+    times: Array, couplings: Couplings, time: float, right: int, rng: np.random.Generator
+) -> WeightedPoints:
+    """Pairs on straight lines; the dying fade where they are, and the born appear."""
+    x, y = (_thin(couplings.clouds[k], _MOST_UNBALANCED, rng) for k in (right - 1, right))
+    plan = unbalanced_coupling(x, y)
+    share = (time - times[right - 1]) / (times[right] - times[right - 1])
+    inside = float(np.clip(share, 0.0, 1.0))
+    moved = x[plan.first] + share * (y[plan.second] - x[plan.first])
+    points = np.concatenate([moved, x[plan.dying], y[plan.born]])
+    mass = np.concatenate([plan.mass, (1 - inside) * plan.dying_mass, inside * plan.born_mass])
+    keep = mass > 0
+    return WeightedPoints(points[keep], mass[keep] / mass.sum())
+
+
+def _thin(x: Array, most: int, rng: np.random.Generator) -> Array:
+    return x if x.shape[0] <= most else x[rng.choice(x.shape[0], most, False)]
 
 
 def _lagrange(knots: Array, values: list[Array], time: float) -> Array:

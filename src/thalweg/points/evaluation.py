@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,10 +13,9 @@ from thalweg import _checks
 from thalweg._optional import optional
 from thalweg._parallel import parallel_map
 from thalweg.errors import InputError, ThalwegError
-from thalweg.learn.rivals import free_ctmc
+from thalweg.points.baselines import BASELINES, FORECAST_BASELINES, even
 from thalweg.points.coupling import mean_error, wasserstein1
-from thalweg.points.displacement import Displacement, displace
-from thalweg.points.interpolation import METHODS, PointInterpolator
+from thalweg.points.interpolation import FORECASTS, METHODS, PointInterpolator
 from thalweg.snapshots import PointSnapshots, WeightedPoints, hellinger
 from thalweg.snapshots.clouds import assign
 
@@ -26,70 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["BASELINES", "FORECAST_BASELINES", "leave_one_time_out"]
 
 Array = NDArray[np.float64]
-Baseline = Callable[[PointSnapshots, float, np.random.Generator], WeightedPoints]
-
-
-def nearest(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
-    """The snapshot nearest in time; the later one of two."""
-    gaps = abs(seen.times - time)
-    return _even(seen.points[seen.n_times - 1 - int(np.argmin(gaps[::-1]))])
-
-
-def persistence(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
-    """The snapshot before."""
-    return _even(seen.points[max(int(np.searchsorted(seen.times, time)) - 1, 0)])
-
-
-def mixture(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
-    """Both neighbours, weighted by their nearness in time."""
-    k = int(np.clip(np.searchsorted(seen.times, time), 1, seen.n_times - 1))
-    share = float(np.clip((time - seen.times[k - 1]) / (seen.times[k] - seen.times[k - 1]), 0, 1))
-    before, after = seen.points[k - 1], seen.points[k]
-    weights = np.concatenate(
-        [
-            np.full(before.shape[0], (1 - share) / before.shape[0]),
-            np.full(after.shape[0], share / after.shape[0]),
-        ]
-    )
-    return WeightedPoints(np.vstack([before, after]), weights)
-
-
-def mccann(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
-    """Individuals on straight lines along the exact coupling of the neighbours."""
-    return displace(seen.times, seen.points, time, Displacement(), rng=rng)
-
-
-def entropic(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
-    """Individuals on straight lines along the entropic coupling of the neighbours."""
-    return displace(seen.times, seen.points, time, Displacement(entropic=True), rng=rng)
-
-
-def chain(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
-    """The Markov chain with a free rate for each direction of each edge, on the same states."""
-    p = free_ctmc(seen.kernel, seen.times, _counts(seen), at=[time], method="least-squares")[0]
-    return seen.to_points(p / p.sum(), time=time)
-
-
-def log_linear(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
-    """Each state's log frequency on the line through the two neighbouring (or last) snapshots."""
-    k = int(np.clip(np.searchsorted(seen.times, time), 1, seen.n_times - 1))
-    p = _counts(seen) + 0.5
-    logs = np.log(p / p.sum(axis=1, keepdims=True))
-    share = (time - seen.times[k - 1]) / (seen.times[k] - seen.times[k - 1])
-    q = np.exp(logs[k - 1] + share * (logs[k] - logs[k - 1]))
-    return seen.to_points(q / q.sum(), time=time)
-
-
-BASELINES: dict[str, Baseline] = {
-    "nearest snapshot": nearest,
-    "persistence": persistence,
-    "mixture of neighbours": mixture,
-    "displacement midpoint (McCann)": mccann,
-    "entropic transport": entropic,
-    "free Markov chain": chain,
-    "log-linear": log_linear,
-}
-FORECAST_BASELINES = ("persistence", "free Markov chain", "log-linear")
 
 
 def leave_one_time_out(
@@ -158,9 +93,9 @@ def _one_time(
     started = clock.perf_counter()
     model.fit(t[keep], [clouds[j] for j in keep])
     laying = clock.perf_counter() - started
-    seen, truth = model.partitions_[0], _even(clouds[k])
+    seen, truth = model.partitions_[0], even(clouds[k])
     rows = []
-    allowed = ("auto", "flow", "displacement", "persistence") if last else ("auto", *METHODS)
+    allowed = ("auto", *(FORECASTS if last else METHODS))
     names = [(m, "model") for m in methods if m in allowed]
     names += [(b, "baseline") for b in baselines if not last or b in FORECAST_BASELINES]
     for name, kind in names:
@@ -201,12 +136,3 @@ def _on_states(seen: PointSnapshots, cloud: WeightedPoints) -> Array:
     (labels,) = assign(seen.kernel.coordinates, [cloud.points])
     p = np.bincount(labels, weights=cloud.weights, minlength=seen.n_states)
     return np.asarray(p / p.sum())
-
-
-def _even(points: Array) -> WeightedPoints:
-    return WeightedPoints(points, np.full(points.shape[0], 1 / points.shape[0]))
-
-
-def _counts(seen: PointSnapshots) -> Array:
-    counts = seen.counts
-    return counts if isinstance(counts, np.ndarray) else np.asarray(counts.toarray())

@@ -16,8 +16,8 @@ LEVEL = 0.01
 class GoodnessOfFit:
     """A chi-square of what the model leaves over, its degrees of freedom, and what was tested.
 
-    >>> print(GoodnessOfFit(250.0, 100, "one potential moves the points"))
-    rejected: one potential moves the points (chi-square 250 on 100 degrees of freedom, p = 2e-14)
+    >>> print(GoodnessOfFit(180.0, 100, "one potential moves the points"))
+    rejected: one potential moves the points (chi-square 180 on 100 degrees of freedom, p = 2e-06)
     """
 
     chi_square: float

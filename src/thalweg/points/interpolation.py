@@ -3,50 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
-from thalweg.errors import ConvergenceError, InputError
-from thalweg.geometry import TransportGeometry
-from thalweg.points.bridge import schroedinger_bridge, walk_generator
-from thalweg.points.coupling import wasserstein1
+from thalweg.errors import InputError, MissingDependencyError
+from thalweg.points.baselines import BASELINES
 from thalweg.points.displacement import MOST_COUPLED, Displacement, displace
-from thalweg.points.relaxation import MOST_STATES, RelaxationFit, fit_relaxation
-from thalweg.snapshots import (
-    HeatKernel,
-    PointSnapshots,
-    Snapshots,
-    WeightedPoints,
-    estimate_probabilities,
-)
-from thalweg.snapshots.clouds import assign, build, default_states
+from thalweg.points.goodness import GoodnessOfFit
+from thalweg.points.landscape import PointLandscape
+from thalweg.points.methods import CURVED, FORECASTS, METHODS, MOVERS, Guess, Methods, Progress
+from thalweg.points.relaxation import MOST_STATES, RelaxationFit
+from thalweg.points.trials import Choice, Trial, choose, combine, run_trial
+from thalweg.snapshots import PointSnapshots, Snapshots, WeightedPoints
+from thalweg.snapshots.clouds import as_clouds, default_states
 
-__all__ = ["METHODS", "Interpolation", "PointInterpolator"]
+__all__ = ["FORECASTS", "METHODS", "Interpolation", "PointInterpolator"]
 
 Array = NDArray[np.float64]
-Method = Literal["auto", "flow", "geodesic", "bridge", "displacement", "curved"]
+Method = Literal[
+    "auto", "flow", "geodesic", "bridge", "displacement", "curved", "unbalanced", "landscape"
+]
+ForecastMethod = Literal["auto", "flow", "displacement", "landscape", "persistence"]
 
-METHODS = ("flow", "bridge", "geodesic", "displacement", "curved")
 DEFAULT_METHOD = "flow"
 """What `"auto"` uses where two snapshots are left, which is too few to try methods on."""
 
-_CURVED = Displacement(curvature=0.5, pull=0.5)
-_NEAR = 2.0
-_SAME = 1e-9
-_FARTHER = 1.25
-_TRIAL_POINTS = 600
 _TRIAL_STATES = 30
-_MOVERS = {"displacement": Displacement(), "curved": _CURVED}
+_TRIAL_COUPLED = 2000
+_MOST_TRIALS = 4
+_SAME_REACH = 0.25
+_SHOWN = ("nearest snapshot", "mixture of neighbours")
+_MCCANN = "displacement midpoint (McCann)"
 
 
 @dataclass(frozen=True, eq=False)
 class Interpolation:
-    """The cloud at a time, the states' distribution where the method has one, and why."""
+    """The cloud at a time, how it was made, and what speaks for and against it."""
 
     time: float
     points: WeightedPoints
@@ -54,55 +51,16 @@ class Interpolation:
     why: str
     probabilities: Array | None = None
     """Over the states of the first partition; `None` for methods that move individuals."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Partition:
-    """One choice of states, with what is fitted on it."""
-
-    seen: PointSnapshots
-    first: _Partition | None = None
-    """A partition into as many states, whose clock cannot be far."""
-
-    @cached_property
-    def fit(self) -> RelaxationFit:
-        kernel = self.seen.kernel
-        if self.first is None:
-            return fit_relaxation(kernel, self.seen)
-        known, old = self.first.fit.energy, self.first.seen.kernel
-        assert kernel.coordinates is not None
-        assert old.coordinates is not None
-        (nearest,) = assign(old.coordinates, [kernel.coordinates])
-        u = known.potential[nearest] / known.beta
-        return fit_relaxation(kernel, self.seen, fastest=_NEAR * known.beta, start=u - u.mean())
-
-    @cached_property
-    def smooth(self) -> Array:
-        smoother = HeatKernel()
-        return estimate_probabilities(self.seen.kernel, self.seen, smoother=smoother).probabilities
-
-    def between(self, time: float) -> tuple[int, float, float]:
-        """The snapshot before, the time since it, and the length of the interval."""
-        times = self.seen.times
-        k = int(np.clip(np.searchsorted(times, time) - 1, 0, times.size - 2))
-        return k, time - times[k], times[k + 1] - times[k]
-
-    def distribution(self, time: float, method: str) -> Array:
-        kernel, times = self.seen.kernel, self.seen.times
-        k, since, span = self.between(time)
-        if method == "flow":
-            if time > times[-1]:
-                return self.fit.predict(kernel, [times[-1], time], self.smooth[-1])[-1]
-            return self.fit.predict(kernel, [time])[0]
-        if method == "bridge":
-            walk = walk_generator(kernel, self.fit.energy)
-            ends = self.smooth[k], self.smooth[k + 1]
-            return schroedinger_bridge(walk, *ends, span, np.array([since]))[0]
-        if float(np.abs(self.smooth[k] - self.smooth[k + 1]).sum()) < _SAME:
-            return self.smooth[k]
-        geometry = TransportGeometry(kernel)
-        path = geometry.geodesic(self.smooth[k], self.smooth[k + 1], tolerance=1e-3, n_steps=8)
-        return np.asarray(path.at([since / span]).probabilities[0])
+    goodness: GoodnessOfFit | None = None
+    """The test of the model behind the cloud; `None` for methods without one."""
+    warning: str = ""
+    """Why the cloud should not be trusted; empty where nothing speaks against it."""
+    w1_interval: tuple[float, float] | None = None
+    """90 % prediction interval of the W1 to the truth, from the trials; needs two of them."""
+    baselines: dict[str, WeightedPoints] = field(default_factory=dict)
+    """What guesses without a model give for the same time."""
+    scores: dict[str, float] = field(default_factory=dict)
+    """Mean W1 of every method in the trials."""
 
 
 class PointInterpolator:
@@ -110,20 +68,36 @@ class PointInterpolator:
 
     Parameters
     ----------
-    n_states, n_neighbors : of each partition into states; see `Snapshots.from_points`.
-    n_partitions : how many partitions, from k-means with different seeds, are averaged over.
-    seed : of everything random.
+    n_states : int, optional
+        States of each partition; see `Snapshots.from_points`.
+    n_neighbors : int, optional
+        Neighbours of each state.
+    n_partitions : int
+        Partitions, from k-means with different seeds, that are averaged over.
+    seed : int
+        Seed of every random number generator used.
+    progress : callable, optional
+        Called as `progress(what, done, total)`.
 
     Attributes
     ----------
-    partitions_ (the `PointSnapshots`), fits_, scores_ (nested leave-one-time-out, by method).
+    partitions_ : tuple of PointSnapshots
+        The snapshots on the states of each partition.
+    fits_ : tuple of RelaxationFit
+        The flow fitted on each partition.
+    landscape_ : PointLandscape
+        The potential on R^d.
+    scores_ : dict
+        Mean W1 of each method over the training times left out in turn.
 
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> clouds = [rng.normal(3 * np.exp(-t), 0.5, size=(80, 2)) for t in (0.0, 1.0, 3.0)]
     >>> model = PointInterpolator(n_states=15, n_partitions=1).fit([0, 1, 3], clouds)
-    >>> guess = model.interpolate(0.5, method="flow")
-    >>> guess.points.points.shape
-    (240, 2)
+    >>> guess = model.interpolate(0.5, method="displacement")
+    >>> guess.points.points.shape, guess.warning, sorted(guess.baselines)[0]
+    ((80, 2), '', 'displacement midpoint (McCann)')
     """
 
     def __init__(
@@ -133,47 +107,51 @@ class PointInterpolator:
         n_neighbors: int | None = None,
         n_partitions: int = 3,
         seed: int = 0,
+        progress: Progress | None = None,
     ) -> None:
         self.n_states = n_states
         self.n_neighbors = n_neighbors
         self.n_partitions = n_partitions
         self.seed = seed
+        self.progress = progress
 
     def fit(self, times: ArrayLike, points: Iterable[ArrayLike]) -> PointInterpolator:
         """Lay the states over the clouds; fits are made when first asked for."""
         t = _checks.as_times(times, minimum=2)
-        clouds = tuple(_checks.as_array(x, f"points[{k}]") for k, x in enumerate(points))
+        clouds = as_clouds(points, t)
         wanted = self.n_states or default_states(sum(x.shape[0] for x in clouds))
         if wanted > MOST_STATES:
             raise InputError(
                 f"n_states is {wanted}; interpolation takes {MOST_STATES} at most: use fewer, and "
                 "the points of each state keep the detail."
             )
-        self._parts: list[_Partition] = []
-        for j in range(self.n_partitions):
-            rng = np.random.default_rng([self.seed, j])
-            seen = build(t, clouds, n_states=wanted, n_neighbors=self.n_neighbors, rng=rng)
-            self._parts.append(_Partition(seen, self._parts[0] if j else None))
-        self.times_, self._clouds = t, self._parts[0].seen.points
-        self._scores: dict[str, dict[str, float]] = {}
+        self._methods = Methods(
+            t, clouds, n_states=wanted, n_neighbors=self.n_neighbors,
+            n_partitions=self.n_partitions, seed=self.seed, progress=self.progress,
+        )  # fmt: skip
+        self.times_, self._clouds, self._wanted = t, clouds, wanted
+        self._choices: dict[tuple[str, float], Choice] = {}
         return self
 
     @property
     def partitions_(self) -> tuple[PointSnapshots, ...]:
-        return tuple(part.seen for part in self._parts)
+        return tuple(part.seen for part in self._methods.parts)
 
     @property
     def snapshots_(self) -> Snapshots:
-        return self._parts[0].seen
+        return self._methods.parts[0].seen
 
     @property
     def fits_(self) -> tuple[RelaxationFit, ...]:
-        return tuple(part.fit for part in self._parts)
+        return tuple(part.fit for part in self._methods.parts)
+
+    @property
+    def landscape_(self) -> PointLandscape:
+        return self._methods.landscape
 
     @property
     def scores_(self) -> dict[str, float]:
-        """Mean W1 of each method over the training times left out in turn."""
-        return self._trial("interpolate")
+        return self._choice("interpolate", 0.0).scores if self.times_.size > 2 else {}
 
     # ---------------------------------------------------------------- what it gives
 
@@ -183,38 +161,37 @@ class PointInterpolator:
         `"flow"`: the fitted gradient flow. `"bridge"`: its walk conditioned on the two snapshots
         around `time`. `"geodesic"`: the shortest path in `W_K` between them. `"displacement"`:
         individuals on straight lines along the exact coupling; `"curved"`: bent by the snapshots
-        beyond and pulled towards the observed cloud. `"auto"` tries all of them on the inner
-        training times, each left out in turn, and takes the best; with two training times it is
-        the flow, whose relaxation has a clock where the others have none.
+        beyond and pulled towards the observed cloud, as far as the trials prefer; `"unbalanced"`:
+        with births and deaths. `"landscape"`: along the potential on R^d, forwards from the
+        snapshot before and backwards from the one after. `"auto"` tries all of them on the inner
+        training times, each left out in turn, and takes the best, or a mixture of the best few;
+        with two training times it is the flow, whose relaxation has a clock where the others have
+        none.
         """
         low, high = self.times_[0], self.times_[-1]
         if not low <= time <= high:
             raise InputError(
                 f"time is {time:g}, outside the snapshots from {low:g} to {high:g}; use forecast."
             )
-        if method != "auto":
-            return self._one(time, method, f"{method} was asked for")
-        if self.times_.size < 3:
-            return self._one(
-                time, DEFAULT_METHOD,
+        if method == "auto" and self.times_.size < 3:
+            why = (
                 "two snapshots leave no inner time to try methods on: the flow, which has a clock "
-                "of its own, is the default",
-            )  # fmt: skip
-        name, why = self._choose("interpolate")
-        return self._one(time, name, why)
+                "of its own, is the default"
+            )
+            return self._single(time, DEFAULT_METHOD, why)
+        if method != "auto":
+            self._known(method, METHODS)
+            name = self._curved() if method == "curved" else method
+            return self._single(time, name, f"{method} was asked for", shown=method)
+        return self._chosen(time, self._choice("interpolate", 0.0))
 
-    def forecast(
-        self,
-        time: float,
-        *,
-        method: Literal["auto", "flow", "displacement", "persistence"] = "auto",
-    ) -> Interpolation:
-        """The cloud at a time past the last snapshot.
+    def forecast(self, time: float, *, method: ForecastMethod = "auto") -> Interpolation:
+        """The cloud at a time after the last snapshot.
 
-        `"flow"` goes on from the last snapshot with the fitted energy; `"displacement"` moves
-        individuals straight on; `"persistence"` changes nothing. `"auto"` tries them on the last
-        training time; straight lines only where they were tried about as far ahead, in units of
-        the interval before, as they are asked for. With two training times it is the flow.
+        `"flow"`, `"displacement"` (straight on), `"landscape"` (all snapshots pushed along the
+        potential on R^d, and pooled) or `"persistence"` (no movement). `"auto"` forecasts training
+        times from the times before them, about as far ahead as is asked, and takes the best, or a
+        mixture of the best few. With two training times it is the landscape.
         """
         if time < self.times_[-1]:
             raise InputError(
@@ -222,85 +199,94 @@ class PointInterpolator:
                 "interpolate."
             )
         if method != "auto":
-            return self._one(time, method, f"{method} was asked for")
+            self._known(method, FORECASTS)
+            return self._single(time, method, f"{method} was asked for")
         if self.times_.size < 3:
-            return self._one(time, "flow", "two snapshots leave nothing to try methods on")
-        asked = self._reach(self.times_, time)
-        tried = self._reach(self.times_[:-1], float(self.times_[-1]))
-        ruled_out = ("displacement",) if asked > _FARTHER * tried else ()
-        name, why = self._choose("forecast", ruled_out)
-        return self._one(time, name, why)
+            name = self._methods.available(("landscape",)) or ("flow",)
+            return self._single(time, name[0], "two snapshots leave nothing to try methods on")
+        return self._chosen(time, self._choice("forecast", float(time - self.times_[-1])))
 
     # ---------------------------------------------------------------- how
 
-    def _one(
-        self, time: float, method: str, why: str, *, most: int = MOST_COUPLED
-    ) -> Interpolation:
-        rng = np.random.default_rng([self.seed, 1])
-        if method == "persistence":
-            last = self._clouds[-1]
-            cloud = WeightedPoints(last, np.full(last.shape[0], 1 / last.shape[0]))
-            return Interpolation(time, cloud, method, why)
-        if method in _MOVERS:
-            cloud = displace(self.times_, self._clouds, time, _MOVERS[method], rng=rng, most=most)
-            return Interpolation(time, cloud, method, why)
-        if method not in METHODS:
-            raise InputError(f"method is {method!r}; choose 'auto' or one of {', '.join(METHODS)}.")
-        ps = [part.distribution(time, method) for part in self._parts]
-        clouds = [
-            part.seen.to_points(p / p.sum(), time=time)
-            for part, p in zip(self._parts, ps, strict=True)
-        ]
-        weights = np.mean([cloud.weights for cloud in clouds], axis=0)
-        return Interpolation(time, WeightedPoints(clouds[0].points, weights), method, why, ps[0])
-
     @staticmethod
-    def _reach(times: Array, time: float) -> float:
-        """How far ahead, in units of the last interval; infinite where there is none."""
-        return float((time - times[-1]) / (times[-1] - times[-2])) if times.size > 1 else np.inf
+    def _known(method: str, names: tuple[str, ...]) -> None:
+        if method not in names:
+            raise InputError(f"method is {method!r}; choose 'auto' or one of {', '.join(names)}.")
 
-    def _choose(self, task: str, ruled_out: tuple[str, ...] = ()) -> tuple[str, str]:
-        scores = {name: w for name, w in self._trial(task).items() if name not in ruled_out}
-        best = min(scores, key=lambda name: scores[name])
-        listed = ", ".join(f"{name} {w:.3g}" for name, w in sorted(scores.items(), key=_second))
-        times = "inner training times" if task == "interpolate" else "the last training time"
-        why = f"{best} came nearest to {times} when left out (W1: {listed})"
-        if ruled_out:
-            why += f"; {', '.join(ruled_out)} was not tried so far ahead"
-        return best, why
+    def _single(self, time: float, name: str, why: str, shown: str | None = None) -> Interpolation:
+        return self._wrap(time, self._methods.guess(name, time), shown or name, why, None)
 
-    def _trial(self, task: str) -> dict[str, float]:
-        """Nested leave-one-time-out: states, kernel and bandwidth are chosen anew each time."""
-        if task in self._scores:
-            return self._scores[task]
+    def _chosen(self, time: float, choice: Choice) -> Interpolation:
+        guess = combine(choice, lambda name: self._methods.guess(name, time))
+        return self._wrap(time, guess, choice.name, choice.why, choice)
+
+    def _wrap(
+        self, time: float, guess: Guess, method: str, why: str, choice: Choice | None
+    ) -> Interpolation:
+        return Interpolation(
+            float(time), guess.points.pruned(), method, why, guess.probabilities, guess.goodness,
+            guess.warning, choice.interval if choice is not None else None, self._baselines(time),
+            dict(choice.scores) if choice is not None else {},
+        )  # fmt: skip
+
+    def _baselines(self, time: float) -> dict[str, WeightedPoints]:
+        rng = np.random.default_rng([self.seed, 3])
+        seen = self._methods.parts[0].seen
+        found = {name: BASELINES[name](seen, time, rng) for name in _SHOWN}
+        with suppress(MissingDependencyError):
+            found[_MCCANN] = displace(
+                self.times_, self._methods.couplings, time, Displacement(), rng=rng
+            )
+        return found
+
+    def _curved(self) -> str:
+        """The curvature and the pull that the trials prefer, chosen separately."""
+        if self.times_.size < 4:
+            return CURVED
+        scores = self._choice("interpolate", 0.0).scores
+        return min(
+            (n for n in scores if n.startswith(("curved", "pulled"))), key=scores.__getitem__
+        )
+
+    def _choice(self, task: str, ahead: float) -> Choice:
+        key = (task, ahead)
+        if key not in self._choices:
+            interpolating = task == "interpolate"
+            trials = self._inner_trials() if interpolating else self._ahead_trials(ahead)
+            where = "inner training times" if interpolating else "later training times"
+            self._choices[key] = choose(trials, where)
+        return self._choices[key]
+
+    def _inner_trials(self) -> list[Trial]:
+        """Every inner time left out in turn; states, kernel and fits are made anew each time."""
         n = self.times_.size
-        left_out = range(1, n - 1) if task == "interpolate" else [n - 1]
-        names = METHODS if task == "interpolate" else ("flow", "displacement", "persistence")
-        scores: dict[str, list[float]] = {name: [] for name in names}
-        if n >= 3:
-            for k in left_out:
-                self._try_time(k, task, scores)
-        self._scores[task] = {name: float(np.mean(w)) for name, w in scores.items() if w}
-        return self._scores[task]
+        names = tuple(name for name in METHODS if name != "curved")
+        bent = [name for name, how in MOVERS.items() if how.curvature or how.pull]
+        if n < 4:
+            bent = [CURVED]
+        return [
+            self._try([j for j in range(n) if j != k], k, (*names, *bent)) for k in range(1, n - 1)
+        ]
 
-    def _try_time(self, k: int, task: str, scores: dict[str, list[float]]) -> None:
+    def _ahead_trials(self, ahead: float) -> list[Trial]:
+        """Later times forecast from the times before, about as far ahead as is asked."""
+        t = self.times_
+        pairs = [(k, j) for k in range(1, t.size - 1) for j in range(k + 1, t.size)]
+        off = {(k, j): abs(np.log((t[j] - t[k]) / max(ahead, 1e-300))) for k, j in pairs}
+        least = min(off.values())
+        near = [pair for pair in pairs if off[pair] <= max(least + 1e-9, _SAME_REACH)]
+        return [
+            self._try(list(range(k + 1)), j, FORECASTS) for k, j in sorted(near)[-_MOST_TRIALS:]
+        ]
+
+    def _try(self, keep: list[int], k: int, names: tuple[str, ...]) -> Trial:
+        if self.progress is not None:
+            self.progress(f"trial at time {self.times_[k]:g}", k, self.times_.size)
+        inner = Methods(
+            self.times_[keep], tuple(self._clouds[j] for j in keep),
+            n_states=min(self._wanted, _TRIAL_STATES), seed=self.seed,
+            most=min(_TRIAL_COUPLED, MOST_COUPLED),
+        )  # fmt: skip
         rng = np.random.default_rng([self.seed, 2, k])
-        keep = [j for j in range(self.times_.size) if j != k]
-        wanted = min(self._parts[0].seen.n_states, _TRIAL_STATES)
-        inner = PointInterpolator(n_states=wanted, n_partitions=1, seed=self.seed)
-        inner.fit(self.times_[keep], [self._clouds[j] for j in keep])
-        x = self._clouds[k]
-        truth = WeightedPoints(x, np.full(x.shape[0], 1 / x.shape[0]))
         time = float(self.times_[k])
-        for name in scores:
-            try:
-                guess = inner._one(time, name, "", most=_TRIAL_POINTS).points
-            except ConvergenceError:
-                # A method that fails on the training times is never the one to choose.
-                scores[name].append(np.inf)
-                continue
-            scores[name].append(wasserstein1(guess, truth, most=_TRIAL_POINTS, rng=rng))
-
-
-def _second(item: tuple[str, float]) -> float:
-    return item[1]
+        return run_trial(inner, inner.available(names), time, self._clouds[k], rng)

@@ -16,7 +16,6 @@ from thalweg.report.svg import (
     Axes,
     Picture,
     Scale,
-    legend,
     number,
     table_text,
     wrap,
@@ -28,6 +27,11 @@ Array = NDArray[np.float64]
 
 _WIDTH = 760.0
 _LEFT, _RIGHT = 66.0, 18.0
+_NAMES = 118.0
+"""Room for names beside curves."""
+
+# Solid, dashed, dotted: curves differ also in print and without colour vision.
+DASHES = ("", "", "", "7 4", "7 4", "2 4", "2 4", "9 3 2 3")
 
 
 def fitted_curves(
@@ -45,7 +49,7 @@ def fitted_curves(
     noise = np.sqrt(np.maximum(expected * (1 - expected), 1e-300) / sizes[:, None])
     residual = (observed[:, chosen] - expected) / np.maximum(noise, 1e-12)
     top = 1.05 * max(float(observed[:, chosen].max()), float(fitted[:, chosen].max()), 1e-9)
-    width = Scale(float(fine[0]), float(fine[-1]), _LEFT, _WIDTH - _RIGHT)
+    width = Scale(float(fine[0]), float(fine[-1]), _LEFT, _WIDTH - _NAMES)
     above = Axes(width, Scale(0.0, top, 300.0, 16.0), "", "share of the population")
     reach = max(3.0, float(np.ceil(np.abs(residual).max())))
     reach = min(reach, 20.0)
@@ -54,7 +58,7 @@ def fitted_curves(
     parts.append(_band(below, fine[[0, -1]], np.full(2, -2.0), np.full(2, 2.0), "#8a8a8a"))
     for k, x in enumerate(chosen):
         colour = PALETTE[k]
-        parts.append(_polyline(above, fine, fitted[:, x], colour))
+        parts.append(_polyline(above, fine, fitted[:, x], colour, DASHES[k]))
         for t, y, e in zip(times, observed[:, x], noise[:, k], strict=True):
             at = above.x(float(t))
             low, high = above.y(max(y - 2 * e, 0.0)), above.y(min(y + 2 * e, top))
@@ -68,9 +72,8 @@ def fitted_curves(
                 f'<circle cx="{below.x(float(t)):.1f}" cy="{below.y(float(r)):.1f}" r="3" '
                 f'fill="{colour}"/>'
             )
-    keys, height = legend(
-        [names[x] for x in chosen], PALETTE[: len(chosen)], _LEFT, 506.0, _WIDTH - _LEFT - _RIGHT
-    )
+    last = [float(fitted[-1, x]) for x in chosen]
+    parts += _end_names(above, [names[x] for x in chosen], last, PALETTE)
     alt = (
         "Share of the population in the states that changed most: observed points, fitted lines, "
         "and residuals in standard errors of counting."
@@ -81,7 +84,7 @@ def fitted_curves(
         for k, x in enumerate(chosen)
     ]
     data = table_text(["time", "state", "observed", "fitted", "standard_error"], rows)
-    drawing = wrap(_WIDTH, 490.0 + height, [*parts, *keys], alt)
+    drawing = wrap(_WIDTH, 490.0, parts, alt)
     return Picture("observed-and-fitted", drawing, alt, data)
 
 
@@ -98,7 +101,7 @@ def forecast_curves(
     chosen = busiest(p)
     highest = [p[:, chosen].max()] + ([] if upper is None else [np.nanmax(upper[:, chosen])])
     axes = Axes(
-        Scale(float(times[0]), float(times[-1]), _LEFT, _WIDTH - _RIGHT),
+        Scale(float(times[0]), float(times[-1]), _LEFT, _WIDTH - _NAMES),
         Scale(0.0, 1.05 * float(max(highest)), 330.0, 16.0),
         time_label,
         "share of the population",
@@ -107,7 +110,7 @@ def forecast_curves(
     for k, x in enumerate(chosen):
         if lower is not None and upper is not None:
             parts.append(_band(axes, times, lower[:, x], upper[:, x], PALETTE[k]))
-        parts.append(_polyline(axes, times, p[:, x], PALETTE[k]))
+        parts.append(_polyline(axes, times, p[:, x], PALETTE[k], DASHES[k]))
     if axes.x.low < start < axes.x.high:
         at = axes.x(start)
         parts.append(
@@ -115,9 +118,8 @@ def forecast_curves(
             f'stroke-dasharray="2 4"/><text x="{at + 6:.1f}" y="28" fill="{SOFT}">'
             "last snapshot</text>"
         )
-    keys, height = legend(
-        [names[x] for x in chosen], PALETTE[: len(chosen)], _LEFT, 396.0, _WIDTH - _LEFT - _RIGHT
-    )
+    last = [float(p[-1, x]) for x in chosen]
+    parts += _end_names(axes, [names[x] for x in chosen], last, PALETTE)
     alt = "Forecast of the share of the population in the states that change most, with bands."
     bounds = np.full_like(p, np.nan)
     low, high = (bounds if b is None else b for b in (lower, upper))
@@ -127,7 +129,7 @@ def forecast_curves(
         for x in chosen
     ]
     data = table_text(["time", "state", "share", "lower", "upper"], rows)
-    return Picture("forecast", wrap(_WIDTH, 380.0 + height, [*parts, *keys], alt), alt, data)
+    return Picture("forecast", wrap(_WIDTH, 380.0, parts, alt), alt, data)
 
 
 def ranked(names: Sequence[str], values: Array, stderr: Array | None, most: int = 40) -> Picture:
@@ -186,11 +188,34 @@ def line(x: Array, y: Array, x_label: str, y_label: str, name: str) -> Picture:
     return Picture(name, wrap(_WIDTH, 300.0, parts, alt), alt, data)
 
 
-def _polyline(axes: Axes, x: Array, y: Array, colour: str) -> str:
+def _polyline(axes: Axes, x: Array, y: Array, colour: str, dashes: str = "") -> str:
     return (
         f'<polyline points="{axes.points(x, y)}" fill="none" stroke="{colour}" stroke-width="2" '
-        'stroke-linejoin="round"/>'
+        f'stroke-linejoin="round"{_dashed(dashes)}/>'
     )
+
+
+def _dashed(dashes: str) -> str:
+    return f' stroke-dasharray="{dashes}"' if dashes else ""
+
+
+def _end_names(
+    axes: Axes, names: Sequence[str], ends: Sequence[float], colours: Sequence[str]
+) -> list[str]:
+    """Names at the right ends of curves, moved apart; no name needs its colour to be known."""
+    order = sorted(range(len(names)), key=lambda k: -ends[k])
+    parts, lowest = [], -1e9
+    room = axes.y.start + 10
+    heights = [axes.y(float(ends[k])) + 4 for k in order]
+    for i, height in enumerate(heights):
+        heights[i] = lowest = max(height, lowest + 13)
+    over = max(heights[-1] - room, 0.0) if heights else 0.0
+    for k, height in zip(order, heights, strict=True):
+        parts.append(
+            f'<text x="{axes.x.stop + 8:.1f}" y="{height - over:.1f}" fill="{colours[k]}" '
+            f'font-size="12">{_cut(names[k], 18)}</text>'
+        )
+    return parts
 
 
 def _band(axes: Axes, x: Array, low: Array, high: Array, colour: str) -> str:

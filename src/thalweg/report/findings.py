@@ -11,23 +11,64 @@ from thalweg.learn import FreeEnergyRegressor
 from thalweg.snapshots import Snapshots, hellinger
 from thalweg.status import Status
 
-__all__ = ["findings", "flags"]
+__all__ = ["findings", "flags", "p_text", "silences"]
+
+_NAMED_STATES = 500
+"""Beyond, single states say little about where a population goes."""
 
 
 def findings(model: FreeEnergyRegressor, snapshots: Snapshots | None = None) -> list[str]:
-    """The verdict, the noise, what the data do not determine."""
+    """The verdict, where the population goes, the noise; then the rest.
+
+    What comes first is what a reader takes home, whatever else is said below it.
+    """
     diagnostics = model.diagnostics_
     sentences = []
     if not model.status_ and model.status_ is not Status.UNDETERMINED:
         sentences.append(f"The fit did not finish cleanly. {model.status_.value}")
+    sentences += _verdict(diagnostics)
+    sentences += _destination(model)
+    sentences.append(_noise(model))
+    sentences += _scatter(diagnostics)
     if snapshots is not None:
         sentences.append(_agreement(model, snapshots))
-    sentences += _verdict(diagnostics)
-    sentences += _scatter(diagnostics)
-    if model.growth_ is not None:
-        sentences.append(str(model.growth_))
-    sentences.append(_noise(model))
-    unseen = diagnostics["never_visited"]
+    return sentences + _unknown(model)
+
+
+def silences(model: FreeEnergyRegressor) -> list[str]:
+    """What the data do not say, in sentences: states without data, contrasts, assumptions."""
+    said = _unknown(model)
+    open_ = model.diagnostics_.get("undetermined") or []
+    if open_:
+        shown = "; ".join(str(text) for text in open_[:3])
+        said.append(f"The data leave open: {shown}.")
+    said.append(
+        "V is known up to a constant, and only where the population has been: compare states with "
+        "each other, not with zero."
+    )
+    said.append(
+        "The fit takes individuals to be sampled independently, neither born nor lost, on one "
+        "landscape that does not change. A forecast goes on as if it never did."
+    )
+    said.append(
+        "That a landscape fits does not show that it is the cause: other dynamics can lead through "
+        "the same snapshots."
+    )
+    return said
+
+
+def p_text(p: float) -> str:
+    """A p-value as people write it.
+
+    >>> p_text(0.03217), p_text(0.0), p_text(3e-14)
+    ('p = 0.032', 'p < 1e-12', 'p < 1e-12')
+    """
+    return "p < 1e-12" if p < 1e-12 else f"p = {p:.2g}"
+
+
+def _unknown(model: FreeEnergyRegressor) -> list[str]:
+    sentences = []
+    unseen = model.diagnostics_["never_visited"]
     if unseen:
         count = len(unseen)
         were = "state was" if count == 1 else "states were"
@@ -48,6 +89,26 @@ def findings(model: FreeEnergyRegressor, snapshots: Snapshots | None = None) -> 
             "this fit has not been tested; a third time would."
         )
     return sentences
+
+
+def _destination(model: FreeEnergyRegressor) -> list[str]:
+    """Where the fitted population gathers in the end, where it came from."""
+    kernel = model.kernel_
+    if kernel.n_states > _NAMED_STATES or model.beta_ <= 0 or model.status_ is Status.UNDETERMINED:
+        return []
+    rest, first = model.energy_.equilibrium(kernel), model.initial_
+    names = kernel.names or tuple(f"state {x}" for x in range(kernel.n_states))
+    ends = [x for x in np.argsort(-rest)[:3] if rest[x] > 1.5 / kernel.n_states]
+    if not ends:
+        return []
+    where = ", ".join(f"{str(names[x])[:40]} ({rest[x]:.0%})" for x in ends)
+    lost = int(np.argmax(first - rest))
+    away = f", away from {str(names[lost])[:40]} ({first[lost]:.0%} at first, {rest[lost]:.1%})"
+    return [
+        f"At rest, the population would be mostly in {where}"
+        + (away if first[lost] > rest[lost] + 0.02 else "")
+        + "."
+    ]
 
 
 def flags(model: FreeEnergyRegressor) -> list[str]:
@@ -91,12 +152,12 @@ def _verdict(diagnostics: dict[str, Any]) -> list[str]:
         return []
     if p < 0.01:
         return [
-            f"A landscape with noise does not explain these data (p = {p:.2g}). Growth, cycles, or "
+            f"A landscape with noise does not explain these data ({p_text(p)}). Growth, cycles, or "
             "a landscape that changes in time are the usual reasons; read V with care."
         ]
     if p < 0.05:
-        return [f"There are signs that one landscape does not explain everything (p = {p:.2g})."]
-    return [f"The data are consistent with a population sliding down one landscape (p = {p:.2g})."]
+        return [f"There are signs that one landscape does not explain everything ({p_text(p)})."]
+    return [f"The data are consistent with a population sliding down one landscape ({p_text(p)})."]
 
 
 def _scatter(diagnostics: dict[str, Any]) -> list[str]:
@@ -132,7 +193,7 @@ def _noise(model: FreeEnergyRegressor) -> str:
     if model.beta_ <= 0 and model.method == "weak":
         return (
             "The weak form found no noise (beta = 0), which it often does where counts are small; "
-            "method likelihood tells whether there is some."
+            "the likelihood method shows whether there is some."
         )
     if model.beta_ <= 0:
         return "No noise was found (beta = 0): the population moves straight downhill."

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from thalweg._version import __version__
 from thalweg.kernel import MarkovKernel
-from thalweg.learn import FreeEnergyRegressor
+from thalweg.learn import CrossValidation, FreeEnergyRegressor
 from thalweg.learn.forecast import Forecast
 from thalweg.plots.fluxes import net_fluxes
 from thalweg.report.curves import fitted_curves, forecast_curves, ranked
 from thalweg.report.dynamics import fates_section
-from thalweg.report.findings import findings, flags
+from thalweg.report.findings import findings, flags, silences
 from thalweg.report.graph import drawn, landscape_picture, moving_picture
 from thalweg.report.page import Section, Table, page
 from thalweg.report.svg import number
@@ -36,6 +36,7 @@ def fit_page(
     forecast: Forecast | None = None,
     title: str = "Energy landscape",
     messages: tuple[str, ...] = (),
+    validation: CrossValidation | None = None,
 ) -> str:
     """The page of a fitted model; with the snapshots it also shows how well they are met."""
     kernel = model.kernel_
@@ -105,9 +106,29 @@ def fit_page(
             table=_states(model, names),
         )
     )
+    if validation is not None:
+        sections.append(_validated(validation))
+    sections.append(Section("What the data do not say", silences(model)))
     sections.append(Section("Methods, ready to paste", quote=methods_text(model, snapshots)))
     sections.append(Section("Settings", messages, facts=_facts(model)))
     return page(title, _lead(model), sections)
+
+
+def _validated(result: CrossValidation) -> Section:
+    """The landscape beside its rivals on what none of them saw."""
+    rows = []
+    for name in result.models:
+        near = [score.hellinger for score in result.scores if score.model == name]
+        rows.append((name, f"{result.mean(name):.5f}", f"{np.mean(near):.4f}"))
+    rows += [(name, "not computed", why) for name, why in result.failures.items()]
+    header = ("model", "log score (higher is better)", "Hellinger distance (lower is better)")
+    about = {
+        "leave-one-out": "Each snapshot but the first was left out in turn.",
+        "forecast-last": "The last snapshot was left out and forecast from the others.",
+        "k-fold": "A part of the individuals of every snapshot was left out in turn.",
+    }[result.scheme]
+    table = Table("Predictions of what was left out.", header, rows)
+    return Section("Beside models without a landscape", (result.verdict, about), table=table)
 
 
 def plain_names(kernel: MarkovKernel) -> list[str]:
@@ -138,7 +159,10 @@ def methods_text(model: FreeEnergyRegressor, snapshots: Snapshots | None) -> str
         "the gradient flow of a free energy F = V + beta H (H: entropy relative to the graph's "
         "stationary distribution) in the discrete transport metric W_K (Maas 2011; Rancati, Maas "
         f"and Locatello). V and beta were estimated from {model.times_.size} snapshots{counts} by "
-        f"{how}, with thalweg {__version__}. The estimate of beta was {model.beta_:.3g}{error}."
+        f"{how}, with thalweg {__version__}. The estimate of beta was {model.beta_:.3g}{error}. "
+        "References: J. Maas, Gradient flows of the entropy for finite Markov chains, J. Funct. "
+        "Anal. 261 (2011) 2250-2292; Rancati, Maas and Locatello, Learning Discrete Diffusion on "
+        f"Graphs via Free-Energy Gradient Flows; thalweg {__version__}, software."
     )
 
 

@@ -14,7 +14,6 @@ from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import View, view
 from thalweg.report.svg import (
     INK,
-    LINE,
     PAPER,
     SOFT,
     Picture,
@@ -154,7 +153,7 @@ def _edges(kernel: MarkovKernel, points: Array) -> str:
     path = "".join(
         f"M{p[0]:.0f} {p[1]:.0f}L{q[0]:.0f} {q[1]:.0f}" for p, q in zip(a, b, strict=True)
     )
-    return f'<path d="{path}" stroke="{LINE}" fill="none"/>'
+    return f'<path d="{path}" stroke="{SOFT}" stroke-opacity="0.4" fill="none"/>'
 
 
 def _nodes(points: Array, radius: float, fills: Sequence[str], hover: Sequence[str]) -> list[str]:
@@ -220,7 +219,7 @@ def _labels(points: Array, radius: float, names: Sequence[str], values: Array) -
         )
         for left, base in places:
             box = (left, base - 11, left + width, base + 3)
-            inside = box[0] > 2 and box[2] < _SIDE + 30
+            inside = box[0] > 2 and box[2] < _SIDE + 12
             if inside and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
                 parts.append(

@@ -170,7 +170,7 @@ h1 { font-size: 1.9rem; margin: 0.4rem 0; } h2 { font-size: 1.25rem; margin: 2.4
 figure, .figure { border: 1px solid var(--line); border-radius: 10px; margin: 1rem 0;
                   overflow: hidden; }
 .drawing { overflow-x: auto; padding: 0.4rem; }
-.drawing svg { display: block; width: 100%; min-width: 24rem; max-width: 50rem; margin: 0 auto; }
+.drawing svg { display: block; width: 100%; min-width: 30rem; max-width: 50rem; margin: 0 auto; }
 figcaption { display: flex; flex-wrap: wrap; gap: 0.4rem 1.2rem; justify-content: space-between;
              color: var(--soft); font-size: 0.92rem; padding: 0.5rem 0.9rem;
              border-top: 1px solid var(--line); }

@@ -21,7 +21,6 @@ __all__ = [
     "Picture",
     "Scale",
     "colours",
-    "legend",
     "number",
     "table_text",
     "ticks",
@@ -182,24 +181,6 @@ class Axes:
         return " ".join(
             f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in zip(x, y, strict=True) if np.isfinite(b)
         )
-
-
-def legend(
-    names: Sequence[str], strokes: Sequence[str], left: float, top: float, width: float
-) -> tuple[list[str], float]:
-    """Coloured keys in rows; also returns the height that they took."""
-    parts, x, y = [], left, top
-    for name, stroke in zip(names, strokes, strict=True):
-        need = 34 + 7.2 * len(name)
-        if x > left and x + need > left + width:
-            x, y = left, y + 20
-        parts.append(
-            f'<line x1="{x:.1f}" x2="{x + 18:.1f}" y1="{y - 4:.1f}" y2="{y - 4:.1f}" '
-            f'stroke="{stroke}" stroke-width="3"/>'
-            f'<text x="{x + 24:.1f}" y="{y:.1f}" fill="{INK}">{escape(name)}</text>'
-        )
-        x += need
-    return parts, y - top + 20
 
 
 def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

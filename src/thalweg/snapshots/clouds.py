@@ -42,6 +42,17 @@ class WeightedPoints:
     def mean(self) -> Array:
         return np.asarray(self.weights @ self.points)
 
+    def pruned(self, share: float = 1e-5) -> WeightedPoints:
+        """Without the lightest atoms, which hold less than `share` of the mass together.
+
+        >>> WeightedPoints(np.arange(3.0)[:, None], np.array([0.5, 1e-9, 0.5])).pruned().weights
+        array([0.5, 0.5])
+        """
+        order = np.argsort(self.weights)
+        light = np.searchsorted(np.cumsum(self.weights[order]), share * self.weights.sum())
+        keep = np.sort(order[light:])
+        return WeightedPoints(self.points[keep], self.weights[keep] / self.weights[keep].sum())
+
     def resample(self, n: int, *, rng: np.random.Generator) -> Array:
         """`n` of the points, by systematic resampling: no more chance than rounding needs."""
         edges = np.cumsum(self.weights)

@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 _MEMBERS = 12
 """Landscapes kept for forecasts: together they hold most of the weight."""
-_MOST_CELLS = (120, 400)
+_MOST_CELLS = (120, 600)
 """Bounds on the number of cells; 12000 / N between them."""
 _BETA_PRECISION = 1.0 / 9.0
 

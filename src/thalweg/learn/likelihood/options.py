@@ -85,7 +85,7 @@ class LikelihoodOptions:
                 "observation='tracked' and discretization='frozen'."
             )
         if self.prior_strength != "evidence":
-            _checks.positive(self.prior_strength, "prior_strength", zero=True)
+            _checks.positive(self.prior_strength, "prior", zero=True)
 
     def model(self, kernel: MarkovKernel, times: Array) -> FlowModel:
         """The parametrised flow these options describe; checks the shapes."""

@@ -25,6 +25,7 @@ _CHUNK = 500
 _LEAST_BETA = 1e-8
 _KEPT_BYTES = 4e8
 _MARGIN = 0.05
+_FAR = 10.0  # in extents of the cloud
 
 
 def time_basis(times: Array, time: float, order: int) -> Array:
@@ -110,6 +111,12 @@ class PushModel:
     def beta_scale(self) -> float:
         pool = np.concatenate(self.clouds)
         return float(pool.var(axis=0).mean() / (self.times[-1] - self.times[0]))
+
+    @cached_property
+    def _far(self) -> tuple[Array, Array]:
+        """Where points that a wild potential throws out are stopped, before they overflow."""
+        low, high = bounding_box(self.clouds)
+        return low - _FAR * (high - low), high + _FAR * (high - low)
 
     @cached_property
     def observed(self) -> list[Array]:
@@ -338,7 +345,7 @@ class PushModel:
         if self.steps == 1:
             when = time_basis(self.times, self.times[k] + 0.5 * tau, self.order)
             g = self._slope(k, a)
-            end = x - tau * (g @ ((when @ theta) * self.scale))
+            end = np.clip(x - tau * (g @ ((when @ theta) * self.scale)), *self._far)
             slopes = -tau * np.concatenate([b * g for b in when], axis=2) if wanted else None
             return end, slopes, 2 * beta * tau
         return self._many_steps(k, a, theta, beta, wanted)
@@ -357,6 +364,7 @@ class PushModel:
         for s in range(self.steps):
             when = time_basis(self.times, self.times[k] + (s + 0.5) * h, self.order)
             x, slopes = self._step(x, slopes, h, when, when @ theta)
+            x = np.clip(x, *self._far)
             if paired and s < self.steps - 1:
                 xi = rng.standard_normal((n, d))
                 xi = np.concatenate([xi, -xi])
@@ -370,7 +378,7 @@ class PushModel:
     ) -> tuple[Array, Array | None]:
         """One midpoint step and its exact derivative."""
         first = self.basis.gradient(x)
-        middle = x - 0.5 * h * (first @ theta)
+        middle = np.clip(x - 0.5 * h * (first @ theta), *self._far)
         second = self.basis.gradient(middle)
         if slopes is not None:
             m = self.n_weights

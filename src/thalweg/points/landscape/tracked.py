@@ -7,7 +7,7 @@ point by point, which is worth far more than moments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,13 +16,18 @@ from scipy.linalg import eigh
 
 from thalweg.points.coupling import coupling
 from thalweg.points.goodness import GoodnessOfFit
-from thalweg.points.landscape.features import Basis, Gaussians, spaced_centers
+from thalweg.points.landscape.features import (
+    Basis,
+    Gaussians,
+    Polynomials,
+    spaced_centers,
+)
 from thalweg.points.landscape.least_squares import Whitening
 from thalweg.points.landscape.model import Field, PushModel, bounding_box, time_basis
 from thalweg.points.landscape.problem import Answer, Problem
 from thalweg.status import Status
 
-__all__ = ["TRACKED", "Regression", "solve_tracks", "stiffness"]
+__all__ = ["TRACKED", "Regression", "coupled_gradient", "solve_tracks", "stiffness"]
 
 Array = NDArray[np.float64]
 
@@ -160,6 +165,23 @@ def solve_tracks(
         Status.CONVERGED, {**evidence, **marked},
         f"individuals were followed (matched by {how}); {best} had the largest evidence; {said}",
     )  # fmt: skip
+
+
+def coupled_gradient(times: Array, clouds: tuple[Array, ...]) -> Callable[[Array], Array]:
+    """Gradient by regression on optimal couplings, polynomials to degree 4 and 100 Gaussians.
+
+    The first-order condition that JKOnet* solves in its linear form; right for tracked individuals
+    only. It is the rival in benchmarks.
+    """
+    pool = np.concatenate(clouds)
+    centers, near = spaced_centers(pool, 100, np.random.default_rng(0))
+    bumps = Gaussians(centers, np.full(len(centers), 1.5 * near))
+    degree = 4 if pool.shape[1] <= 3 else 2
+    basis = Basis((Polynomials(pool.mean(axis=0), pool.std(axis=0), degree), bumps))
+    tracks = Tracks.of(times, clouds)
+    fit = _Normal(tracks, basis, np.ones(basis.size), 0).solve(tracks.velocities)
+    field = Field(basis, fit.weights[None], times)
+    return lambda x: field.gradient(x, float(times[0]))
 
 
 def stiffness(field: Field, clouds: tuple[Array, ...], times: Array) -> float:

@@ -53,7 +53,7 @@ def make_plan(kernel: MarkovKernel) -> Plan:
     >>> kernel = MarkovKernel.from_weights(np.diag(np.ones(19), 1) + np.diag(np.ones(19), -1))
     >>> plan = make_plan(kernel)
     >>> plan.split, int(np.diff(plan.pointer).max())
-    (12, 2)
+    (12, 1)
     """
     if kernel not in _plans:
         _plans[kernel] = _new_plan(kernel)

@@ -1,0 +1,145 @@
+"""Clouds of points from tables (one row per individual) and from the embeddings of AnnData."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.adapters.cells import Keys, cell_times, read_h5ad
+from thalweg.adapters.columns import TIME_NAMES, choose
+from thalweg.adapters.pieces import read_table
+from thalweg.errors import InputError
+from thalweg.points import PointLandscape
+from thalweg.snapshots.times import TimeScale, read_times
+
+__all__ = ["PointTable", "embedded_cells", "read_points", "write_drift"]
+
+Array = NDArray[np.float64]
+
+_BASES = ("X_pca", "X_scVI", "X_umap")
+
+
+@dataclass(frozen=True, eq=False)
+class PointTable:
+    """Clouds at increasing times, the names of their coordinates, and what had to be guessed."""
+
+    times: Array
+    clouds: tuple[Array, ...]
+    coordinates: tuple[str, ...]
+    scale: TimeScale
+    messages: tuple[str, ...]
+    basis: str = ""
+
+
+def read_points(
+    path: Path, *, time: str | None = None, coordinates: str | None = None, basis: str | None = None
+) -> PointTable:
+    """The clouds in a file.
+
+    Parameters
+    ----------
+    path : Path
+        A `.csv`, `.tsv` or `.parquet` table with one row per individual, or an `.h5ad` of cells.
+    time : str, optional
+        The column of times; of `obs` for cells.
+    coordinates : str, optional
+        Columns, separated by commas; by default every other column of numbers.
+    basis : str, optional
+        For cells: the embedding in `obsm`, by default the first of X_pca, X_scVI, X_umap.
+    """
+    if path.suffix.lower() == ".h5ad":
+        adata = read_h5ad(path)
+        key = choose(list(adata.obs.columns), time, TIME_NAMES, "time", path.name)
+        if key is None:
+            raise InputError(
+                f"{path.name} has no obs column that looks like a time; name it with --time."
+            )
+        return embedded_cells(adata, str(key), basis)
+    frame = read_table(path)
+    columns = list(frame.columns)
+    key = choose(columns, time, TIME_NAMES, "time", path.name)
+    if key is None:
+        raise InputError(f"{path.name} has no column that looks like a time; name it with --time.")
+    rest = [column for column in columns if column != key]
+    messages = [f"{path.name}: time is {str(key)!r}"]
+    if coordinates is not None:
+        named = [name.strip() for name in coordinates.split(",") if name.strip()]
+        chosen = [choose(rest, name, (), "coordinate", path.name) for name in named]
+    else:
+        chosen = [column for column in rest if frame[column].dtype.kind in "fiu"]
+        messages.append(f"{path.name}: coordinates are {', '.join(map(str, chosen[:12]))}")
+    if not chosen:
+        raise InputError(
+            f"{path.name} has no column of numbers beside {str(key)!r}; name the coordinates with "
+            "--coordinates x,y."
+        )
+    try:
+        x = frame[chosen].to_numpy(dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{path.name}: a coordinate is not a number; name columns of numbers with "
+            "--coordinates."
+        ) from None
+    bad = np.flatnonzero(~np.isfinite(x).all(axis=1))
+    if bad.size:
+        raise InputError(
+            f"{path.name}: {bad.size} rows lack a coordinate, line {int(bad[0]) + 2} for one; "
+            "drop them."
+        )
+    numbers, scale = read_times(frame[key].to_numpy(), str(key))
+    moments, row = np.unique(numbers, return_inverse=True)
+    clouds = tuple(x[row == k] for k in range(moments.size))
+    return PointTable(moments, clouds, tuple(map(str, chosen)), scale, tuple(messages))
+
+
+def embedded_cells(adata: Any, time_key: str, basis: str | None = None) -> PointTable:
+    """The cells of each time in an embedding of `obsm`."""
+    name = basis or next((b for b in _BASES if b in adata.obsm), None)
+    if name is not None and name not in adata.obsm and f"X_{name}" in adata.obsm:
+        name = f"X_{name}"
+    if name is None or name not in adata.obsm:
+        there = ", ".join(map(str, adata.obsm)) or "none"
+        raise InputError(f"adata.obsm has no {basis or 'X_pca'!r}; there are {there}.")
+    x = np.asarray(adata.obsm[name], dtype=np.float64)
+    moments, row, scale = cell_times(adata, time_key)
+    clouds = tuple(x[row == k] for k in range(moments.size))
+    names = tuple(f"{name}_{k + 1}" for k in range(x.shape[1]))
+    messages = () if basis else (f"coordinates are obsm[{name!r}]",)
+    return PointTable(moments, clouds, names, scale, messages, name)
+
+
+def write_drift(
+    adata: Any, model: PointLandscape, basis: str, keys: Keys, time_key: str | None = None
+) -> None:
+    """Write a potential at the cells, and minus its gradient, in its embedding."""
+    name = basis if basis in adata.obsm else f"X_{basis}"
+    if name not in adata.obsm:
+        raise InputError(
+            f"adata.obsm has no {basis!r}; there are {', '.join(map(str, adata.obsm))}."
+        )
+    x = np.asarray(adata.obsm[name], dtype=np.float64)
+    drift, spread = np.empty_like(x), np.empty_like(x)
+    height = np.empty(len(x))
+    moments, row = model.times_[-1:], np.zeros(len(x), dtype=np.intp)
+    if time_key is not None:
+        moments, row, _ = cell_times(adata, time_key)
+    for k, time in enumerate(moments):
+        here = row == k
+        drift[here] = -model.gradient(x[here], time)
+        spread[here] = model.gradient_stderr(x[here], time)
+        height[here] = model.potential(x[here], time)
+    short = name.removeprefix("X_")
+    adata.obsm[f"velocity_{short}"] = drift
+    adata.obsm[f"velocity_{short}_stderr"] = spread
+    adata.obs[f"{keys.prefix}_landscape"] = height
+    adata.uns[f"{keys.prefix}_landscape"] = {
+        "beta": model.beta_,
+        "beta_stderr": model.beta_stderr_,
+        "goodness": str(model.goodness_),
+        "warning": model.warning_,
+        "why": model.why_,
+    }

@@ -1,0 +1,140 @@
+"""From the weak form to an answer: with error bars where it can be tested with modes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.answer import (
+    Fitted,
+    Settings,
+    beyond_plain,
+    dense_counts,
+    probabilities,
+    two_times,
+    visits,
+)
+from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
+from thalweg.learn.weak.fit import fit_weak
+from thalweg.learn.weak.moments import MOST_STATES, fit_moments, with_errors
+from thalweg.snapshots import Dirichlet, Snapshots
+from thalweg.status import Status
+
+__all__ = ["weak_answer"]
+
+_REFIT_STATES = 100
+"""Up to this many states errors come with the fit: 16 refits, one CPU second at 30 states."""
+
+
+def _pseudo_count(s: Settings) -> float | None:
+    """What the smoother adds to each count, where the counts' noise is that of fresh samples."""
+    smoother = Dirichlet() if s.smoother is None else s.smoother
+    if s.observation != "independent" or not isinstance(smoother, Dirichlet):
+        return None
+    return smoother.alpha if smoother.base == "uniform" and smoother.alpha > 0 else None
+
+
+def _moments_apply(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> bool:
+    """Whether the weak form can be tested with modes, which gives it error bars."""
+    lacking = [name for name in beyond_plain(s) if name != "mobility"]
+    chosen = s.smoother is None and s.quadrature == "trapezoid" and s.weighting == "metric"
+    plain = not lacking or (s.observation == "overdispersed" and len(lacking) == 1)
+    small = 2 < kernel.n_states <= MOST_STATES and snapshots.n_times > 2
+    return plain and chosen and s.ridge == "auto" and small and s.beta != 0.0
+
+
+def _moments(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
+    """The weak form with error bars, a positive beta and a goodness of fit."""
+    counts = dense_counts(snapshots)
+    fit = fit_moments(kernel, snapshots.times, counts, mobility=s.mobility, beta=s.beta)
+    assessed = kernel.n_states <= _REFIT_STATES and not s.refit
+    if assessed:
+        fit = with_errors(
+            kernel, snapshots.times, counts, fit, mobility=s.mobility, beta=s.beta,
+            rng=np.random.default_rng(s.seed),
+        )  # fmt: skip
+    # Clumped counts: whatever the residuals exceed their noise by is put down to it.
+    clumped = s.observation == "overdispersed"
+    factor = max(fit.chi_square / max(fit.freedom, 1.0), 1.0) if clumped else 1.0
+    error = float(np.sqrt(factor)) * fit.beta_stderr
+    summary: dict[str, float | int | str] = {"residual": fit.chi_square / max(fit.freedom, 1.0)}
+    if clumped:
+        summary["design_effect"] = factor
+    elif assessed:
+        summary |= {"p_value": fit.p_value, "deviance": fit.chi_square}
+        summary["expected_deviance"] = fit.freedom
+    verdict, status = BetaVerdict("given", fit.beta, fit.beta), Status.CONVERGED
+    if s.beta is None and not assessed:
+        verdict = unassessed()
+    elif s.beta is None:
+        lower, upper = fit.beta_raw - 1.96 * error, max(fit.beta_raw, 0.0) + 1.96 * error
+        kind: Kind = "determined" if lower > 0 else "undetermined"
+        verdict = BetaVerdict(kind, max(lower, 0.0), upper)
+    if not np.isfinite(fit.potential).all():
+        raise InputError("the counts are too extreme for the weak form; use the likelihood.")
+    return Fitted(
+        energy=FreeEnergy(fit.potential, fit.beta),
+        initial=fit.initial,
+        times=snapshots.times,
+        status=status,
+        potential_stderr=float(np.sqrt(factor)) * fit.potential_stderr
+        if assessed
+        else np.full(kernel.n_states, np.nan),
+        beta_stderr=(error if verdict.determined else np.inf) if assessed else np.nan,
+        visits=visits(snapshots),
+        potentials=fit.potential[None],
+        beta_verdict=verdict,
+        summary=summary,
+        source=fit,
+    )
+
+
+def weak_answer(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
+    """The weak form: tested with modes where it can be, else as `fit_weak` gives it."""
+    two_times(snapshots)
+    if _moments_apply(kernel, snapshots, s):
+        return _moments(kernel, snapshots, s)
+    p = probabilities(kernel, snapshots, s)
+    fit = fit_weak(
+        kernel,
+        snapshots.times,
+        p,
+        sizes=snapshots.sizes,
+        pseudo_count=_pseudo_count(s),
+        quadrature=s.quadrature,
+        weighting=s.weighting,
+        ridge=s.ridge,
+        mobility=s.mobility,
+        internal=s.internal,
+        beta=s.beta,
+        potential=s.potential,
+        features=s.features,
+        interactions=s.interactions,
+        time_basis=s.time_basis,
+        rng=np.random.default_rng(s.seed),
+    )
+    verdict = unassessed()
+    if fit.beta <= 0.0 and s.beta is None:
+        # Noise near empty states can drive beta to zero, where no flow can be computed.
+        floor = 1e-2 * max(float(np.ptp(fit.potential)), 1e-6)
+        energy = replace(fit.energy, beta=floor)
+        fit = replace(fit, energy=energy, status=fit.status and Status.UNDETERMINED)
+        verdict = BetaVerdict("undetermined", reason="The weak form found no noise.")
+    return Fitted(
+        energy=fit.energy,
+        initial=p[0],
+        times=snapshots.times,
+        status=fit.status,
+        beta_verdict=verdict,
+        potential_stderr=np.full(kernel.n_states, np.nan),
+        beta_stderr=np.nan,
+        visits=visits(snapshots),
+        potentials=fit.potentials,
+        coefficients=fit.coefficients,
+        summary={"ridge": fit.ridge, "residual": fit.residual},
+        source=fit,
+    )

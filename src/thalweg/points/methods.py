@@ -1,0 +1,231 @@
+"""The methods that give the cloud at a time: each from the same snapshots, computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from thalweg.geometry import TransportGeometry
+from thalweg.points.baselines import even
+from thalweg.points.bridge import schroedinger_bridge, walk_generator
+from thalweg.points.coupling import coupling
+from thalweg.points.displacement import MOST_COUPLED, Couplings, Displacement, displace
+from thalweg.points.goodness import GoodnessOfFit
+from thalweg.points.landscape import PointLandscape
+from thalweg.points.relaxation import RelaxationFit, fit_relaxation
+from thalweg.snapshots import HeatKernel, PointSnapshots, WeightedPoints, estimate_probabilities
+from thalweg.snapshots.clouds import assign, build
+
+__all__ = ["FORECASTS", "METHODS", "MOVERS", "Guess", "Methods", "Partition"]
+
+Array = NDArray[np.float64]
+Progress = Callable[[str, int, int], None]
+
+METHODS = ("flow", "bridge", "geodesic", "displacement", "curved", "unbalanced", "landscape")
+FORECASTS = ("flow", "displacement", "landscape", "persistence")
+
+MOVERS = {
+    "displacement": Displacement(),
+    "unbalanced": Displacement(unbalanced=True),
+    "curved 0.5": Displacement(curvature=0.5),
+    "curved 1": Displacement(curvature=1.0),
+    "pulled 0.5": Displacement(pull=0.5),
+    "curved 0.5, pulled 0.5": Displacement(curvature=0.5, pull=0.5),
+    "curved 1, pulled 0.5": Displacement(curvature=1.0, pull=0.5),
+}
+"""By name; `"curved"` is the one of those that bend or pull which the trials prefer."""
+
+CURVED = "curved 0.5, pulled 0.5"
+"""What `"curved"` is where nothing could be tried."""
+
+_NEAR = 2.0
+_SAME = 1e-9
+_FEWEST = 20
+_SLACK = 1.2  # smoothing and the mesh in time add to the deviance of a true flow
+_MOST_ORDER = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """A cloud, the test of the model behind it, and the states' distribution if it has one."""
+
+    points: WeightedPoints
+    goodness: GoodnessOfFit | None = None
+    warning: str = ""
+    probabilities: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """One choice of states, with what is fitted on it."""
+
+    seen: PointSnapshots
+    first: Partition | None = None
+    """A partition into as many states, whose clock cannot be far."""
+
+    @cached_property
+    def fit(self) -> RelaxationFit:
+        kernel = self.seen.kernel
+        if self.first is None:
+            return fit_relaxation(kernel, self.seen)
+        known, old = self.first.fit.energy, self.first.seen.kernel
+        assert kernel.coordinates is not None
+        assert old.coordinates is not None
+        (nearest,) = assign(old.coordinates, [kernel.coordinates])
+        u = known.potential[nearest] / known.beta
+        return fit_relaxation(kernel, self.seen, fastest=_NEAR * known.beta, start=u - u.mean())
+
+    @cached_property
+    def smooth(self) -> Array:
+        smoother = HeatKernel()
+        return estimate_probabilities(self.seen.kernel, self.seen, smoother=smoother).probabilities
+
+    def between(self, time: float) -> tuple[int, float, float]:
+        """The snapshot before, the time since it, and the length of the interval."""
+        times = self.seen.times
+        k = int(np.clip(np.searchsorted(times, time) - 1, 0, times.size - 2))
+        return k, time - times[k], times[k + 1] - times[k]
+
+    def distribution(self, time: float, method: str) -> Array:
+        kernel, times = self.seen.kernel, self.seen.times
+        k, since, span = self.between(time)
+        if method == "flow":
+            if time > times[-1]:
+                return self.fit.predict(kernel, [times[-1], time], self.smooth[-1])[-1]
+            return self.fit.predict(kernel, [time])[0]
+        if method == "bridge":
+            walk = walk_generator(kernel, self.fit.energy)
+            ends = self.smooth[k], self.smooth[k + 1]
+            return schroedinger_bridge(walk, *ends, span, np.array([since]))[0]
+        if float(np.abs(self.smooth[k] - self.smooth[k + 1]).sum()) < _SAME:
+            return self.smooth[k]
+        geometry = TransportGeometry(kernel)
+        path = geometry.geodesic(self.smooth[k], self.smooth[k + 1], tolerance=1e-3, n_steps=8)
+        return np.asarray(path.at([since / span]).probabilities[0])
+
+    @property
+    def goodness(self) -> GoodnessOfFit:
+        """Deviance of the fitted flow, less an allowance for smoothing."""
+        fit, seen = self.fit, self.seen
+        chosen = int(np.argmin(np.abs(fit.betas - fit.energy.beta)))
+        dof = (seen.n_times - 2) * (seen.n_states - 1)
+        claim = "one free energy moves the population over the states"
+        return GoodnessOfFit(2 * float(fit.misfits[chosen]) / _SLACK, dof, claim)
+
+
+class Methods:
+    """Everything that can be asked of a set of snapshots; what is dear is computed when needed."""
+
+    def __init__(
+        self, times: Array, clouds: tuple[Array, ...], *, n_states: int,
+        n_neighbors: int | None = None, n_partitions: int = 1, seed: int = 0,
+        progress: Progress | None = None, most: int = MOST_COUPLED,
+    ) -> None:  # fmt: skip
+        self.times, self.clouds, self._seed = times, clouds, seed
+        self._progress, self._most = progress, most
+        self.parts: list[Partition] = []
+        for j in range(n_partitions):
+            rng = np.random.default_rng([seed, j])
+            seen = build(times, clouds, n_states=n_states, n_neighbors=n_neighbors, rng=rng)
+            self.parts.append(Partition(seen, self.parts[0] if j else None))
+
+    @cached_property
+    def couplings(self) -> Couplings:
+        return Couplings(self.clouds, np.random.default_rng([self._seed, 4]), self._most)
+
+    @cached_property
+    def landscape(self) -> PointLandscape:
+        """One potential for all times; one that changes in time where that is rejected."""
+        model = PointLandscape(seed=self._seed, progress=self._progress)
+        model.fit(self.times, self.clouds)
+        order = min(_MOST_ORDER, self.times.size - 2)
+        if model.goodness_.rejected and order > 0:
+            other = PointLandscape(time_order=order, seed=self._seed, progress=self._progress)
+            other.fit(self.times, self.clouds)
+            if other.goodness_.chi_square / max(other.goodness_.dof, 1) < (
+                model.goodness_.chi_square / max(model.goodness_.dof, 1)
+            ):
+                return other
+        return model
+
+    def available(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the names that these snapshots are large enough for."""
+        few = min(len(x) for x in self.clouds) < _FEWEST
+        return tuple(name for name in names if name != "landscape" or not few)
+
+    def guess(self, name: str, time: float) -> Guess:
+        """The cloud at `time` by one method."""
+        rng = np.random.default_rng([self._seed, 1])
+        if name == "persistence":
+            return Guess(even(self.clouds[-1]))
+        if name in MOVERS:
+            return Guess(displace(self.times, self.couplings, time, MOVERS[name], rng=rng))
+        if name == "landscape":
+            model = self.landscape
+            cloud = self._pooled(time, rng) if time > self.times[-1] else self._met(time, rng)
+            return Guess(cloud, model.goodness_, model.warning_)
+        ps = [part.distribution(time, name) for part in self.parts]
+        clouds = [
+            part.seen.to_points(p / p.sum(), time=time)
+            for part, p in zip(self.parts, ps, strict=True)
+        ]
+        cloud = pooled([c.pruned() for c in clouds], np.full(len(clouds), 1 / len(clouds)))
+        goodness = None if name == "geodesic" else self.parts[0].goodness
+        return Guess(cloud, goodness, _words(goodness), ps[0])
+
+    def _met(self, time: float, rng: np.random.Generator) -> WeightedPoints:
+        """Forward from the snapshot before, backward from the one after, paired and averaged."""
+        right = int(np.clip(np.searchsorted(self.times, time), 1, self.times.size - 1))
+        a, b = float(self.times[right - 1]), float(self.times[right])
+        ends = [
+            x if len(x) <= self._most else x[rng.choice(len(x), self._most, replace=False)]
+            for x in self.clouds[right - 1 : right + 1]
+        ]
+        model = self.landscape
+        forward = model.push(ends[0], a, time, rng)
+        backward = model.push(ends[1], b, time)
+        share = (time - a) / (b - a)
+        i, j, mass = coupling(forward, backward)
+        middle = (1 - share) * forward[i] + share * backward[j]
+        return WeightedPoints(middle, mass / mass.sum())
+
+    def _pooled(self, time: float, rng: np.random.Generator) -> WeightedPoints:
+        """All snapshots pushed to `time`; the last alone where they are the same individuals.
+
+        A snapshot whose push is uncertain by `e` weighs `1 / (1 + (e / s)^2)`, `s` the distance
+        between neighbouring individuals: pooling is to fill gaps, not to blur.
+        """
+        model = self.landscape
+        alone = model.tracked_ or model.time_order > 0 or model.goodness_.rejected
+        first = self.times.size - 1 if alone else 0
+        clouds, shares = [], []
+        last = self.clouds[-1][: min(len(self.clouds[-1]), 1000)]
+        apart = float(np.median(cKDTree(last).query(last, k=2)[0][:, 1])) + 1e-300
+        unsure = float(np.sqrt((model.gradient_stderr(last) ** 2).sum(axis=1).mean()))
+        for k in range(first, self.times.size):
+            x = model.push(self.clouds[k], float(self.times[k]), time, rng)
+            clouds.append(even(x[np.isfinite(x).all(axis=1)]))
+            ahead = time - float(self.times[k])
+            error = (ahead * unsure) ** 2 + 2 * model.beta_stderr_ * ahead
+            shares.append(1 / (1 + error / apart**2))
+        return pooled(clouds, np.array(shares) / np.sum(shares))
+
+
+def pooled(clouds: list[WeightedPoints], shares: Array) -> WeightedPoints:
+    """A mixture of clouds; atoms without weight are dropped."""
+    points = np.concatenate([cloud.points for cloud in clouds])
+    weights = np.concatenate(
+        [share * cloud.weights for cloud, share in zip(clouds, shares, strict=True)]
+    )
+    return WeightedPoints(points, weights / weights.sum()).pruned()
+
+
+def _words(goodness: GoodnessOfFit | None) -> str:
+    if goodness is None or not goodness.rejected:
+        return ""
+    return f"the snapshots contradict the model; {goodness}"

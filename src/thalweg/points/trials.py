@@ -1,0 +1,173 @@
+"""Trying methods on times that were seen: scores, mixtures of the best, and an interval for W1.
+
+Each trial leaves a time out (or, for forecasts, all later times) and runs the whole procedure on
+the rest. The choice is the method or mixture with the least mean W1. Its score there flatters it,
+since it was chosen by it; the interval uses scores of what the *other* trials would have chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from thalweg.errors import ThalwegError
+from thalweg.points.baselines import even
+from thalweg.points.coupling import coupling, wasserstein1
+from thalweg.points.methods import Guess, Methods, pooled
+from thalweg.snapshots import WeightedPoints
+
+__all__ = ["Choice", "Trial", "choose", "combine", "run_trial"]
+
+Array = NDArray[np.float64]
+
+TRIAL_POINTS = 1000
+_BEST = 3  # methods that mixtures are made of
+_WORTH = 0.99  # a mixture must be better than a single method by this factor
+_TOWARDS = "halfway to"
+_AND = " + "
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """The clouds that methods gave for a time that was seen, and their distances to it."""
+
+    truth: WeightedPoints
+    clouds: dict[str, WeightedPoints]
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A method or a combination, why, its scores, and an interval for the W1 to come."""
+
+    parts: tuple[str, ...]
+    weights: Array
+    towards: bool
+    scores: dict[str, float]
+    why: str
+    interval: tuple[float, float] | None
+
+    @property
+    def name(self) -> str:
+        return (f" {_TOWARDS} " if self.towards else _AND).join(self.parts)
+
+
+def run_trial(
+    inner: Methods, names: tuple[str, ...], time: float, truth: Array, rng: np.random.Generator
+) -> Trial:
+    """Every method's cloud at `time`, and its distance to what was seen there."""
+    most = min(TRIAL_POINTS, truth.shape[0])
+    seen = even(truth if len(truth) <= most else truth[rng.choice(len(truth), most, False)])
+    clouds, scores = {}, {}
+    for name in names:
+        try:
+            guess = inner.guess(name, time).points
+        except ThalwegError:
+            # A method that fails on the training times is never the one to choose.
+            scores[name] = np.inf
+            continue
+        if len(guess.weights) > most:
+            guess = even(guess.resample(most, rng=rng))
+        clouds[name] = guess
+        scores[name] = wasserstein1(guess, seen)
+    return Trial(seen, clouds, scores)
+
+
+def choose(trials: list[Trial], where: str) -> Choice:
+    """The method or mixture of the best few that came nearest over all trials."""
+    names = list(trials[0].scores)
+    mean = {name: float(np.mean([t.scores[name] for t in trials])) for name in names}
+    table: dict[tuple[tuple[str, ...], bool], list[float]] = {
+        ((name,), False): [t.scores[name] for t in trials] for name in names
+    }
+    ranked = sorted((n for n in names if np.isfinite(mean[n])), key=lambda n: mean[n])[:_BEST]
+    groups = [g for k in (2, 3) for g in combinations(ranked, k)]
+    for group in groups:
+        shares = _shares(group, mean)
+        table[group, False] = [wasserstein1(_thin(_mix(t, group, shares)), t.truth) for t in trials]
+    if len(ranked) > 1:
+        pair = (ranked[0], ranked[1])
+        table[pair, True] = [
+            wasserstein1(_thin(halfway(*(t.clouds[n] for n in pair))), t.truth) for t in trials
+        ]
+    best = _least(table, range(len(trials)))
+    parts, towards = best
+    shares = _shares(parts, mean)
+    listed = ", ".join(f"{n} {w:.3g}" for n, w in sorted(mean.items(), key=lambda item: item[1]))
+    label = (f" {_TOWARDS} " if towards else _AND).join(parts)
+    score = float(np.mean(table[best]))
+    why = f"{label} came nearest to {where} when left out, W1 {score:.3g} (singly: {listed})"
+    if len(parts) > 1 and not towards:
+        given = ", ".join(f"{w:.2f} {n}" for n, w in zip(parts, shares, strict=True))
+        why += f"; weights {given}"
+    return Choice(parts, shares, towards, mean, why, _interval(table, len(trials)))
+
+
+def combine(choice: Choice, guess: Callable[[str], Guess]) -> Guess:
+    """The cloud of a choice, with the tests and warnings of every model in it."""
+    parts = [guess(name) for name in choice.parts]
+    if choice.towards:
+        cloud = halfway(parts[0].points, parts[1].points)
+    elif len(parts) > 1:
+        cloud = pooled([part.points for part in parts], choice.weights)
+    else:
+        return parts[0]
+    tested = [part.goodness for part in parts if part.goodness is not None]
+    worst = min(tested, key=lambda g: g.p_value) if tested else None
+    said = dict.fromkeys(part.warning for part in parts if part.warning)
+    return Guess(cloud, worst, "; ".join(said), parts[0].probabilities)
+
+
+def halfway(first: WeightedPoints, second: WeightedPoints) -> WeightedPoints:
+    """Each individual of one cloud moved half of the way to its partner in the other."""
+    i, j, mass = coupling(first.points, second.points, (first.weights, second.weights))
+    return WeightedPoints(0.5 * (first.points[i] + second.points[j]), mass / mass.sum())
+
+
+def _shares(group: tuple[str, ...], mean: dict[str, float]) -> Array:
+    inverse = np.array([1 / max(mean[name], 1e-300) ** 2 for name in group])
+    return np.asarray(inverse / inverse.sum())
+
+
+def _mix(trial: Trial, group: tuple[str, ...], shares: Array) -> WeightedPoints:
+    return pooled([trial.clouds[name] for name in group], shares)
+
+
+def _thin(cloud: WeightedPoints) -> WeightedPoints:
+    if len(cloud.weights) <= 2 * TRIAL_POINTS:
+        return cloud
+    return even(cloud.resample(2 * TRIAL_POINTS, rng=np.random.default_rng(0)))
+
+
+def _least(
+    table: dict[tuple[tuple[str, ...], bool], list[float]], which: range | list[int]
+) -> tuple[tuple[str, ...], bool]:
+    """The entry with the least mean over some trials; single methods where it makes no odds."""
+
+    def cost(key: tuple[tuple[str, ...], bool]) -> float:
+        mean = float(np.mean([table[key][k] for k in which]))
+        return _WORTH * mean if len(key[0]) == 1 else mean
+
+    return min(table, key=cost)
+
+
+def _interval(
+    table: dict[tuple[tuple[str, ...], bool], list[float]], n: int, level: float = 0.9
+) -> tuple[float, float] | None:
+    """A prediction interval of the next W1, log-normal, from choices made without each trial."""
+    if n < 2:
+        return None
+    scores = [table[_least(table, [j for j in range(n) if j != k])][k] for k in range(n)]
+    logs = np.log(np.maximum(scores, 1e-300))
+    if not np.isfinite(logs).all():
+        return None
+    spread = (
+        float(logs.std(ddof=1)) * np.sqrt(1 + 1 / n) * float(student.ppf(0.5 + level / 2, n - 1))
+    )
+    middle = float(logs.mean())
+    return float(np.exp(middle - spread)), float(np.exp(middle + spread))
