@@ -145,10 +145,11 @@ def _integrated(
         return _STRAY * span - float(np.ptp(gap))
 
     strays.terminal = True  # type: ignore[attr-defined]
-    found = solve_ivp(
-        lambda t, y: hamilton_jacobi(action, path(t), y), (start, end), phi, method="DOP853",
-        rtol=1e-9, atol=1e-10 * span, events=strays, max_step=np.inf,
-    )  # fmt: skip
+    with np.errstate(over="ignore", invalid="ignore"):  # where it runs away
+        found = solve_ivp(
+            lambda t, y: hamilton_jacobi(action, path(t), y), (start, end), phi, method="DOP853",
+            rtol=1e-9, atol=1e-10 * span, events=strays,
+        )  # fmt: skip
     if found.status != 0 or not np.isfinite(found.y[:, -1]).all():
         return None
     return np.asarray(found.y[:, -1])

@@ -67,7 +67,7 @@ class PathProblem:
 
     def value(self, nodes: Array) -> float:
         """The cost, up to the free energy of the fixed ends; infinite outside the simplex."""
-        if not (self.maps[0] @ nodes).min() > 0 or not nodes[self.free].min(initial=1.0) > 0:
+        if not min((self.maps[0] @ nodes).min(), nodes.min()) > 0:
             return float("inf")
         out = float(self.weights @ self.moments(nodes).lagrangian())
         return out + (self.action.free_energy(nodes[-1]) if self.end is None else 0.0)

@@ -17,7 +17,7 @@ from thalweg.dynamics.control.curve import DEGREE, Curve, Piecewise
 from thalweg.dynamics.control.newton import POINTS, Descent, PathProblem, cheapest_path
 from thalweg.dynamics.landscape import Estimate, Landscape, as_states, estimate
 from thalweg.energy import Entropy
-from thalweg.errors import InputError
+from thalweg.errors import ConvergenceError, InputError
 from thalweg.flow import gradient_flow
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import LogMean
@@ -256,7 +256,8 @@ class _Path:
 
     def at(self, t: float) -> Array:
         value, _ = self.problem.curve.maps(np.array([t]))
-        return np.asarray((value @ self.descent.nodes)[0])
+        # Between the points where it is kept positive a polynomial may dip; see `_cost`.
+        return np.maximum((value @ self.descent.nodes)[0], 1e-12)
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,24 +271,41 @@ class _Search:
     mass: float
     span: float
 
+    @property
+    def steepest(self) -> float:
+        """The largest drop of the potential along an edge, in units of `beta`."""
+        return float(np.abs(self.action.drop).max() / max(self.action.energy.beta, 1e-300))
+
     def run(self, tolerance: float) -> tuple[_Path, float]:
         curve = Curve(np.linspace(0.0, self.span, 3))
         nodes: Array | None = None
         last: tuple[float, float] | None = None
         while True:
             problem = PathProblem(self.action, curve, self.start, self.end, self.members)
-            nodes = self._guess(problem) if nodes is None else nodes
-            scale = max(self._cost(problem, nodes), 1e-300)
-            descent = cheapest_path(problem, nodes, 1e-10 * scale)
+            if nodes is None or not np.isfinite(problem.value(nodes)):
+                nodes = self._guess(problem)
+            scale = float(problem.weights @ problem.moments(nodes).effort())
+            descent = cheapest_path(problem, nodes, 1e-10 * max(scale, 1e-300))
             path = _Path(problem, descent, self._cost(problem, descent.nodes))
-            bound = self.bound(path, tolerance)
-            closed = path.cost - bound <= tolerance * path.cost
-            # A steep landscape leaves a gap that no mesh closes: its bound is that of an envelope.
-            same = last is not None and np.allclose(last, (path.cost, bound), rtol=0.1 * tolerance)
-            if closed or same or not descent.status or curve.nodes.size >= MOST_NODES:
-                return path, bound
-            last = path.cost, bound
-            finer = curve.bisected(self._rough(path))
+            full = curve.nodes.size >= MOST_NODES or not descent.status
+            if not np.isfinite(path.cost):
+                # The path leaves the simplex between two points of its mesh: a finer one holds it.
+                if full:
+                    raise ConvergenceError(
+                        "no plan was found that keeps every state occupied; the landscape is steep "
+                        f"(an edge drops by {self.steepest:.3g} beta): allow another horizon, or a "
+                        "target nearer to the flow."
+                    )
+                rough = np.ones(curve.pieces, dtype=np.bool_)
+            else:
+                bound = self.bound(path, tolerance)
+                # A steep landscape leaves a gap that no mesh closes, that of the envelope.
+                now = path.cost, bound
+                same = last is not None and np.allclose(last, now, rtol=0.1 * tolerance)
+                if same or full or path.cost - bound <= tolerance * path.cost:
+                    return path, bound
+                last, rough = now, self._rough(path)
+            finer = curve.bisected(rough)
             nodes = curve.maps(finer.nodes)[0] @ descent.nodes
             nodes[0], nodes[-1] = descent.nodes[0], descent.nodes[-1]
             curve = finer
