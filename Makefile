@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-processors test-numerics fuzz check docs format clean
+.PHONY: help demo test notebooks test-slow test-processors test-numerics fuzz check docs format clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -31,6 +31,9 @@ demo: $(VENV)/.core  ## Install, then run the built-in example and leave a page 
 
 test: $(VENV)/.dev  ## Install, then run the tests
 	$(BIN)/python -m pytest -q -n 2
+
+notebooks: $(VENV)/.dev  ## Run the notebooks of the documentation
+	$(BIN)/python -m pytest -q -m slow tests/docs/test_notebooks.py
 
 test-slow: $(VENV)/.dev  ## The tests that take minutes
 	$(BIN)/python -m pytest -q -m slow
