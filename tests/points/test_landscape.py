@@ -180,6 +180,14 @@ def test_a_rotating_cloud_is_rejected_in_words() -> None:
     assert "chi-square" in model.warning_
 
 
+def test_clouds_at_rest_determine_nothing() -> None:
+    rng = np.random.default_rng(5)
+    clouds = [rng.normal(size=(400, 2)) for _ in range(4)]
+    model = PointLandscape(n_centers=0).fit([0.0, 1.0, 2.0, 3.0], clouds)
+    assert model.status_.name == "UNDETERMINED"
+    assert "do not determine beta" in model.warning_
+
+
 def test_births_far_away_are_rejected_in_words() -> None:
     rng = np.random.default_rng(1)
     times = np.arange(5.0)

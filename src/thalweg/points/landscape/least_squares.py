@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigh, solve_triangular
+from scipy.stats import chi2
 
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape.model import PushModel
@@ -18,6 +19,7 @@ __all__ = [
     "Prior",
     "PushFit",
     "Whitening",
+    "at_rest",
     "covariance",
     "fit_push",
     "goodness",
@@ -39,6 +41,8 @@ _GAIN = 0.05  # of chi-square: a twentieth of a standard error, squared, is noth
 _DAMPINGS = 7
 _SIZES = (150, 105, 70, 45, 30, 20, 12)
 _TESTED = 30  # leading moments per interval in the test of fit
+_FIRST = 6  # the smoothest moments, in which a slow drift shows best
+_STILL = 0.05  # level of the test of no movement
 _ABSORBED = 0.2  # directions that the parameters absorb beyond this are no test
 
 
@@ -300,3 +304,21 @@ def goodness(model: PushModel, fit: PushFit) -> GoodnessOfFit:
     dof = int(free.sum())
     chi_square = float((((vectors.T @ r)[free]) ** 2 / values[free]).sum())
     return GoodnessOfFit(chi_square * max(smallest - q - 1, 1) / smallest, dof, claim)
+
+
+def at_rest(model: PushModel) -> bool:
+    """Whether the clouds could all be samples of one distribution, by their smoothest moments.
+
+    Then nothing shows how fast individuals move, and any potential at rest would fit.
+    """
+    total, intervals = model.moments.size, len(model.clouds) - 1
+    still = np.zeros(model.size)
+    residual = model.residual(model.pushed(still))
+    sigma = covariance(model, None)
+    smallest = min(len(x) for x in model.clouds)
+    for q in {min(_FIRST, total), int(np.clip(smallest // 20, 2, min(_TESTED, total)))}:
+        keep = np.concatenate([k * total + np.arange(q) for k in range(intervals)])
+        r = Whitening.of(sigma[np.ix_(keep, keep)])(residual[keep])
+        if chi2.sf(float(r @ r), keep.size) < _STILL / 2:
+            return False
+    return True

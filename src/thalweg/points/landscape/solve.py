@@ -11,6 +11,7 @@ from thalweg.points.landscape.least_squares import (
     Prior,
     PushFit,
     Whitening,
+    at_rest,
     fit_push,
     goodness,
     informative,
@@ -20,6 +21,7 @@ from thalweg.points.landscape.model import Field, PushModel, bounding_box
 from thalweg.points.landscape.moments import Moments
 from thalweg.points.landscape.problem import Answer, Problem, candidates
 from thalweg.points.landscape.tracked import TRACKED, solve_tracks, stiffness
+from thalweg.status import Status
 
 __all__ = ["solve"]
 
@@ -111,7 +113,7 @@ def _finish(
         goodness(model, fit),
         False,
         model.steps,
-        fit.status,
+        Status.UNDETERMINED if problem.beta is None and at_rest(model) else fit.status,
         chosen[1],
         f"{chosen[0]} had the largest evidence; {said}",
     )
