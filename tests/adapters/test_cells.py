@@ -113,3 +113,37 @@ def test_fates_and_velocities_are_written_where_others_read_them(cells, tmp_path
     with pytest.raises(InputError, match="there are start, end"):
         thalweg.pl.fates(adata, "nowhere")
     adata.write_h5ad(tmp_path / "cells.h5ad")
+
+
+def test_labels_with_hyphens_and_cells_without_labels(cells):
+    from thalweg.adapters.cells import cell_problem
+
+    changed = cells.copy()
+    changed.obs["day"] = [f"day-{d}" for d in np.repeat([2, 4, 7, 9], 150)]
+    found = cell_problem(changed, time_key="day", state_key="bin")
+    np.testing.assert_array_equal(found.snapshots.times, [2, 4, 7, 9])
+    assert found.snapshots.scale.unit == "days"
+    changed.obs["bin"] = changed.obs["bin"].astype(object)
+    changed.obs.iloc[3, changed.obs.columns.get_loc("bin")] = None
+    with pytest.raises(InputError, match=r"obs\['bin'\] is missing for 1 of 600 cells"):
+        cell_problem(changed, time_key="day", state_key="bin")
+
+
+def test_cells_in_several_pieces(cells):
+    from scipy import sparse
+
+    from thalweg.adapters.cells import cell_problem
+
+    apart = cells[cells.obs["bin"].isin(["0", "1", "2", "4"])].copy()
+    weights = sparse.lil_matrix(apart.obsp["connectivities"])
+    far = np.flatnonzero(apart.obs["bin"] == "4")
+    near = np.flatnonzero(apart.obs["bin"] != "4")
+    weights[np.ix_(far, near)] = 0
+    weights[np.ix_(near, far)] = 0
+    apart.obsp["connectivities"] = sparse.csr_matrix(weights)
+    with pytest.raises(InputError, match="--largest-component"):
+        cell_problem(apart, time_key="day", state_key="bin")
+    found = cell_problem(apart, time_key="day", state_key="bin", largest_component=True)
+    assert found.kernel.names == ("0", "1", "2")
+    assert found.snapshots.sizes.sum() == near.size
+    assert f"{far.size} cells outside it are left out" in found.messages

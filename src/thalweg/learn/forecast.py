@@ -229,6 +229,16 @@ def band_with_growth(source: Any, times: Array, p0: ArrayLike | None, level: flo
     return Forecast(*rows, level, Status.CONVERGED, source.model.kernel.names)
 
 
+def _draws(energy: FreeEnergy, covariance: Array, count: int) -> Array:
+    """Draws of (potential, beta), lognormal in beta, from the covariance of the fit."""
+    n = energy.potential.size
+    values, vectors = np.linalg.eigh(covariance[: n + 1, : n + 1])
+    noise = np.random.default_rng(0).standard_normal((count, n + 1))
+    moved = noise * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+    beta = energy.beta * np.exp(np.clip(moved[:, n] / max(energy.beta, 1e-300), -20.0, 20.0))
+    return np.column_stack([energy.potential + moved[:, :n], beta])
+
+
 @single_threaded
 def bands(
     kernel: MarkovKernel,
@@ -284,7 +294,11 @@ def bands(
             kernel, energy, start, covariance, best.times, known_start=known, mobility=mobility
         )
     else:
-        assert draws is not None
+        deviation = None
+    if deviation is None:
+        if draws is None:  # The flow with all its sensitivities was too hard: a few along draws.
+            assert covariance is not None
+            draws = _draws(energy, covariance, n_draws)
         deviation = deviation_from_draws(
             kernel, energy, start, draws[:n_draws], best.times, best.probabilities,
             mobility=mobility, start_size=sample,

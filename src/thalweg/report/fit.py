@@ -210,6 +210,8 @@ def _about(forecast: Forecast, model: FreeEnergyRegressor) -> tuple[str, ...]:
     """What the bands hold, and what they leave out."""
     text = "The states that change most. "
     if not np.isfinite(forecast.lower).all():
+        if np.isfinite(model.potential_stderr_).any():
+            return (text + f"There are no bands here: {forecast.status.value}",)
         return (text + "There are no bands: this method of fitting gives no error bars.",)
     text += (
         f"Bands are meant to hold the true share {forecast.level:.0%} of the time, if one fixed "
