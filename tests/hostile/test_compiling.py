@@ -54,4 +54,5 @@ def test_every_compiled_function_is_compiled_in_one_place():
         for path in SOURCES.rglob("*.py")
         if re.search(r"^\s*(from numba|import numba)", path.read_text(), re.MULTILINE)
     ]
-    assert direct == ["_compile.py"]
+    # `_dense.py` declares a function of LAPACK; it compiles through `_compile.py` too.
+    assert sorted(direct) == ["_compile.py", "_dense.py"]

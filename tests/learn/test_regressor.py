@@ -57,7 +57,7 @@ def test_likelihood_gives_errors_that_fit(data, fits) -> None:
     z = (model.potential_ - v) / model.potential_stderr_
     assert np.abs(z).max() < 5
     assert abs(model.beta_ - 0.3) < 5 * model.beta_stderr_
-    assert np.isnan(fits["weak"].beta_stderr_)
+    assert abs(fits["weak"].beta_ - 0.3) < 5 * fits["weak"].beta_stderr_
 
 
 def test_parameters_follow_scikit_learn(data) -> None:
@@ -162,8 +162,7 @@ def test_frozen_rates_are_predicted_as_frozen(data) -> None:
     model = FreeEnergyRegressor(method="weak", discretization="frozen").fit(kernel, seen)
     coarse = model.predict(p[0], TIMES[::5]).probabilities
     fine = model.predict(p[0], np.linspace(0, 3, 601)).probabilities[::200]
-    flow = clone(model).set_params(discretization="continuous").fit(kernel, seen)
-    exact = flow.predict(p[0], TIMES[::5]).probabilities
+    exact = gradient_flow(kernel, model.potential_, model.beta_, p[0], TIMES[::5])
     assert np.abs(fine - exact).max() < 4e-3 < np.abs(coarse - exact).max()
 
 
@@ -280,7 +279,7 @@ def test_bad_input_is_refused_with_a_sentence(data) -> None:
         fit(kernel, seen.select([0]))
     with pytest.raises(InputError, match="7 states"):
         fit(kernel, Snapshots.from_counts([0, 1], np.ones((2, 7))))
-    with pytest.raises(InputError, match="MarkovKernel"):
+    with pytest.raises(InputError, match="falls into 6 components"):
         fit(np.eye(6), seen)
     shuffled = Snapshots.from_counts([0, 1], np.ones((2, 6)), names=list("bacdef"))
     with pytest.raises(InputError, match="states=kernel"):

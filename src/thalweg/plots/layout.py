@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 def busiest(p: Array, most: int = 8) -> list[int]:
     """The states whose share changes most over time, one row of `p` per time.
 
-    >>> busiest(np.array([[0.5, 0.2, 0.3], [0.1, 0.2, 0.7]]), 2)
+    >>> busiest(np.array([[0.6, 0.1, 0.3], [0.1, 0.2, 0.7]]), 2)
     [0, 2]
     """
     change = np.ptp(p, axis=0) + 1e-3 * p.mean(axis=0)
@@ -25,7 +25,7 @@ def busiest(p: Array, most: int = 8) -> list[int]:
 
 
 def positions(kernel: MarkovKernel) -> Array:
-    """Two coordinates a state, in the unit square with the shape kept.
+    """Two coordinates per state, in the unit square with the shape kept.
 
     The kernel's own coordinates where it has them (the first two principal directions if there are
     more); else a spring layout up to 500 states, and beyond that the slowest two modes of the walk.
