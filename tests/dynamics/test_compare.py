@@ -69,6 +69,7 @@ def test_other_beta_is_seen_as_such():
     assert answer.same_beta.p_value < 0.005
 
 
+@pytest.mark.slow
 def test_level_over_few_null_data_sets():
     """24 null data sets of few counts: at most 5 rejections (binomial, 2e-3 beyond)."""
     rejected = 0
