@@ -18,9 +18,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from thalweg._version import __version__ as __version__
-
 _HOMES = {
+    "thalweg._version": ["__version__"],
     "thalweg.diffusion": ["HammingProcess", "reverse_rates", "score_ratios"],
     "thalweg.energy": ["Entropy", "FreeEnergy", "PowerEnergy", "centred", "edge_interaction"],
     "thalweg.errors": ["ConvergenceError", "InputError", "MissingDependencyError", "ThalwegError"],
@@ -69,6 +68,7 @@ _MODULES = ("diffusion", "dynamics", "graphs", "pl", "plots", "points", "tl")
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 if TYPE_CHECKING:
+    from thalweg._version import __version__ as __version__
     from thalweg.diffusion import HammingProcess, reverse_rates, score_ratios
     from thalweg.energy import Entropy, FreeEnergy, PowerEnergy, centred, edge_interaction
     from thalweg.errors import (

@@ -19,6 +19,22 @@ def test_importing_the_package_loads_nothing_heavy():
     assert not loaded & {"numpy", "scipy", "numba", "plotly", "torch", "sklearn"}
 
 
+def test_a_first_distance_loads_little():
+    loaded = _loaded_after(
+        "import numpy as np\n"
+        "from thalweg.geometry import TransportGeometry\n"
+        "from thalweg.kernel import MarkovKernel\n"
+        "ring = np.roll(np.eye(6), 1, axis=0)\n"
+        "kernel = MarkovKernel.from_weights(ring + ring.T + ring @ ring @ ring)\n"
+        "geometry = TransportGeometry(kernel)\n"
+        "geometry.distance([0.1, 0.2, 0.2, 0.1, 0.2, 0.2], np.full(6, 1 / 6))\n"
+        "geometry.distance(np.eye(6)[0], np.eye(6)[3], tolerance=1e-3)\n"
+    )
+    own = {name for name in loaded if name == "thalweg" or name.startswith("thalweg.")}
+    assert len(own) <= 43, sorted(own)
+    assert not {"thalweg.energy", "thalweg.geometry.many", "joblib"} & loaded
+
+
 def test_no_public_name_needs_torch_or_anndata():
     loaded = _loaded_after(
         "import thalweg\nfor name in thalweg.__all__:\n    getattr(thalweg, name)"

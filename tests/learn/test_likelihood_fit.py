@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 from thalweg.energy import FreeEnergy, PowerEnergy
 from thalweg.errors import InputError
@@ -13,7 +14,8 @@ from thalweg.learn.likelihood import fit as fit_module
 from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.frozen import frozen_chain
 from thalweg.learn.likelihood.model import FlowModel, Mesh, PiecewiseConstant
-from thalweg.learn.likelihood.objective import IndependentObjective
+from thalweg.learn.likelihood.objective import IndependentObjective, Objective
+from thalweg.learn.likelihood.optimize import Minimum, Penalty
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.mobility import PorousMediumMean
 from thalweg.status import Status
@@ -63,6 +65,57 @@ def test_time_unit_changes_nothing_but_the_unit() -> None:
     slow = fit_likelihood(PATH, 60 * TIMES, counts)
     np.testing.assert_allclose(60 * slow.potential, ours.potential, atol=0.02)
     assert 60 * slow.beta == pytest.approx(ours.beta, rel=0.05)
+
+
+class Scipy:
+    """L-BFGS of scipy as an optimiser: one class, handed in."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def minimise(
+        self,
+        objective: Objective,
+        prior: Penalty,
+        theta: np.ndarray,
+        mesh: Mesh,
+        *,
+        max_iterations: int,
+        tolerance: float,
+    ) -> Minimum | None:
+        self.calls += 1
+        units = prior.units
+
+        def total(x: np.ndarray) -> tuple[float, np.ndarray]:
+            found = objective.evaluate(x * units, mesh)
+            if found is None:
+                return 1e30, np.zeros_like(x)
+            extra, slope, _ = prior.quadratic(x * units)
+            return found.value + extra, units * (found.gradient + slope)
+
+        if objective.evaluate(theta, mesh) is None:
+            return None
+        options = {"maxiter": 5 * max_iterations, "gtol": 1e-4, "ftol": 1e-14}
+        best = minimize(total, theta / units, jac=True, method="L-BFGS-B", options=options)
+        evaluation = objective.evaluate(best.x * units, mesh)
+        assert evaluation is not None
+        status = Status.CONVERGED if best.success else Status.STALLED
+        return Minimum(best.x * units, float(best.fun), evaluation, status, int(best.nit))
+
+
+def test_an_optimiser_of_ones_own_finds_the_same_minimum() -> None:
+    model = FlowModel(PATH, TIMES)
+    counts = counts_of(model, truth(model, [0.5, -0.2, 0.3, -0.6], 0.2), 5000)
+    own = Scipy()
+    ours = fit_likelihood(PATH, TIMES, counts, options=LikelihoodOptions(prior_strength=0.01))
+    other = fit_likelihood(
+        PATH, TIMES, counts, options=LikelihoodOptions(prior_strength=0.01, optimizer=own)
+    )
+    assert own.calls > 0
+    assert other.status
+    share = np.abs(other.potential - ours.potential) / ours.potential_stderr
+    assert share.max() < 0.05
+    assert other.beta == pytest.approx(ours.beta, rel=0.01)
 
 
 def test_features() -> None:

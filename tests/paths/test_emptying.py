@@ -13,7 +13,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver, balanced
 from thalweg.mobility import LogMean
 from thalweg.paths.interior import emptying
-from thalweg.paths.interior.local_blocks import apply_blocks, fill_block, invert_blocks
+from thalweg.paths.interior.system import apply_blocks, fill_block, invert_blocks
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import PathProblem
 

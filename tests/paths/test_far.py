@@ -14,7 +14,7 @@ from thalweg.mobility import ArithmeticMean, GeometricMean, HarmonicMean, LogMea
 from thalweg.paths.boundary.graded import affordable, smooth_length, solve_graded
 from thalweg.paths.boundary.incomplete import IncompleteFactor, IncompletePattern, by_incomplete
 from thalweg.paths.boundary.method import solve_far
-from thalweg.paths.boundary.staggered import Staggered, graded_widths
+from thalweg.paths.boundary.staggered import Staggered
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
@@ -26,8 +26,8 @@ def staggered(
     kernel: MarkovKernel, p: Array, q: Array, intervals: int, mobility: Mobility | None = None
 ) -> Staggered:
     spec = (mobility or LogMean()).spec
-    widths = graded_widths(intervals, (True, True), 2.0)
-    return Staggered(kernel, spec, p, q, widths, LaplacianSolver.for_kernel(kernel))
+    mesh = TimeMesh.graded(intervals, (True, True))
+    return Staggered(PathProblem(kernel, spec, p, q, mesh, LaplacianSolver.for_kernel(kernel)))
 
 
 def corners(n: int) -> tuple[Array, Array]:

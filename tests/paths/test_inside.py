@@ -63,14 +63,6 @@ def test_packed_passes_agree_with_the_plain_ones() -> None:
     gain, force2, action2, average = packed.linearise(
         *kernel.edges, rho.T.copy(), psi.T.copy(), SPEC, weights, table
     )
-    packed_flux = packed.weighted_flux(source, target, table, psi.T.copy(), np.zeros((30, 2)))
-    np.testing.assert_allclose(packed_flux.T, flux, rtol=1e-12)
-    same = packed.linearise_flux(*kernel.edges, rho.T.copy(), packed_flux, SPEC, weights)
-    for one, other in zip(same, (table, force2, action2, average), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-11)
-    np.testing.assert_allclose(packed.divergence(source, target, packed_flux, 30), gain, atol=1e-14)
-    again = packed.flux_action(*kernel.edges, rho.T.copy(), packed_flux, SPEC)
-    np.testing.assert_allclose(again, action, rtol=1e-12)
     np.testing.assert_allclose(force2.T, force, rtol=1e-12)
     np.testing.assert_allclose(action2, action, rtol=1e-12)
     np.testing.assert_allclose(average, weights @ edge, rtol=1e-12)

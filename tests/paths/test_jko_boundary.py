@@ -14,10 +14,11 @@ from thalweg.graphs import GRAPH_FAMILIES, make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import ArithmeticMean, GeometricMean, HarmonicMean, LogMean, Mobility
-from thalweg.paths.free_end import staggered
-from thalweg.paths.free_end.staggered import solve_staggered
-from thalweg.paths.free_end.system import FreeEnd
+from thalweg.paths.end import FreeEnd
+from thalweg.paths.free_end import step as free_step
+from thalweg.paths.free_end.step import solve_staggered
 from thalweg.paths.mesh import TimeMesh
+from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
 
 Array = NDArray[np.float64]
@@ -36,6 +37,12 @@ def random_problem(seed: int) -> tuple[MarkovKernel, FreeEnergy, Array, float]:
         p[: max(1, n // 2)] = rng.dirichlet(np.ones(max(1, n // 2)))
     beta, tau = 10 ** rng.uniform(-2.5, 0), 10 ** rng.uniform(-2, 2)
     return kernel, FreeEnergy(rng.uniform(-1, 1, n), beta), p, tau
+
+
+def free_end(kernel: MarkovKernel, energy: FreeEnergy, p: Array, tau: float) -> PathProblem:
+    grounded = LaplacianSolver.for_kernel(kernel, grounded=True)
+    mesh, end = TimeMesh.uniform(1, 3), FreeEnd(kernel, energy, tau)
+    return PathProblem(kernel, LogMean().spec, p, p, mesh, grounded, end)
 
 
 def check(
@@ -113,11 +120,10 @@ def test_of_second_order_where_both_solvers_apply(monkeypatch: pytest.MonkeyPatc
     p /= p.sum()
     energy, tau = FreeEnergy(rng.normal(size=12), 0.5), 1.0
     exact = jko_step(kernel, energy, p, tau, path_tolerance=1e-9).probability
-    grounded = LaplacianSolver.for_kernel(kernel, grounded=True)
-    problem = FreeEnd(kernel, LogMean().spec, energy, p, tau, TimeMesh.uniform(1, 3), grounded)
+    problem = free_end(kernel, energy, p, tau)
     errors = []
     for most in (12, 24, 48):
-        monkeypatch.setattr(staggered, "_MOST", most)
+        monkeypatch.setattr(free_step, "_MOST", most)
         found = solve_staggered(problem, tolerance=1e-10, path_tolerance=1e-12)
         assert found is not None
         assert found.status is Status.CONVERGED
@@ -129,9 +135,8 @@ def test_of_second_order_where_both_solvers_apply(monkeypatch: pytest.MonkeyPatc
 
 def test_a_graph_too_large_for_elimination_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, energy, p, tau = random_problem(3)
-    monkeypatch.setattr(staggered, "_FLOPS", 1.0)
-    grounded = LaplacianSolver.for_kernel(kernel, grounded=True)
-    problem = FreeEnd(kernel, LogMean().spec, energy, p, tau, TimeMesh.uniform(1, 3), grounded)
+    monkeypatch.setattr(free_step, "_FLOPS", 1.0)
+    problem = free_end(kernel, energy, p, tau)
     assert solve_staggered(problem, tolerance=1e-9, path_tolerance=1e-6) is None
     # Then the other solver has its turn, and its status tells the truth.
     step = jko_step(kernel, energy, p, tau)

@@ -18,15 +18,7 @@ Single = NDArray[np.float32]
 Index = NDArray[np.int32]
 Coefficients = NDArray[np.floating]
 
-__all__ = [
-    "diagonals",
-    "divergence",
-    "flux_action",
-    "linearise",
-    "linearise_flux",
-    "product",
-    "weighted_flux",
-]
+__all__ = ["diagonals", "linearise", "product"]
 
 
 @njit(cache=True, error_model="numpy")
@@ -73,92 +65,6 @@ def linearise(
             total += quadrature[i] * weight
         average[e] = total
     return gain, force, action, average
-
-
-@njit(cache=True, error_model="numpy")
-def linearise_flux(
-    source: Index,
-    target: Index,
-    conductance: Array,
-    rho: Array,
-    flux: Array,
-    spec: Array,
-    quadrature: Array,
-) -> tuple[Array, Array, Array, Array]:
-    """The same coefficients at given fluxes, `(edges, stages)`, with `d = F / (c m)`, double.
-
-    Then half the derivative of `F^2 / (c m)` in `rho` with its sign turned, the action at every
-    stage, and the average of `c m`.
-    """
-    n, stages = rho.shape
-    table = np.empty((source.size, 6, stages))
-    force, action = np.zeros((n, stages)), np.zeros(stages)
-    average = np.empty(source.size)
-    for e in range(source.size):
-        x, y, c = source[e], target[e], conductance[e]
-        total = 0.0
-        for i in range(stages):
-            s, t = rho[x, i], rho[y, i]
-            m, first, second, ss, st, tt = formulas.fast_derivatives(spec, s, t)
-            weight = c * m
-            difference = flux[e, i] / weight
-            half = 0.5 * c * difference * difference
-            table[e, 0, i] = weight
-            table[e, 1, i] = c * difference * first * s
-            table[e, 2, i] = c * difference * second * t
-            table[e, 3, i] = half * ss * s * s
-            table[e, 4, i] = half * st * s * t
-            table[e, 5, i] = half * tt * t * t
-            force[x, i] += half * first
-            force[y, i] += half * second
-            action[i] += flux[e, i] * difference
-            total += quadrature[i] * weight
-        average[e] = total
-    return table, force, action, average
-
-
-@njit(cache=True, error_model="numpy")
-def weighted_flux(
-    source: Index, target: Index, table: Coefficients, psi: Array, change: Array
-) -> Array:
-    """The flux `c m grad psi + c d dm` of the linearised system."""
-    stages = psi.shape[1]
-    out = np.empty((source.size, stages))
-    for e in range(source.size):
-        x, y = source[e], target[e]
-        for i in range(stages):
-            out[e, i] = (
-                table[e, 0, i] * (psi[x, i] - psi[y, i])
-                + table[e, 1, i] * change[x, i]
-                + table[e, 2, i] * change[y, i]
-            )
-    return out
-
-
-@njit(cache=True, error_model="numpy")
-def flux_action(
-    source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
-) -> Array:
-    """`sum_e F^2 / (c m)` at every stage, for positive densities."""
-    out = np.zeros(rho.shape[1])
-    for e in range(source.size):
-        x, y, c = source[e], target[e], conductance[e]
-        for i in range(rho.shape[1]):
-            f = flux[e, i]
-            out[i] += f * f / (c * formulas.fast_mean(spec, rho[x, i], rho[y, i]))
-    return out
-
-
-@njit(cache=True, error_model="numpy")
-def divergence(source: Index, target: Index, flux: Array, n_states: int) -> Array:
-    """What each state gains at every stage."""
-    out = np.zeros((n_states, flux.shape[1]))
-    for e in range(source.size):
-        x, y = source[e], target[e]
-        for i in range(flux.shape[1]):
-            out[x, i] += flux[e, i]
-            out[y, i] -= flux[e, i]
-    return out
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})

@@ -1,4 +1,10 @@
-"""`Geodesic`: the answer, and `solve_geodesic`, which chooses the method that finds it."""
+"""`Geodesic`: the answer, and `solve_geodesic`, which chooses the method that finds it.
+
+`distance_gradient` gives the derivatives of `W_K^2` from the geodesic itself: the action is
+stationary along it (the envelope theorem), so only what is given matters. `d W^2 / dp = -2 psi(0)`,
+`d W^2 / dq = 2 psi(1)` (up to a constant: mass is fixed), and for the conductance of an edge, at
+fixed `pi`, `d W^2 / dc_e = -integral F_e^2 / (c_e^2 m_e) dt`.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +16,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
-from thalweg._sketch import sketch
 from thalweg.edges import stages
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import Mobility
-from thalweg.paths.answer import Path
 from thalweg.paths.boundary.method import DENSE_STATES, solve_far
 from thalweg.paths.interior.method import solve_inside
-from thalweg.paths.lower_bound import dual_bound
 from thalweg.paths.mesh import TimeMesh
-from thalweg.paths.problem import PathProblem
+from thalweg.paths.problem import Path, PathProblem
 from thalweg.status import Status
 
-__all__ = ["Geodesic", "GeodesicMethod", "GeodesicPoints", "solve_geodesic"]
+__all__ = [
+    "DistanceGradient",
+    "Geodesic",
+    "GeodesicMethod",
+    "GeodesicPoints",
+    "distance_gradient",
+    "solve_geodesic",
+]
 
 Array = NDArray[np.float64]
 GeodesicMethod = Literal["auto", "collocation", "interior-point"]
@@ -38,7 +48,7 @@ _SINGULAR = 1e-3
 
 
 class GeodesicPoints(NamedTuple):
-    """Points of a geodesic, one row a time; `fluxes` per edge of the kernel; `speeds` of W_K."""
+    """Points of a geodesic, one row per time; `fluxes` per edge of the kernel; `speeds` of W_K."""
 
     times: Array
     probabilities: Array
@@ -81,6 +91,8 @@ class Geodesic:
         )
 
     def _repr_html_(self) -> str:
+        from thalweg._sketch import sketch
+
         return sketch(repr(self), self.times, self.probabilities, self.kernel.names)
 
     def at(self, times: ArrayLike) -> GeodesicPoints:
@@ -110,6 +122,8 @@ class Geodesic:
         proper = self.mobility.is_concave and self.mobility.is_homogeneous
         if not proper or self.distance == 0.0:
             return 0.0
+        from thalweg.paths.lower_bound import dual_bound
+
         return dual_bound(self._problem, self._flux, self._force, self._middle)
 
     @cached_property
@@ -259,4 +273,32 @@ def _constant(problem: PathProblem, mobility: Mobility, times: Array, tolerance:
         np.zeros((problem.mesh.size, edges)),
         zero,
         np.zeros(n),
+    )
+
+
+class DistanceGradient(NamedTuple):
+    """`W_K^2` and its derivatives; those in the end points have mean zero under `pi`."""
+
+    squared_distance: float
+    first: Array
+    second: Array
+    conductance: Array
+    """Per edge of the kernel, the stationary distribution held fixed."""
+    status: Status
+
+
+def distance_gradient(geodesic: Geodesic) -> DistanceGradient:
+    """The derivatives of the squared length of a geodesic."""
+    problem, flux = geodesic._problem, geodesic._flux
+    source, target, conductance = geodesic.kernel.edges
+    _, rho, _ = problem.value(flux, 0.0)
+    edge = stages.stage_weights(source, target, conductance, np.maximum(rho, 1e-300), problem.spec)
+    energy = np.where(flux == 0, 0.0, flux**2 / np.maximum(edge, 1e-300))
+    by_conductance = -(problem.mesh.weights @ energy) / conductance
+    return DistanceGradient(
+        geodesic.distance**2,
+        -2.0 * geodesic.initial_potential,
+        2.0 * geodesic.final_potential,
+        by_conductance,
+        geodesic.status,
     )

@@ -1,7 +1,8 @@
 """`TransportGeometry`: the Riemannian geometry of W_K on the probabilities over a graph.
 
 Potentials are tangent vectors: `psi` moves mass towards high `psi`, `p' = M(rho) psi`, and its
-squared length is `psi^T M(rho) psi`. Numerical failure is data: results carry a `Status`.
+squared length is `psi^T M(rho) psi`. Numerical failure is data: results carry a `Status`. What a
+distance does not need (the exponential map, matrices, barycentres) is imported on first use.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,14 +20,21 @@ from thalweg._threads import single_threaded
 from thalweg.edges import static
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.geometry import operators
-from thalweg.geometry.barycenter import Barycenter, find_barycenter
-from thalweg.geometry.derivatives import DistanceGradient, distance_gradient
-from thalweg.geometry.exponential import Shot, shoot
-from thalweg.geometry.geodesic import Geodesic, GeodesicMethod, solve_geodesic
-from thalweg.geometry.many import Neighbors, distance_matrix, nearest
+from thalweg.geometry.geodesic import (
+    DistanceGradient,
+    Geodesic,
+    GeodesicMethod,
+    distance_gradient,
+    solve_geodesic,
+)
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver, balanced
 from thalweg.mobility import LogMean, Mobility, as_mobility
+
+if TYPE_CHECKING:
+    from thalweg.geometry.barycenter import Barycenter
+    from thalweg.geometry.exponential import Shot
+    from thalweg.geometry.many import Neighbors
 
 __all__ = ["TransportGeometry"]
 
@@ -214,6 +223,8 @@ class TransportGeometry:
 
         With `psi = log(p, q)` times in [0, 1] interpolate, times beyond extrapolate.
         """
+        from thalweg.geometry.exponential import shoot
+
         p = self._interior(p, "the exponential map")
         psi = _checks.as_vector(psi, self.kernel.n_states, "psi")
         t = _checks.as_times(times, "times")
@@ -246,6 +257,8 @@ class TransportGeometry:
         Each pair of one set is computed once. `progress(done, total)` is called as pairs finish.
         A pair that misses the tolerance gives its best value.
         """
+        from thalweg.geometry.many import distance_matrix
+
         n = self.kernel.n_states
         rows = _checks.as_probabilities(ps, n, "ps")
         columns = None if qs is None else _checks.as_probabilities(qs, n, "qs")
@@ -261,6 +274,8 @@ class TransportGeometry:
         progress: Progress | None = None,
     ) -> Neighbors:
         """For each row of `ps` its `k` nearest other rows: indices and distances, sorted."""
+        from thalweg.geometry.many import nearest
+
         rows = _checks.as_probabilities(ps, self.kernel.n_states, "ps")
         if _checks.whole(k, "k", 1) >= len(rows):
             raise InputError(
@@ -277,6 +292,8 @@ class TransportGeometry:
         max_iterations: int = 100,
     ) -> Barycenter:
         """The minimiser of `sum_k w_k W_K(p, p_k)^2 / 2`."""
+        from thalweg.geometry.barycenter import find_barycenter
+
         rows = _checks.as_probabilities(ps, self.kernel.n_states, "ps")
         if len(rows) == 0:
             raise InputError("ps holds no distribution; a barycentre needs at least one.")

@@ -13,7 +13,7 @@ Nodes go in the order of their current number of edges, hubs last. Memory is lin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ _UNDERFLOW = 1e-300
 class ApproxCholAnalysis:
     """The graph numbered by reverse Cuthill-McKee, so that neighbours lie near in memory."""
 
+    direct: ClassVar[bool] = False
     pattern: Pattern
     relabelling: Relabelling
     seed: int = _SEED

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ def available() -> bool:
 class CholmodAnalysis:
     """The symbolic factor, and where each weight goes in the grounded matrix."""
 
+    direct: ClassVar[bool] = True
     pattern: Pattern
     ground: int
     symbolic: Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import lapack
@@ -15,6 +16,7 @@ from thalweg.laplacian.pattern import Array, Index, Pattern
 class DenseAnalysis:
     """Nothing to prepare: the matrix is filled anew for each set of weights."""
 
+    direct: ClassVar[bool] = True
     pattern: Pattern
     relabelling: None = None
 

@@ -155,6 +155,11 @@ class Analysis(Protocol):
         """How that numbering differs from the user's (`None`: not at all)."""
         ...
 
+    @property
+    def direct(self) -> bool:
+        """Whether one application of a factor solves to rounding."""
+        ...
+
     def factor(self, weights: Array) -> Preconditioner | None:
         """Factorise for these weights, in the order of `pattern`; `None` if a pivot vanishes.
 

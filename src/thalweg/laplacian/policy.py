@@ -20,12 +20,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg._compile import njit
-from thalweg.laplacian import cholmod
-from thalweg.laplacian.approxchol import ApproxCholAnalysis
-from thalweg.laplacian.dense import DenseAnalysis
 from thalweg.laplacian.pattern import Analysis, Index, Pattern
-from thalweg.laplacian.superlu import SuperLUAnalysis
-from thalweg.laplacian.tree import TreeAnalysis
 
 Method = Literal["auto", "dense", "tree", "approxchol", "cholmod", "superlu"]
 
@@ -41,22 +36,34 @@ def choose(pattern: Pattern) -> Method:
         return "tree"
     if n <= _DENSE_LIMIT and n**3 <= _DENSE_FLOPS_PER_EDGE * pattern.n_edges:
         return "dense"
+    from thalweg.laplacian import cholmod
+
     if cholmod.available() and is_flat(pattern.matrix_without_ground):
         return "cholmod"
     return "approxchol"
 
 
 def analyse(pattern: Pattern, method: Method) -> Analysis:
-    """The symbolic work of a method (not `auto`) on a pattern."""
+    """The symbolic work of a method (not `auto`) on a pattern; its file is imported here."""
     if method == "dense":
+        from thalweg.laplacian.dense import DenseAnalysis
+
         return DenseAnalysis(pattern)
     if method == "tree":
+        from thalweg.laplacian.tree import TreeAnalysis
+
         return TreeAnalysis.of(pattern)
     if method == "cholmod":
+        from thalweg.laplacian.cholmod import CholmodAnalysis
+
         flat = is_flat(pattern.matrix_without_ground)
-        return cholmod.CholmodAnalysis.of(pattern, mode="simplicial" if flat else "auto")
+        return CholmodAnalysis.of(pattern, mode="simplicial" if flat else "auto")
     if method == "superlu":
+        from thalweg.laplacian.superlu import SuperLUAnalysis
+
         return SuperLUAnalysis(pattern)
+    from thalweg.laplacian.approxchol import ApproxCholAnalysis
+
     return ApproxCholAnalysis.of(pattern)
 
 

@@ -13,7 +13,6 @@ from thalweg import _checks
 from thalweg._threads import single_threaded
 from thalweg.errors import InputError
 from thalweg.laplacian import policy, refine
-from thalweg.laplacian.approxchol import ApproxCholAnalysis
 from thalweg.laplacian.pattern import Analysis, Array, Index, Pattern, Preconditioner
 from thalweg.laplacian.policy import Method
 from thalweg.status import Status
@@ -66,7 +65,7 @@ class Prepared(NamedTuple):
 
     def roughly(self, b: Array, tolerance: float) -> Array:
         """`x` with `M x = b`: by a direct factor alone, by PCG to `tolerance` for any other."""
-        if isinstance(self.analysis, ApproxCholAnalysis):
+        if not self.analysis.direct:
             return self.solve(b, tolerance).x
         relabelling, x = self.analysis.relabelling, np.empty_like(b)
         if relabelling is None:
@@ -102,8 +101,8 @@ class Factor:
     def safe(self) -> Prepared:
         """The factor that cannot break down, for weights beyond the digits of a direct one."""
         prepared = self.prepared
-        if prepared is None or not isinstance(prepared.analysis, ApproxCholAnalysis):
-            prepared = prepare(ApproxCholAnalysis.of(self.pattern), self.weights)
+        if prepared is None or prepared.analysis.direct:
+            prepared = prepare(policy.analyse(self.pattern, "approxchol"), self.weights)
         assert prepared is not None  # approxchol has no vanishing pivots
         return prepared
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from thalweg.laplacian.pattern import Array, Pattern
 class SuperLUAnalysis:
     """SuperLU cannot reuse its ordering: nothing is kept between factorisations."""
 
+    direct: ClassVar[bool] = True
     pattern: Pattern
     relabelling: None = None
 

@@ -7,6 +7,7 @@ behind it. One pass from the leaves adds these up, one from the root integrates 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.sparse.csgraph import breadth_first_order
@@ -20,6 +21,7 @@ from thalweg.laplacian.pattern import Array, Index, Pattern, Relabelling
 class TreeAnalysis:
     """Nodes numbered from the root outwards, so that edge `i - 1` joins `i` to `parent[i] < i`."""
 
+    direct: ClassVar[bool] = True
     pattern: Pattern
     relabelling: Relabelling
     parent: Index

@@ -3,7 +3,7 @@
 The discretised geodesic problem uses three linear maps of values at the Gauss points ("stages"):
 the quadrature, the integral from an end of [0, 1] to each stage, and the interpolating polynomial.
 With these points the optimality system of the discretised action is the symplectic Gauss method for
-the geodesic equations, so `s` stages a piece give order `2 s`.
+the geodesic equations, so `s` stages per piece give order `2 s`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betainc
 
-__all__ = ["TimeMesh"]
+__all__ = ["TimeMesh", "gauss"]
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+_GRADING = 2.0
+"""Densities grow like powers of time from an empty end; with this grading like squares of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +41,25 @@ class TimeMesh:
     @classmethod
     def uniform(cls, pieces: int, order: int) -> TimeMesh:
         return cls(np.full(pieces, 1.0 / pieces), np.full(pieces, order))
+
+    @classmethod
+    def graded(cls, intervals: int, singular: tuple[bool, bool]) -> TimeMesh:
+        """Single-stage pieces, finer towards each singular end, where widths grow linearly.
+
+        >>> TimeMesh.graded(4, (False, False)).widths
+        array([0.25, 0.25, 0.25, 0.25])
+        >>> TimeMesh.graded(4, (True, True)).widths
+        array([0.15625, 0.34375, 0.34375, 0.15625])
+        """
+        left, right = (_GRADING if s else 1.0 for s in singular)
+        u = np.linspace(0, 1, intervals + 1)
+        # From either end to the middle, so that no small width is a difference of numbers near one.
+        first, second = betainc(left, right, u), betainc(right, left, u)
+        half = intervals // 2
+        widths = np.empty(intervals)
+        widths[:half] = np.diff(first)[:half]
+        widths[half:] = np.diff(second)[: intervals - half][::-1]
+        return cls(np.asarray(widths / widths.sum()), np.ones(intervals, dtype=np.int64))
 
     @property
     def pieces(self) -> int:

@@ -1,4 +1,4 @@
-"""`PathProblem`: the discretised action of a path between two probabilities, and its error.
+"""`PathProblem`: the discretised action of a path, and `Path`: what every method answers with.
 
 Unknowns are the fluxes at the stages of a `TimeMesh`. The densities follow from them by integration
 from the nearer end point, so every iterate is an admissible path, and the action is convex in the
@@ -7,9 +7,9 @@ fluxes for a concave mobility.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,12 @@ from thalweg.edges import stages
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.paths.mesh import TimeMesh, gauss
+from thalweg.status import Status
 
-__all__ = ["Length", "PathProblem"]
+if TYPE_CHECKING:
+    from thalweg.paths.end import FreeEnd
+
+__all__ = ["Length", "Path", "PathProblem"]
 
 Array = NDArray[np.float64]
 
@@ -46,7 +50,11 @@ class Length(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PathProblem:
-    """Minimise `sum_i b_i sum_e F_ie^2 / (c_e m_ie)` over the fluxes that lead to `p1`."""
+    """Minimise `sum_i b_i sum_e F_ie^2 / (c_e m_ie)` over the fluxes that lead to `p1`.
+
+    With a free `end` half of that plus the cost of the end is minimised, and `p1` is where the
+    present path ends.
+    """
 
     kernel: MarkovKernel
     spec: Array
@@ -54,9 +62,13 @@ class PathProblem:
     p1: Array
     mesh: TimeMesh
     solver: LaplacianSolver
+    end: FreeEnd | None = None
 
     def on(self, mesh: TimeMesh) -> PathProblem:
-        return PathProblem(self.kernel, self.spec, self.p0, self.p1, mesh, self.solver)
+        return replace(self, mesh=mesh)
+
+    def to(self, p1: Array) -> PathProblem:
+        return replace(self, p1=p1)
 
     @cached_property
     def gap(self) -> Array:
@@ -152,3 +164,24 @@ class PathProblem:
         rho[:, x] = np.where(total > 0, np.maximum(rho[:, x], floor), rho[:, x])
         np.subtract.at(rho.T, y, (lack / pi[y]).T)
         return rho, fluxes
+
+
+class Path(NamedTuple):
+    """A curve on its mesh in time, its length, and what is known about the error."""
+
+    problem: PathProblem
+    """Carries the mesh on which the curve is given."""
+    flux: Array
+    """At the stages of the mesh, per edge."""
+    rho: Array
+    psi: Array
+    distance: float
+    upper: float
+    """The distance is not larger, up to quadrature; infinite where no bound is known."""
+    error: float
+    """Estimated error of `distance`, discretisation and barrier together, absolute."""
+    status: Status
+    steps: int
+    """Newton steps."""
+    products: int
+    """Inner iterations, each a Laplacian solve or a pass over all times."""

@@ -334,15 +334,17 @@ class _Search:
     def _minimise(
         self, objective: Objective, prior: Prior, theta: Array, mesh: Mesh
     ) -> Minimum | None:
-        most = self.options.max_iterations
+        most, own = self.options.max_iterations, self.options.optimizer
+        most = min(most, _HURRIED_ITERATIONS) if self.options.hurried else most
+        find = minimise_likelihood if own is None else own.minimise
 
         def search(theta: Array) -> Minimum | None:
-            return minimise_likelihood(
+            return find(
                 objective,
                 prior,
                 theta,
                 mesh,
-                max_iterations=min(most, _HURRIED_ITERATIONS) if self.options.hurried else most,
+                max_iterations=most,
                 tolerance=self.options.tolerance,
             )
 

@@ -19,7 +19,7 @@ from thalweg.learn.likelihood.objective import Evaluation, Objective
 from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.status import Status
 
-__all__ = ["LONGEST_STEP", "Minimum", "Penalty", "minimise"]
+__all__ = ["LONGEST_STEP", "Minimum", "Optimizer", "Penalty", "minimise"]
 
 Array = NDArray[np.float64]
 
@@ -53,6 +53,26 @@ class Minimum:
     n_iterations: int
     point: Any = None
     """The flow there, for searches nearby; None where the method keeps none."""
+
+
+class Optimizer(Protocol):
+    """A search that can be handed to a likelihood fit in place of the built-in ones."""
+
+    def minimise(
+        self,
+        objective: Objective,
+        prior: Penalty,
+        theta: Array,
+        mesh: Mesh,
+        *,
+        max_iterations: int,
+        tolerance: float,
+    ) -> Minimum | None:
+        """The minimum of objective plus prior near `theta`; `None` if there is no flow there.
+
+        `tolerance` is the log likelihood that may be left to gain. `objective.evaluate` gives
+        value, gradient and curvature, or `None` where the flow cannot be computed.
+        """
 
 
 def minimise(

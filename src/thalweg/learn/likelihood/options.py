@@ -15,6 +15,7 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.growth import Growth
 from thalweg.learn.likelihood.model import FlowModel, PiecewiseConstant, TimeBasis
+from thalweg.learn.likelihood.optimize import Optimizer
 from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.mobility import LogMean, Mobility
 
@@ -57,6 +58,8 @@ class LikelihoodOptions:
     """Births and deaths beside transport."""
     tolerance: float = 1e-4
     max_iterations: int = 100
+    optimizer: Optimizer | None = None
+    """The search for the minimum; by default Marquardt's method with BFGS (`optimize`)."""
     hurried: bool = False
     """Give up early, for callers that average over priors where an optimum is hard to find."""
     mesh_tolerance: float = 0.1

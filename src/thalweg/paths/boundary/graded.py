@@ -17,8 +17,8 @@ from scipy.interpolate import CubicSpline
 from thalweg.laplacian import balanced
 from thalweg.paths.boundary.incomplete import IncompletePattern
 from thalweg.paths.boundary.primal_dual import Centred, Solve, centre
-from thalweg.paths.boundary.staggered import Staggered, edge_weights, graded_widths
-from thalweg.paths.mesh import gauss
+from thalweg.paths.boundary.staggered import Staggered
+from thalweg.paths.mesh import TimeMesh, gauss
 from thalweg.status import Status
 
 __all__ = ["Graded", "affordable", "smooth_length", "solve_graded"]
@@ -26,8 +26,6 @@ __all__ = ["Graded", "affordable", "smooth_length", "solve_graded"]
 Array = NDArray[np.float64]
 
 _FIRST = 3
-_POWER = 2.0
-"""Densities grow like powers of time from an empty end; with this grading like squares of them."""
 _GAIN = 16.0
 """By how much a halved mesh reduces the error of the bound, in theory."""
 _FIRST_GAIN = 20.0
@@ -62,7 +60,7 @@ def solve_graded(
     max_steps: int = 60,
 ) -> Graded:
     """Levels of 4, 8, 16, ... intervals until the estimated relative error is below `tolerance`."""
-    problem = problem.on(graded_widths(_FIRST, singular, _POWER))
+    problem = problem.on(TimeMesh.graded(_FIRST, singular))
     curve, psi = problem.start()
     scale = problem.action(curve)
     if most_intervals < _FIRST:
@@ -102,7 +100,7 @@ def solve_graded(
                 return _ended(here._replace(distance=finer), Status.CONVERGED, error)
         if 2 * problem.widths.size > most_intervals:
             break
-        problem = problem.on(graded_widths(2 * problem.widths.size, singular, _POWER))
+        problem = problem.on(TimeMesh.graded(2 * problem.widths.size, singular))
         curve, psi = problem.halved(found.curve)
         scale = min(scale, best.distance**2)
         mu = 0.2 * mu_end
@@ -156,8 +154,8 @@ def smooth_length(problem: Staggered, rho: Array, points: int = _GAUSS) -> float
             mass, growth = float(pi @ (y * y)), 2 * float(pi @ (y * dy))
             here = np.maximum(y * y / mass, 1e-60)
             gain = balanced(pi * (2 * y * dy / mass - y * y * (growth / mass**2)))
-            weights = edge_weights(*problem.kernel.edges, here, problem.spec)
-            psi = problem.solver.factor(weights).solve(gain, tolerance=1e-5).x
+            factor = problem.path.solver.factor(problem.weights(here))
+            psi = factor.solve(gain, tolerance=1e-5).x
             total += part * float(np.sqrt(max(float(gain @ psi), 0.0)))
     return total
 

@@ -4,19 +4,13 @@
 | --- | --- |
 | up to 120 states | curves with positive Bernstein coefficients, dense blocks |
 | the same above 36 states, tolerance 1e-4 or looser; any other | staggered curves, elimination |
+
+Each method is imported when it is first used.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
-from thalweg.paths.answer import Path
-from thalweg.paths.boundary.graded import Graded, affordable, solve_graded
-from thalweg.paths.boundary.incomplete import IncompletePattern, by_incomplete
-from thalweg.paths.boundary.positive import Bernstein, solve_positive
-from thalweg.paths.boundary.staggered import Staggered
-from thalweg.paths.mesh import TimeMesh
-from thalweg.paths.problem import PathProblem
+from thalweg.paths.problem import Path, PathProblem
 
 __all__ = ["DENSE_STATES", "solve_far"]
 
@@ -60,6 +54,8 @@ def solve_far(
 def _by_positive_curves(
     problem: PathProblem, tolerance: float, singular: tuple[bool, bool], max_stages: int | None
 ) -> Path:
+    from thalweg.paths.boundary.positive import Bernstein, solve_positive
+
     method = Bernstein() if max_stages is None else Bernstein().within(max_stages)
     return solve_positive(problem, tolerance=tolerance, method=method)
 
@@ -67,27 +63,22 @@ def _by_positive_curves(
 def _by_elimination(
     problem: PathProblem, tolerance: float, singular: tuple[bool, bool], max_stages: int | None
 ) -> Path:
+    from thalweg.paths.boundary.graded import affordable, solve_graded
+    from thalweg.paths.boundary.incomplete import IncompletePattern, by_incomplete
+    from thalweg.paths.boundary.staggered import Staggered
+
     pattern = IncompletePattern.of(problem.kernel)
     most = affordable(pattern, _FLOPS, _ENTRIES)
-    staggered = Staggered(
-        problem.kernel, problem.spec, problem.p0, problem.p1, np.ones(1), problem.solver
-    )
     found = solve_graded(
-        staggered,
+        Staggered(problem),
         by_incomplete(pattern),
         tolerance=tolerance,
         singular=singular,
         most_intervals=most if max_stages is None else min(most, max_stages),
     )
-    return _as_path(problem, found)
-
-
-def _as_path(problem: PathProblem, found: Graded) -> Path:
-    widths = found.problem.widths
-    mesh = TimeMesh(widths, np.ones(widths.size, dtype=np.int64))
     curve = found.centred.curve
     return Path(
-        problem.on(mesh),
+        found.problem.path,
         curve.flux,
         curve.middle,
         found.centred.psi,

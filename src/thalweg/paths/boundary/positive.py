@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.edges import stages
-from thalweg.paths.answer import Path
 from thalweg.paths.boundary.bernstein import BernsteinMesh, carried, graded_pieces
 from thalweg.paths.boundary.positive_newton import Evaluated, PositiveCurves
 from thalweg.paths.mesh import TimeMesh
-from thalweg.paths.problem import PathProblem
+from thalweg.paths.problem import Path, PathProblem
 from thalweg.status import Status
 
 __all__ = ["Bernstein", "Level", "solve_positive"]

@@ -8,29 +8,28 @@ their own, so one of 1e-20 is as exact as one of 1: nothing is a difference of l
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
-from scipy.special import betainc
 
-from thalweg._compile import njit
 from thalweg.edges import stages
 from thalweg.kernel import MarkovKernel
-from thalweg.laplacian import LaplacianSolver, balanced
-from thalweg.mobility import formulas
+from thalweg.laplacian import balanced
 from thalweg.paths.boundary.space_time import SpaceTime
+from thalweg.paths.mesh import TimeMesh
+from thalweg.paths.problem import PathProblem
 
-__all__ = ["Curve", "EndCost", "Staggered", "edge_weights", "graded_widths"]
+__all__ = ["Curve", "Staggered"]
 
 Array = NDArray[np.float64]
-Index = NDArray[np.int32]
 
 _LEAN = 0.3
+"""The share of the stationary distribution in the middle of the first curve."""
 _CRUDE = 2.0
-"""A finer curve has no business to have so many times the action of the coarser."""
+"""Reject a start whose action exceeds the coarse curve's by this factor."""
 
 
 class Curve(NamedTuple):
@@ -44,65 +43,35 @@ class Curve(NamedTuple):
         return 0.5 * (self.rho[:-1] + self.rho[1:])
 
 
-def graded_widths(intervals: int, singular: tuple[bool, bool], power: float) -> Array:
-    """Widths of so many intervals, which near a singular end grow like `k^(power - 1)`.
-
-    >>> graded_widths(4, (False, False), 2.0)
-    array([0.25, 0.25, 0.25, 0.25])
-    >>> graded_widths(4, (True, True), 2.0)
-    array([0.15625, 0.34375, 0.34375, 0.15625])
-    """
-    left, right = (power if s else 1.0 for s in singular)
-    u = np.linspace(0, 1, intervals + 1)
-    # From either end to the middle, so that no small width is a difference of numbers near one.
-    first, second = betainc(left, right, u), betainc(right, left, u)
-    half = intervals // 2
-    widths = np.empty(intervals)
-    widths[:half] = np.diff(first)[:half]
-    widths[half:] = np.diff(second)[: intervals - half][::-1]
-    return np.asarray(widths / widths.sum())
-
-
-class EndCost(Protocol):
-    """A function of the density at the end of a path, for paths that end where they like."""
-
-    def value(self, rho: Array) -> float:
-        """What an end costs; convex."""
-
-    def slopes(self, rho: Array) -> tuple[Array, Array]:
-        """The gradient in `rho`, and the curvature of the part that each state has alone."""
-
-    def coupling(self, x: Array) -> Array:
-        """The rest of the second derivative times `x`."""
-
-
 @dataclass(frozen=True, eq=False)
 class Staggered:
-    """Minimise `sum_k h_k sum_e F_ke^2 / (2 c m_ke)` over the curves from `p0` to `p1`.
+    """Minimise `sum_k h_k sum_e F_ke^2 / (2 c m_ke)` over the curves of a problem.
 
-    With an `end_cost` the end is free, that cost is added, and `p1` is only a first guess.
+    The mesh has one stage per piece. With a free end its cost is added.
     """
 
-    kernel: MarkovKernel
-    spec: Array
-    p0: Array
-    p1: Array
-    widths: Array
-    solver: LaplacianSolver
-    end_cost: EndCost | None = None
+    path: PathProblem
 
-    def on(self, widths: Array) -> Staggered:
-        return replace(self, widths=widths)
+    def on(self, mesh: TimeMesh) -> Staggered:
+        return Staggered(self.path.on(mesh))
+
+    @property
+    def kernel(self) -> MarkovKernel:
+        return self.path.kernel
+
+    @property
+    def widths(self) -> Array:
+        return self.path.mesh.widths
 
     @property
     def spans(self) -> Array:
         """The time that each node that moves stands for."""
-        after = self.widths[1:] if self.end_cost is None else np.append(self.widths[1:], 0.0)
+        after = self.widths[1:] if self.path.end is None else np.append(self.widths[1:], 0.0)
         return np.asarray(0.5 * (self.widths[: after.size] + after))
 
     def moving(self, nodes: Array) -> Array:
         """The rows of the nodes that may move: the inner ones, and a free end."""
-        return nodes[1:-1] if self.end_cost is None else nodes[1:]
+        return nodes[1:-1] if self.path.end is None else nodes[1:]
 
     def at_nodes(self, intervals: Array) -> Array:
         """The sum of what the intervals before and after each moving node have."""
@@ -115,7 +84,7 @@ class Staggered:
         pi = self.kernel.stationary
         t = np.concatenate([[0.0], np.cumsum(self.widths)])[:, None]
         share, lean = np.sin(0.5 * np.pi * t) ** 2, _LEAN * np.sin(np.pi * t) ** 2
-        rho = (1 - lean) * ((1 - share) * self.p0 + share * self.p1) / pi + lean
+        rho = (1 - lean) * ((1 - share) * self.path.p0 + share * self.path.p1) / pi + lean
         return self.through(rho)
 
     def halved(self, curve: Curve) -> tuple[Curve, Array]:
@@ -126,7 +95,7 @@ class Staggered:
         """
         count = len(curve.flux)
         first, second = self.widths[::2], self.widths[1::2]
-        coarse = self.on(first + second).action(curve)
+        coarse = self.on(TimeMesh(first + second, np.ones(count, dtype=np.int64))).action(curve)
         line = 0.5 * (curve.rho[:-1] + curve.rho[1:])
         root = CubicSpline(np.arange(count + 1.0), np.sqrt(curve.rho), axis=0)
         new = np.clip(root(np.arange(count) + 0.5) ** 2, 0.1 * line, 2.0 * line)
@@ -144,21 +113,25 @@ class Staggered:
         """The curve of least action through these densities, and its potentials."""
         pi = self.kernel.stationary
         source, target, _ = self.kernel.edges
-        rho[0] = self.p0 / pi
-        if self.end_cost is None:
-            rho[-1] = self.p1 / pi
+        rho[0] = self.path.p0 / pi
+        if self.path.end is None:
+            rho[-1] = self.path.p1 / pi
         flux, psi = np.empty((self.widths.size, source.size)), np.empty((self.widths.size, pi.size))
         for k, h in enumerate(self.widths):
-            w = edge_weights(*self.kernel.edges, 0.5 * (rho[k] + rho[k + 1]), self.spec)
+            w = self.weights(0.5 * (rho[k] + rho[k + 1]))
             gain = balanced(pi * (rho[k + 1] - rho[k]) / h)
-            psi[k] = self.solver.factor(w).solve(gain, tolerance=1e-8).x
+            psi[k] = self.path.solver.factor(w).solve(gain, tolerance=1e-8).x
             flux[k] = w * (psi[k][source] - psi[k][target])
         return Curve(rho, flux), psi
+
+    def weights(self, rho: Array) -> Array:
+        """`c m(rho)` of every edge, at one time."""
+        return np.asarray(stages.stage_weights(*self.kernel.edges, rho[None], self.path.spec)[0])
 
     def action(self, curve: Curve) -> float:
         return float(
             self.widths
-            @ stages.flux_action(*self.kernel.edges, curve.middle, *curve[1:], self.spec)
+            @ stages.flux_action(*self.kernel.edges, curve.middle, *curve[1:], self.path.spec)
         )
 
     def value(self, curve: Curve, mu: float) -> float:
@@ -167,7 +140,7 @@ class Staggered:
         if not inner.min() > 0:
             return np.inf
         barrier = mu * float(self.spans @ (np.log(inner) @ self.kernel.stationary))
-        own = 0.0 if self.end_cost is None else self.end_cost.value(curve.rho[-1])
+        own = 0.0 if self.path.end is None else self.path.end.value(curve.rho[-1])
         return 0.5 * self.action(curve) + own - barrier
 
     def defect(self, curve: Curve) -> Array:
@@ -181,13 +154,13 @@ class Staggered:
 
     def force(self, curve: Curve) -> Array:
         """By how much the potential of each state falls in time, times `pi`, on the intervals."""
-        return stages.flux_force(*self.kernel.edges, curve.middle, curve.flux, self.spec)
+        return stages.flux_force(*self.kernel.edges, curve.middle, curve.flux, self.path.spec)
 
     def linearise(self, curve: Curve, mu: float, z: Array) -> tuple[SpaceTime, Array, Array, Array]:
         """Newton's system, its two right-hand sides, and minus the slope in the densities."""
         pi, h = self.kernel.stationary, self.widths[:, None]
         middle, inner = curve.middle, self.moving(curve.rho)
-        table, force, _ = stages.linearise(*self.kernel.edges, middle, curve.flux, self.spec)
+        table, force, _ = stages.linearise(*self.kernel.edges, middle, curve.flux, self.path.spec)
         spans = self.spans[:, None]
         # Potentials are of the size of the action, changes of the density of the density's.
         length = np.sqrt(self.widths @ (curve.flux**2 / table[:, :, 0]).sum(axis=1))
@@ -195,11 +168,11 @@ class Staggered:
         damping = spans * pi * z / inner
         push, pull = spans * pi * mu / inner, self.at_nodes(0.5 * h * force)
         coupling = None
-        if self.end_cost is not None:
-            slope, curvature = self.end_cost.slopes(curve.rho[-1])
+        if self.path.end is not None:
+            slope, curvature = self.path.end.slopes(curve.rho[-1])
             damping[-1] += curvature
             push[-1] -= slope
-            coupling = self.end_cost.coupling
+            coupling = self.path.end.coupling
         system = SpaceTime(self.kernel, self.widths, table, damping, scale, coupling)
         return system, push - pull, -pi * np.diff(curve.rho, axis=0), push + pull
 
@@ -214,14 +187,3 @@ class Staggered:
             + table[:, :, 1] * v[:, source]
             + table[:, :, 2] * v[:, target]
         )
-
-
-@njit(cache=True, error_model="numpy")
-def edge_weights(
-    source: Index, target: Index, conductance: Array, rho: Array, spec: Array
-) -> Array:
-    """`c m(rho)` of every edge."""
-    out = np.empty(source.size)
-    for e in range(source.size):
-        out[e] = conductance[e] * formulas.fast_first(spec, rho[source[e]], rho[target[e]])[0]
-    return out

@@ -1,1 +1,1 @@
-"""Paths with a free end: the JKO step `argmin_q F(q) + W_K(p, q)^2 / (2 tau)`."""
+"""Paths with a free end: `step` chooses and refines, `equations` are those of collocation."""

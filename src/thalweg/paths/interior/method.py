@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from thalweg.edges import stages
 from thalweg.laplacian import Factor, balanced
-from thalweg.paths.answer import Path
 from thalweg.paths.interior.newton import Collocation, solve_collocation
 from thalweg.paths.interior.system import inverse
 from thalweg.paths.mesh import TimeMesh
-from thalweg.paths.problem import PathProblem
+from thalweg.paths.problem import Path, PathProblem
 from thalweg.status import Status
 
 __all__ = ["finer_mesh", "solve_inside"]

@@ -6,10 +6,9 @@ each other, with the residuals
     r1 = rho_end + J_ends (M(R) P) / pi - R,   r2 = -J_mid force(R, P) / pi - Q,
     r3 = p1 - p0 - sum_i b_i M_i P_i.
 
-Because `R` is an unknown of its own, a step that would empty a state is bent at that state alone,
-and the rest of the path takes the whole step. Directions come from GMRES, preconditioned by one
-solve with the averaged Laplacian, whose factor serves several steps. The few states that all but
-empty are solved for by themselves before each step.
+The loop is that of `paths.newton`. Directions come from GMRES, preconditioned by one solve with the
+averaged Laplacian. The few states that nearly empty on the way are solved for by themselves before
+each step (`emptying`).
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from thalweg.paths.interior.emptying import (
     urgency,
 )
 from thalweg.paths.interior.system import CollocationSystem
+from thalweg.paths.newton import Pace, bent, newton, norm
 from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
 
@@ -41,16 +41,13 @@ Array = NDArray[np.float64]
 Iterate = tuple[Array, Array, Array]
 """Densities and potentials (states, stages), less the potential at the middle; this one."""
 
-_NEAR = 0.15
-"""The relative residual below which a barrier may fall."""
-_LAST = 3e-3
-"""A barrier below this, relative to the squared length, falls to nothing at once."""
-_LOOSE = 0.05
-"""How well directions are solved for while there is a barrier."""
+_PACE = Pace(last_barrier=3e-3, stale=8)
+_ITERATIONS = 60
+"""Iterations of GMRES per direction, at most."""
 
 
 class Collocation(NamedTuple):
-    """Densities and potentials at the stages, one row a stage; how it ended; what it cost."""
+    """Densities and potentials, one row per stage; how the loop ended; what it cost."""
 
     rho: Array
     psi: Array
@@ -79,98 +76,56 @@ def solve_collocation(
     factor: Factor | None = None,
     barrier: float = 0.0,
     barrier_end: float = 0.0,
-    forcing: float = 0.03,
     max_steps: int = 25,
-    max_iterations: int = 60,
 ) -> Collocation:
-    """The collocation solution next to `rho, psi`; `tolerance` bounds the relative residual.
-
-    A `barrier`, the weight of `-log rho` in half the action, keeps a long path away from the
-    boundary at first; it falls tenfold whenever the residual allows, to `barrier_end`. Directions
-    are solved for up to `forcing` or better.
-    """
+    """The collocation solution next to `rho, psi`; for the rest see `paths.newton.newton`."""
     equations = _Equations.of(problem)
-    at = (rho.T.copy(), np.ascontiguousarray((psi - middle).T), middle.copy())
-    previous, products, age, last = np.inf, 0, 0, 0
-    kept: Iterate | None = None
-    step = at
-    length, size, status = 1.0, np.inf, Status.MAX_ITERATIONS
-    steps = 0
-    while steps < max_steps:
-        steps += 1
-        here = equations.linearise(at)
-        found = equations.residuals(at, here, barrier)
-        found, clusters = equations.settled(at, here, found, barrier, tolerance)
-        size = found.size / here.speed
-        if barrier > barrier_end and length == 1.0 and size <= max(tolerance, _NEAR):
-            barrier = 0.1 * barrier if barrier > _LAST * here.speed**2 else 0.0
-            barrier = max(barrier, barrier_end)
-            found = equations.residuals(at, here, barrier)
-            size = found.size / here.speed
-            previous = np.inf
-        if size <= tolerance and barrier <= barrier_end:
-            status = Status.CONVERGED
-            break
-        worse = not size < 1.5 * previous
-        if worse and kept is not None and (length > 0.05 or not np.isfinite(size)):
-            # Back, and a shorter step in the same direction.
-            length *= 0.3 if np.isfinite(size) else 0.1
-            if length < 1e-3:
-                status = Status.STALLED
-                break
-            at = _move(kept, step, length)
-            continue
-        if not np.isfinite(size):
-            status = Status.NOT_FINITE
-            break
-        if factor is None or (last > 8 and age > 0):
-            factor, age = problem.solver.factor(here.average), 0
-        age += 1
-        most = _LOOSE if barrier > barrier_end else forcing
-        enough = min(max(0.3 * tolerance / size, 1e-3, min(0.3 * size, most)), 0.3)
-        try:
-            system = equations.system(at, clusters, barrier)
-            step, last = system.direction(found[:3], factor, enough, max_iterations)
-        except np.linalg.LinAlgError:
-            status = Status.NOT_FINITE
-            break
-        products += last + 1
-        kept, previous, length = at, size, 1.0
-        at = _move(kept, step, length)
-    assert factor is not None or status is Status.CONVERGED
-    if factor is None:
-        factor = problem.solver.factor(here.average)
-    r, q, middle = at
+    ended = newton(
+        equations,
+        (rho.T.copy(), np.ascontiguousarray((psi - middle).T), middle.copy()),
+        _PACE,
+        tolerance=tolerance,
+        factor=factor,
+        barrier=barrier,
+        barrier_end=barrier_end,
+        max_steps=max_steps,
+    )
+    (r, q, middle), here = ended.at, ended.here
     return Collocation(
         np.ascontiguousarray(r.T),
         np.ascontiguousarray(q.T) + middle,
         middle,
         np.ascontiguousarray(here.gain.T),
         np.ascontiguousarray(here.force.T),
-        status,
-        steps,
-        products,
-        float(size),
-        factor,
+        ended.status,
+        ended.steps,
+        ended.iterations + ended.directions,
+        float(here.size),
+        equations.factor(here) if ended.factor is None else ended.factor,
     )
 
 
-class _Linearised(NamedTuple):
-    """Gains and forces (states, stages), the length of the path, the average of the weights."""
+class _Here(NamedTuple):
+    """Gains and forces (states, stages), the average of the weights, the residuals."""
 
     gain: Array
     force: Array
     speed: float
     average: Array
-
-
-class _Residuals(NamedTuple):
-    """Of the densities (relative), of the potentials, of the balance; their size."""
-
     r1: Array
+    """Residuals of the densities, relative to them."""
     r2: Array
+    """Residuals of the potentials."""
     r3: Array
-    size: float
+    """What the fluxes lack to arrive at the end point."""
+    rest: float
+    """The size of the residuals."""
+    clusters: Clusters | None = None
+    """States to be taken out of Newton's system."""
+
+    @property
+    def size(self) -> float:
+        return self.rest / self.speed
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,70 +145,68 @@ class _Equations:
         base = np.ascontiguousarray(problem.base.T)
         return cls(problem, base, mesh.from_ends.T.copy(), mesh.from_middle.T.copy(), table)
 
-    def linearise(self, at: Iterate) -> _Linearised:
+    def look(self, at: Iterate, barrier: float, tolerance: float) -> _Here:
         r, q, middle = at
         kernel, b = self.problem.kernel, self.problem.mesh.weights
         gain, force, action, average = packed.linearise(
             *kernel.edges, r, q + middle[:, None], self.problem.spec, b, self.table
         )
-        return _Linearised(gain, force, max(float(np.sqrt(b @ action)), 1e-300), average)
+        speed = max(float(np.sqrt(b @ action)), 1e-300)
+        here = _Here(gain, force, speed, average, r, r, middle, np.inf)
+        return self._settled(at, self.with_barrier(at, here, barrier), barrier, tolerance)
 
-    def residuals(self, at: Iterate, here: _Linearised, barrier: float) -> _Residuals:
+    def with_barrier(self, at: Iterate, here: _Here, barrier: float) -> _Here:
         r, q, _ = at
         pi, b = self.problem.kernel.stationary[:, None], self.problem.mesh.weights
         scale = np.sqrt(b * pi * r)
         r1 = (self.base + here.gain @ self.ends / pi - r) / r
         r2 = -((here.force / pi + barrier / r) @ self.mid) - q
         r3 = self.problem.gap - here.gain @ b
-        size = max(_norm(r1 * scale), _norm(r2 * scale), float(np.abs(r3).sum()))
-        return _Residuals(r1, r2, r3, size)
+        rest = max(norm(r1 * scale), norm(r2 * scale), float(np.abs(r3).sum()))
+        return here._replace(r1=r1, r2=r2, r3=r3, rest=rest)
 
-    def settled(
-        self,
-        at: Iterate,
-        here: _Linearised,
-        found: _Residuals,
-        barrier: float,
-        tolerance: float,
-    ) -> tuple[_Residuals, Clusters | None]:
-        """Solve for the states that all but empty, in place, if that helps; the residuals then.
+    def _settled(self, at: Iterate, here: _Here, barrier: float, tolerance: float) -> _Here:
+        """Solve for the states that nearly empty, in place, if that helps; the residuals then.
 
         Far from the solution it may not: a state then settles to neighbours that are to change.
         """
+        if not np.isfinite(here.rest):
+            return here
         source, target, _ = self.problem.kernel.edges
         r, q, middle = at
-        if not np.isfinite(found.size):
-            return found, None
         _, slope, _ = packed.diagonals(source, target, self.table, r.shape[0])
         mass = self.problem.kernel.stationary[:, None] * r
-        clusters = find_clusters(source, target, urgency(slope, mass, found.r1))
+        clusters = find_clusters(source, target, urgency(slope, mass, here.r1))
         if clusters is None:
-            return found, None
+            return here
         local, few = self._local(barrier), clusters.states
         before = r[few], q[few], middle[few]
         settle(clusters, local, 0.01 * tolerance * here.speed, *at)
         self._refresh(clusters, local, at, here)
-        better = self.residuals(at, here, barrier)
-        if better.size <= max(found.size, tolerance * here.speed):
-            return better, clusters
+        better = self.with_barrier(at, here, barrier)
+        if better.rest <= max(here.rest, tolerance * here.speed):
+            return better._replace(clusters=clusters)
         r[few], q[few], middle[few] = before
         self._refresh(clusters, local, at, here)
-        return found, None
+        return here
 
-    def _refresh(self, clusters: Clusters, local: Local, at: Iterate, here: _Linearised) -> None:
+    def _refresh(self, clusters: Clusters, local: Local, at: Iterate, here: _Here) -> None:
         r, q, middle = at
-        psi = q + middle[:, None]
-        refresh(clusters, local, r, psi, self.table, here.gain, here.force)
+        refresh(clusters, local, r, q + middle[:, None], self.table, here.gain, here.force)
 
-    def system(self, at: Iterate, clusters: Clusters | None, barrier: float) -> CollocationSystem:
-        """Newton's system, the clusters taken out."""
+    def factor(self, here: _Here) -> Factor:
+        return self.problem.solver.factor(here.average)
+
+    def direction(
+        self, at: Iterate, here: _Here, factor: Factor, barrier: float, forcing: float
+    ) -> tuple[Iterate, int]:
         source, target, _ = self.problem.kernel.edges
         pi = self.problem.kernel.stationary[:, None]
         m, a, k = packed.diagonals(source, target, self.table, at[0].shape[0])
         response = None
-        if clusters is not None:
-            response = Response.of(clusters, self._local(barrier), self.table, *at)
-        return CollocationSystem(
+        if here.clusters is not None:
+            response = Response.of(here.clusters, self._local(barrier), self.table, *at)
+        system = CollocationSystem(
             self.problem,
             self.table,
             at[0],
@@ -263,24 +216,14 @@ class _Equations:
             (m, a, k - barrier * pi),
             response,
         )
+        return system.direction((here.r1, here.r2, here.r3), factor, forcing, _ITERATIONS)
+
+    def move(self, at: Iterate, step: Iterate, length: float) -> Iterate:
+        (r, q, middle), (w, dq, dm) = at, step
+        return bent(r, length * w), q + length * dq, middle + length * dm
+
+    def sharpened(self, at: Iterate, forcing: float) -> float:
+        return forcing
 
     def _local(self, barrier: float) -> Local:
         return Local.of(self.problem, self.base, self.ends, self.mid, barrier)
-
-
-def _move(
-    at: tuple[Array, Array, Array], step: tuple[Array, Array, Array], length: float
-) -> tuple[Array, Array, Array]:
-    """The step, bent where it would empty a state or let it grow more than fourfold."""
-    r, q, middle = at
-    w, dq, dm = step
-    w = length * w
-    factor = np.where(w < -0.5, 0.25 / np.maximum(-w, 0.5), 1.0 + w)
-    high = w > 3.0
-    if high.any():
-        factor[high] = 4.0 + 4.0 * np.log((1.0 + w[high]) / 4.0)
-    return r * factor, q + length * dq, middle + length * dm
-
-
-def _norm(x: Array) -> float:
-    return float(np.linalg.norm(x))
