@@ -52,6 +52,7 @@ def choose(cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:
         model = FreeEnergyRegressor(mobility=mean).fit(kernel, seen)
         q = model.predict(None, times).probabilities[1::2]
         row[f"status_{name}"] = model.status_.name
+        row[f"deviance_{name}"] = model.fitted_.summary["deviance_per_degree"]
         row[f"heldout_{name}"] = float(np.sum(unseen * np.log(np.maximum(q, 1e-300))))
         row[f"error_{name}"] = float(np.sqrt(kernel.stationary @ (model.potential_ - v) ** 2))
     scores = {name: row[f"heldout_{name}"] for name in MEANS}
@@ -89,6 +90,8 @@ def run(settings: BenchSettings) -> BenchResult:
                 "median margin (nats)": float(part["margin"].median()),
                 "error of V, true mean": float(part[f"error_{true}"].median()),
                 "error of V, logarithmic": float(part["error_logarithmic"].median()),
+                "deviance per degree, true mean": float(part[f"deviance_{true}"].median()),
+                "the same, logarithmic": float(part["deviance_logarithmic"].median()),
                 "runs": len(part),
             }
         )
