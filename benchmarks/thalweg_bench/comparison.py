@@ -39,6 +39,8 @@ from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.likelihood.tracked import TrackedObjective
 from thalweg.learn.rivals import free_ctmc, no_movement, reversible_msm
+from thalweg.learn.weak.moments import fit_moments
+from thalweg.mobility import LogMean
 from thalweg.snapshots import Snapshots, hellinger
 from thalweg_bench.population import follow, follow_itself, frozen_chain
 from thalweg_bench.statistical_limit import Reading, chain_limit, hellinger_limit
@@ -146,12 +148,16 @@ class _Fit(NamedTuple):
     likelihood: LikelihoodFit | None = None
 
 
-def _regressor(**options: Any) -> Callable[[Data], _Fit]:
-    def fit(data: Data) -> _Fit:
-        model = FreeEnergyRegressor(**options).fit(data.kernel, data.seen)
-        return _Fit(model.energy_, model.status_.name)
+def _network(data: Data) -> _Fit:
+    model = FreeEnergyRegressor(method="neural").fit(data.kernel, data.seen)
+    return _Fit(model.energy_, model.status_.name)
 
-    return fit
+
+def _weak(data: Data) -> _Fit:
+    """The weak form without its error bars, whose refits nobody looks at here."""
+    counts = np.asarray(data.seen.counts, dtype=np.float64)
+    fit = fit_moments(data.kernel, data.times, counts, mobility=LogMean())
+    return _Fit(FreeEnergy(fit.potential, fit.beta))
 
 
 def _likelihood(data: Data, *, known_start: bool) -> _Fit:
@@ -187,8 +193,8 @@ def _markov_states(data: Data) -> Array:
 ENERGY_METHODS: dict[str, Callable[[Data], _Fit]] = {
     "likelihood": partial(_likelihood, known_start=True),
     "likelihood_free": partial(_likelihood, known_start=False),
-    "weak": _regressor(method="weak"),
-    "paper": _regressor(method="neural"),
+    "weak": _weak,
+    "paper": _network,
     "truth": lambda data: _Fit(data.energy),
 }
 CURVE_METHODS: dict[str, Callable[[Data], Array]] = {
@@ -298,10 +304,11 @@ def melt(table: pd.DataFrame, coordinates: Sequence[str]) -> pd.DataFrame:
 def summary(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Errors over all but `by` and the method, and how far they are from the limit.
 
-    `over_limit`: root mean square error over that of the limits; `median_over_limit`: the median of
-    the cells' own ratios. `deviance`: the median deviance per degree of freedom; `rejected`: fits
-    whose deviance rejects them. The median is what to read for the limit itself: where the
-    snapshots hardly determine the energy, one cell fills the mean.
+    `over_limit`: root mean square error over that of the limits, `over_limit_stderr` its standard
+    error over the cells; `median_over_limit`: the median of the cells' own ratios. `deviance`: the
+    median deviance per degree of freedom; `rejected`: fits whose deviance rejects them. The median
+    is what to read for the limit itself: where the snapshots hardly determine the energy, one cell
+    fills the mean.
     """
     long = melt(table, by)
     long["square"], long["limit_square"] = long["rms"] ** 2, long["limit"] ** 2
@@ -322,5 +329,11 @@ def summary(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
         runs=("error", "size"),
         failed=("error", lambda values: int(values.isna().sum())),
     )
-    out.insert(3, "over_limit", np.sqrt(out.pop("square") / out.pop("limit_square")))
+    limits = out.pop("limit_square")
+    out.insert(3, "over_limit", np.sqrt(out.pop("square") / limits))
+    # The delta method for the root of a ratio of means.
+    ratio = groups["square"].transform("mean") / groups["limit_square"].transform("mean")
+    long["excess"] = long["square"] - ratio * long["limit_square"]
+    spread = long.groupby([*by, "method"], sort=False)["excess"].sem()
+    out.insert(4, "over_limit_stderr", spread / (2 * out["over_limit"] * limits))
     return out.reset_index()

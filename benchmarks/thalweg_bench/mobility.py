@@ -20,6 +20,7 @@ from thalweg.energy import FreeEnergy, centred
 from thalweg.flow import gradient_flow
 from thalweg.graphs import GRAPH_FAMILIES, make_graph
 from thalweg.learn import FreeEnergyRegressor
+from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.mobility import ArithmeticMean, GeometricMean, HarmonicMean, LogMean, Mobility
 from thalweg.snapshots import Snapshots
 from thalweg_bench import BenchResult, BenchSettings
@@ -52,6 +53,10 @@ def choose(cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:
         model = FreeEnergyRegressor(mobility=mean).fit(kernel, seen)
         q = model.predict(None, times).probabilities[1::2]
         row[f"status_{name}"] = model.status_.name
+        fit = model.fitted_.source
+        row[f"deviance_{name}"] = (
+            fit.deviance_per_degree if isinstance(fit, LikelihoodFit) else np.nan
+        )
         row[f"heldout_{name}"] = float(np.sum(unseen * np.log(np.maximum(q, 1e-300))))
         row[f"error_{name}"] = float(np.sqrt(kernel.stationary @ (model.potential_ - v) ** 2))
     scores = {name: row[f"heldout_{name}"] for name in MEANS}
@@ -89,6 +94,8 @@ def run(settings: BenchSettings) -> BenchResult:
                 "median margin (nats)": float(part["margin"].median()),
                 "error of V, true mean": float(part[f"error_{true}"].median()),
                 "error of V, logarithmic": float(part["error_logarithmic"].median()),
+                "deviance per degree, true mean": float(part[f"deviance_{true}"].median()),
+                "the same, logarithmic": float(part["deviance_logarithmic"].median()),
                 "runs": len(part),
             }
         )

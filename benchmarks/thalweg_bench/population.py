@@ -16,6 +16,7 @@ from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.flow.rates import edge_rates
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.likelihood.chain.steps import LEAST
 from thalweg.learn.likelihood.tracked import PSEUDO_COUNT
 from thalweg.mobility import LogMean
 
@@ -70,7 +71,8 @@ def frozen_chain(
     p, rows, matrices = p0, [p0], []
     for step in np.diff(times):
         matrices.append(transition_matrix(kernel, energy, p, float(step)))
-        p = p @ matrices[-1]
+        # What is left of an emptied state sets the rates back into it: the least mass is the fit's.
+        p = np.maximum(p @ matrices[-1], LEAST)
         p = p / p.sum()
         rows.append(p)
     return np.array(rows), np.array(matrices)

@@ -128,7 +128,7 @@ def make_page(folder: Path, previous: str = "") -> tuple[str, dict[str, bytes]]:
             pictures[file] = content
             lines.append(f"![{title}](images/reproducing/{file}){{ width=100% }}")
         told = [note for note in run.settings.get("notes", []) if "finished" not in note]
-        lines += [f"- {note}" for note in told[:8]] if told else []
+        lines += [f"- {note}" for note in told]
         lines.append(_provenance(run))
         parts.append(_joined(lines))
     if missing:
@@ -226,7 +226,9 @@ def _value(part: pd.DataFrame) -> str:
     median = f" (median {row['median']:.4f})" if skewed else ""
     deviance = row.get("deviance", float("nan"))
     fit = f" [{deviance:.3g}]" if deviance == deviance else ""
-    return f"{row['error']:.4f} ± {row['deviation']:.4f}{median}{fit}{failed}"
+    rejected = f" ({int(row['rejected'])} rejected)" if row.get("rejected", 0) else ""
+    spread = "" if row["deviation"] != row["deviation"] else f" ± {row['deviation']:.4f}"
+    return f"{row['error']:.4f}{spread}{median}{fit}{rejected}{failed}"
 
 
 def _limit(table: pd.DataFrame) -> str:
@@ -239,7 +241,8 @@ def _limit(table: pd.DataFrame) -> str:
             if method not in parts:
                 continue
             one = parts[method].iloc[0]
-            value = f"{one['over_limit']:.2f} (median {one['median_over_limit']:.2f})"
+            value = f"{one['over_limit']:.2f} ± {one['over_limit_stderr']:.2f} "
+            value += f"(median {one['median_over_limit']:.2f})"
             if one["deviance"] == one["deviance"]:
                 value += f" [{one['deviance']:.3g}]"
             row[_METHODS[method]] = value

@@ -14,6 +14,9 @@ from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import jump_rates
 from thalweg.graphs import make_graph
+from thalweg.learn.likelihood.chain.steps import LEAST
+from thalweg.learn.likelihood.frozen import frozen_chain as fitted_chain
+from thalweg.learn.likelihood.model import FlowModel
 from thalweg.snapshots import hellinger
 from thalweg_bench import BENCHMARKS, comparison, load_benchmark, mobility, scale
 from thalweg_bench import command as bench
@@ -48,6 +51,22 @@ def test_nearly_empty_states_do_not_break_the_chain() -> None:
     assert (counts.sum(axis=1) == 500).all()
     assert np.array_equal(transitions.sum(axis=2), counts[:-1])
     assert np.array_equal(transitions.sum(axis=1), counts[1:])
+
+
+def test_population_and_fit_agree_where_a_state_empties_beyond_the_smallest_float() -> None:
+    cell = {
+        **CELL, "family": "apollonian", "n_states": 10, "horizon": 5.0, "steps": 50,
+        "amplitude": 4.0, "reading": "mean-field",
+    }  # fmt: skip
+    emptied = 0
+    for seed in range(12):
+        data = comparison.draw(cell, np.random.default_rng(seed))
+        model = FlowModel(data.kernel, data.times, fixed_initial=data.p0)
+        theta = np.append(data.energy.potential, np.log(data.energy.beta))
+        chain = fitted_chain(model, theta, slopes=False)
+        emptied += data.truth.min() < 2 * LEAST
+        assert np.abs(chain.probabilities - data.truth).max() < 1e-7
+    assert emptied
 
 
 def test_a_population_in_its_own_rates_is_followed() -> None:
@@ -114,6 +133,11 @@ def test_rejected_and_partial_fits_are_counted_in_the_summary() -> None:
     table = comparison.summary(pd.DataFrame(rows), ["x"]).set_index("method")
     ours = table.loc["likelihood"]
     assert ours["over_limit"] == pytest.approx(2.0)
+    assert ours["over_limit_stderr"] == 0
+    rows[1] |= {"rms_likelihood": 0.03, "error_likelihood": 0.03}
+    wider = comparison.summary(pd.DataFrame(rows), ["x"]).set_index("method").loc["likelihood"]
+    # Squares of 4 and 9 limits: 6.5 +- 2.5, whose root is 2.55 +- 2.5 / (2 * 2.55).
+    assert wider["over_limit_stderr"] == pytest.approx(2.5 / (2 * 6.5**0.5))
     assert (ours["rejected"], ours["unconverged"], ours["deviance"]) == (1, 1, 5.0)
 
 

@@ -120,6 +120,7 @@ def run_fit(
             "beta_lower": _number(model.beta_verdict_.lower),
             "beta_upper": _number(model.beta_verdict_.upper),
             "status": model.status_.name,
+            "advice": model.diagnostics_.get("advice", model.status_.value),
             "findings": said,
             "files": [str(out / name) for name in FILES],
             "guesses": problem.guesses,

@@ -228,7 +228,7 @@ def _facts(model: FreeEnergyRegressor) -> dict[str, str]:
     facts = {
         "method": str(model.method),
         "beta": f"{model.beta_:.6g}",
-        "status": model.status_.value,
+        "status": str(diagnostics.get("advice", model.status_.value)),
     }
     for key, value in diagnostics.items():
         if isinstance(value, int | float) and not isinstance(value, bool):

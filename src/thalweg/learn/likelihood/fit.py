@@ -16,7 +16,7 @@ from thalweg.learn.likelihood.chain.kinks import certify
 from thalweg.learn.likelihood.chain.search import grow
 from thalweg.learn.likelihood.frozen import FrozenObjective, frozen_chain
 from thalweg.learn.likelihood.model import FlowModel, Mesh
-from thalweg.learn.likelihood.objective import IndependentObjective, Objective
+from thalweg.learn.likelihood.objective import IndependentObjective, KinkedObjective, Objective
 from thalweg.learn.likelihood.optimize import Minimum
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.priors import WEAK, Prior, make_prior
@@ -172,41 +172,34 @@ class _Search:
 
     def tracked(self) -> LikelihoodFit:
         """Increments weighted at the fit: start as if independent, then reweight and refit."""
-        frozen = self.options.discretization == "frozen"
         empirical = self.options.environment == "empirical"
-        if frozen and not empirical:
-            return self._along_the_chain()
+        if self.options.discretization == "frozen":
+            return self._along_the_chain(empirical)
         independent = IndependentObjective(self.model, self.counts)
         best, prior, mesh = self._from_starts(independent, patient=False)
         objective = TrackedObjective(self.model, self.counts, False, empirical)
-        best, prior, mesh = self._reweight(objective, best, prior, mesh)
+        best, prior = self._reweight(objective, best.theta, prior, mesh)
         p = self.model.probabilities(best.theta, mesh)
-        if frozen:
-            objective = replace(objective, frozen=True)
-            best, prior, mesh = self._reweight(objective, best, prior, mesh)
-            p = _chain_probabilities(self.model, best.theta)
         expected = objective.judge(best.theta, mesh).expected
         return self._finish(best, prior, mesh, p, (expected, 2.0 * expected))
 
-    def _along_the_chain(self) -> LikelihoodFit:
-        """The mean-field chain of frozen rates, over a growing horizon."""
+    def _along_the_chain(self, empirical: bool) -> LikelihoodFit:
+        """Frozen rates: of the density seen, or of the infinite population on a growing horizon."""
         points, beta, scale = start.starting_points(self.model, self.counts)
         prior, mesh = self._weak_prior(beta, scale), first_mesh(self.model, scale)
-        objective = TrackedObjective(self.model, self.counts, True, False)
+        objective = TrackedObjective(self.model, self.counts, True, empirical)
         points.insert(0, self._by_intervals(points[0], beta, scale, mesh))
-        # The search is part of the method, not of the data: the same draws for everybody.
-        growth = grow(objective, prior, points, mesh, rng=np.random.default_rng(0))
-        self.n_iterations += growth.n_iterations
-        self.interrupted = self.interrupted or growth.interrupted
-        whole = self.counts.shape[0] - 1
-        # Where no horizon fits, the model is wrong rather than the search: all data count.
-        horizon = whole if growth.rejected else growth.n_intervals
+        theta, horizon, whole = points[0], self.counts.shape[0] - 1, self.counts.shape[0] - 1
+        if not empirical:
+            # The search is part of the method, not of the data: the same draws for everybody.
+            growth = grow(objective, prior, points, mesh, rng=np.random.default_rng(0))
+            self.n_iterations += growth.n_iterations
+            self.interrupted = self.interrupted or growth.interrupted
+            theta = growth.theta
+            # Where no horizon fits, the model is wrong rather than the search: all data count.
+            horizon = whole if growth.rejected else growth.n_intervals
         part = objective.shortened(horizon)
-        weighted = part.reweighted(growth.theta, mesh)
-        best = None if weighted is None else self._minimise(weighted, prior, growth.theta, mesh)
-        if best is None:
-            raise InputError(_NO_START)
-        best, prior, mesh = self._reweight(part, best, prior, mesh)
+        best, prior = self._reweight(part, theta, prior, mesh)
         if self.interrupted:
             best = replace(best, status=Status.INTERRUPTED)
         if horizon < whole and best.status is Status.CONVERGED:
@@ -214,7 +207,7 @@ class _Search:
         p = _chain_probabilities(self.model, best.theta)
         expected = part.judge(best.theta, mesh).expected
         fit = self._finish(best, prior, mesh, p, (expected, 2.0 * expected))
-        return replace(fit, n_intervals=horizon)
+        return fit if empirical else replace(fit, n_intervals=horizon)
 
     def _by_intervals(self, theta: Array, beta: float, scale: float, mesh: Mesh) -> Array:
         """A start for the chain: each interval by itself, under the rates of the density seen."""
@@ -223,7 +216,9 @@ class _Search:
         prior, energy = make_prior(model, beta, scale, WEAK), theta[: model.n_parameters]
         for _ in range(2):
             weighted = objective.reweighted(energy, mesh)
-            found = None if weighted is None else self._minimise(weighted, prior, energy, mesh)
+            if weighted is None:
+                break
+            found = self._minimise(weighted, prior, energy, mesh, certified=False)
             if found is None:
                 break
             energy = found.theta
@@ -270,23 +265,28 @@ class _Search:
         return Residuals(self.counts, p, used, np.asarray(covariance), sensitivities)
 
     def _reweight(
-        self, objective: TrackedObjective, best: Minimum, prior: Prior, mesh: Mesh
-    ) -> tuple[Minimum, Prior, Mesh]:
+        self, objective: TrackedObjective, theta: Array, prior: Prior, mesh: Mesh
+    ) -> tuple[Minimum, Prior]:
         """Alternate between the weights of the increments, the prior, and the fit under them."""
-        for round_ in range(_REWEIGHTINGS):
-            weighted = objective.reweighted(best.theta, mesh)
-            if weighted is None or self._stopped:
+        best, last = None, None
+        for round_ in range(_REWEIGHTINGS + 1):
+            weighted = objective.reweighted(theta, mesh)
+            if weighted is None or (best is not None and self._stopped):
                 break
-            if round_ and self.options.prior_strength == "evidence":
-                prior = prior.with_strength(prior.updated(best.theta, best.evaluation.information))
-            result = self._minimise(weighted, prior, best.theta, mesh)
+            if best is not None and round_ > 1 and self.options.prior_strength == "evidence":
+                prior = prior.with_strength(prior.updated(theta, best.evaluation.information))
+            result = self._minimise(weighted, prior, theta, mesh, certified=False)
             if result is None:
                 break
-            moved = result.theta - best.theta
-            best = result
-            if round_ > 1 and moved @ result.evaluation.information @ moved < 1e-3:
+            moved, theta = result.theta - theta, result.theta
+            best, last = result, weighted
+            if round_ > 2 and moved @ result.evaluation.information @ moved < 1e-3:
                 break
-        return best, prior, mesh
+        if best is None or last is None:
+            raise InputError(_NO_START)
+        if best.status is Status.STALLED and not self._stopped:
+            best = self._minimise(last, prior, theta, mesh) or best
+        return best, prior
 
     def _from_starts(
         self, objective: Objective, *, patient: bool = True
@@ -332,7 +332,13 @@ class _Search:
         return self._finish(best, prior, mesh, _chain_probabilities(self.model, best.theta))
 
     def _minimise(
-        self, objective: Objective, prior: Prior, theta: Array, mesh: Mesh
+        self,
+        objective: Objective,
+        prior: Prior,
+        theta: Array,
+        mesh: Mesh,
+        *,
+        certified: bool = True,
     ) -> Minimum | None:
         most, own = self.options.max_iterations, self.options.optimizer
         most = min(most, _HURRIED_ITERATIONS) if self.options.hurried else most
@@ -350,9 +356,8 @@ class _Search:
 
         result = search(theta)
         if result is not None:
-            if isinstance(objective, FrozenObjective) or (
-                isinstance(objective, TrackedObjective) and objective.frozen
-            ):
+            stalled = certified and result.status is Status.STALLED
+            if stalled and isinstance(objective, KinkedObjective) and objective.kinked:
                 result = certify(objective, prior, result, mesh, search)
             self.n_iterations += result.n_iterations
             self.latest = (result, prior, mesh)

@@ -6,7 +6,7 @@ With `Q(p_k)` the jump rates at the start of an interval, `p_{k+1} = p_k exp(dt 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,6 +152,7 @@ class FrozenObjective:
     counts: Array
     pieces: int = 1
     """Rates are renewed this often within an interval: many is the continuous flow."""
+    kinked: ClassVar[bool] = True
 
     def evaluate(self, theta: Array, mesh: Mesh) -> Evaluation | None:
         """Half the deviance with its derivatives; the chain is exact and needs no `mesh`."""

@@ -10,7 +10,7 @@ centred under `p`) and multinomial counts
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.observation import CountModel, Multinomial
 
-__all__ = ["Evaluation", "IndependentObjective", "Objective"]
+__all__ = ["Evaluation", "IndependentObjective", "KinkedObjective", "Objective"]
 
 Array = NDArray[np.float64]
 
@@ -48,6 +48,18 @@ class Objective(Protocol):
 
     def evaluate(self, theta: Array, mesh: Mesh) -> Evaluation | None:
         """`None` where the flow could not be computed."""
+
+
+@runtime_checkable
+class KinkedObjective(Objective, Protocol):
+    """An objective that may have kinks, and can be valued without its derivatives."""
+
+    @property
+    def kinked(self) -> bool:
+        """Whether it has kinks; a value alone then costs a fraction of an evaluation."""
+
+    def value(self, theta: Array, mesh: Mesh) -> float:
+        """Infinite where there is none."""
 
 
 @dataclass(frozen=True, eq=False)

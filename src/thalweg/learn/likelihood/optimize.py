@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from thalweg.learn.likelihood.model import Mesh
-from thalweg.learn.likelihood.objective import Evaluation, Objective
+from thalweg.learn.likelihood.objective import Evaluation, KinkedObjective, Objective
 from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.status import Status
 
@@ -28,6 +28,10 @@ _MOST_REJECTIONS = 14
 _SLOW = 25
 """Iterations after which Marquardt's steps are taken to be too short."""
 _SHORTEST = 1e-5  # of a step, where halving it gives up
+_CREEP = 0.01
+"""Log likelihood gained in `_WATCHED` iterations, below which a search among kinks has stalled: the
+Newton step goes on promising more than the next kink leaves of it."""
+_WATCHED = 8
 
 
 class Penalty(Protocol):
@@ -89,48 +93,41 @@ def minimise(
     Stops when half the squared Newton step, in the metric of the curvature, is below `tolerance`:
     the log likelihood that is left to gain. An interruption gives the best iterate.
     """
-    now = objective.evaluate(theta, mesh)
+    now = _evaluated(objective, prior, theta, mesh)
     if now is None:
         return None
-    value, gradient, curvature = _with_prior(now, prior, theta)
     damping, growth, rejected = 1e-3, 2.0, 0
     status = Status.MAX_ITERATIONS
-    units = prior.units
     iteration = 0
     try:
         while iteration < max_iterations:
             if iteration == _SLOW:
-                start = _Point(theta, value, gradient, curvature, now)
-                point, status, used = _learn_curvature(
-                    objective, prior, start, mesh, max_iterations - iteration, tolerance
+                now, status, used = _learn_curvature(
+                    objective, prior, now, mesh, max_iterations - iteration, tolerance
                 )
-                return Minimum(point.theta, point.value, point.evaluation, status, iteration + used)
+                iteration += used
+                break
             if exhausted():
                 status = limit_status()
                 break
             iteration += 1
             spend()
+            curvature, gradient = now.curvature, now.gradient
             diagonal = np.maximum(np.diag(curvature), 1e-12 * np.diag(curvature).max())
             full = _newton_step(curvature, 1e-10 * diagonal, gradient)
             if full is not None and -0.5 * float(gradient @ full) < tolerance:
                 status = Status.CONVERGED
                 break
             step = _newton_step(curvature, damping * diagonal, gradient)
-            trial = None
-            if step is not None:
-                longest = float(np.max(np.abs(step) / units))
-                if longest <= LONGEST_STEP:
-                    trial = objective.evaluate(theta + step, mesh)
-            if trial is not None and step is not None:
-                new_value, new_gradient, new_curvature = _with_prior(trial, prior, theta + step)
+            if step is not None and float(np.max(np.abs(step) / prior.units)) <= LONGEST_STEP:
                 predicted = -float(gradient @ step) - 0.5 * float(step @ curvature @ step)
-                ratio = (value - new_value) / max(predicted, 1e-300)
-                if new_value < value and ratio > 1e-4:
-                    theta, now = theta + step, trial
-                    value, gradient, curvature = new_value, new_gradient, new_curvature
+                most = now.value - 1e-4 * max(predicted, 1e-300)
+                found, _ = _below(objective, prior, now.theta + step, mesh, most)
+                if found is not None:
+                    ratio = (now.value - found.value) / max(predicted, 1e-300)
                     damping *= max(1.0 / 3.0, 1.0 - (2.0 * ratio - 1.0) ** 3)
                     damping = max(damping, 1e-9)
-                    growth, rejected = 2.0, 0
+                    now, growth, rejected = found, 2.0, 0
                     continue
             damping *= growth
             growth *= 2.0
@@ -140,7 +137,7 @@ def minimise(
                 break
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
-    return Minimum(theta, value, now, status, iteration)
+    return Minimum(now.theta, now.value, now.evaluation, status, iteration)
 
 
 class _Point(NamedTuple):
@@ -162,8 +159,13 @@ def _learn_curvature(
     """BFGS from the curvature at `now`, with halved steps."""
     matrix = now.curvature.copy()
     floor = 1e-10 * np.diag(np.maximum(np.diag(matrix), 1e-12 * np.diag(matrix).max()))
-    fresh = True
+    fresh, kinked = True, isinstance(objective, KinkedObjective) and objective.kinked
+    watched = now.value
     for iteration in range(1, max_iterations + 1):
+        if kinked and iteration % _WATCHED == 0:
+            if watched - now.value < _CREEP:
+                return now, Status.STALLED, iteration
+            watched = now.value
         try:
             step = _newton_step(matrix + floor, np.zeros(len(matrix)), now.gradient)
             left = np.inf if step is None else -0.5 * float(now.gradient @ step)
@@ -200,11 +202,10 @@ def _halved(
     share = min(1.0, LONGEST_STEP / float(np.max(np.abs(step) / prior.units)))
     while share > _SHORTEST:
         theta = now.theta + share * step
-        trial = objective.evaluate(theta, mesh)
-        if trial is not None:
-            value, gradient, curvature = _with_prior(trial, prior, theta)
-            if value <= now.value + 1e-4 * share * slope:
-                return _Point(theta, value, gradient, curvature, trial)
+        found, value = _below(objective, prior, theta, mesh, now.value + 1e-4 * share * slope)
+        if found is not None:
+            return found
+        if np.isfinite(value):
             # The parabola through both values and the slope, within reason.
             rise = value - now.value - share * slope
             share *= min(0.5, max(0.1, -0.5 * share * slope / rise)) if rise > 0 else 0.5
@@ -213,12 +214,27 @@ def _halved(
     return None
 
 
-def _with_prior(evaluation: Evaluation, prior: Penalty, theta: Array) -> tuple[float, Array, Array]:
+def _below(
+    objective: Objective, prior: Penalty, theta: Array, mesh: Mesh, most: float
+) -> tuple[_Point | None, float]:
+    """The point, if its value is at most `most`, and the value; derivatives only where needed."""
+    if isinstance(objective, KinkedObjective) and objective.kinked:
+        value = objective.value(theta, mesh) + prior.quadratic(theta)[0]
+        if not value <= most:
+            return None, value
+    found = _evaluated(objective, prior, theta, mesh)
+    if found is None:
+        return None, np.inf
+    return (found if found.value <= most else None), found.value
+
+
+def _evaluated(objective: Objective, prior: Penalty, theta: Array, mesh: Mesh) -> _Point | None:
+    found = objective.evaluate(theta, mesh)
+    if found is None:
+        return None
     extra, gradient, hessian = prior.quadratic(theta)
-    return (
-        evaluation.value + extra,
-        evaluation.gradient + gradient,
-        evaluation.curvature + hessian,
+    return _Point(
+        theta, found.value + extra, found.gradient + gradient, found.curvature + hessian, found
     )
 
 

@@ -62,6 +62,10 @@ class TrackedObjective:
     weights: Array | None = None
     """Inverse covariances of the increments, (intervals, N, N)."""
 
+    @property
+    def kinked(self) -> bool:
+        return self.frozen
+
     def shortened(self, n_intervals: int) -> TrackedObjective:
         """The same population, seen over its first intervals only; without weights."""
         model = replace(self.model, times=self.model.times[: n_intervals + 1])

@@ -9,33 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.learn.likelihood.model import Mesh
-from thalweg.learn.likelihood.objective import Objective
+from thalweg.learn.likelihood.objective import KinkedObjective
 from thalweg.learn.likelihood.optimize import Minimum, Penalty
 from thalweg.status import Status
 
-__all__ = ["KinkedObjective", "certify"]
+__all__ = ["certify"]
 
 Array = NDArray[np.float64]
 
-_WIDTHS = (0.03, 0.15, 0.6)
+_WIDTHS = (0.03, 0.15, 0.6, 2.0)
 """Lengths of the probes in standard errors along each axis."""
 _GAIN = 0.02
 """Log likelihood that a probe must gain to be followed: a fifth of a standard error."""
 _ROUNDS = 6
 _LONGEST = 1.0  # of a probe, in units of the potential's scale: flat axes have no standard error
-
-
-class KinkedObjective(Objective, Protocol):
-    """An objective that can be valued without its derivatives."""
-
-    def value(self, theta: Array, mesh: Mesh) -> float:
-        """Infinite where there is none."""
 
 
 def certify(
@@ -56,7 +48,7 @@ def certify(
     again : Minimises from other parameters.
     """
     for _ in range(_ROUNDS):
-        if found.status is not Status.STALLED:
+        if found.status not in (Status.STALLED, Status.MAX_ITERATIONS):
             break
         best = _best_probe(objective, prior, found, mesh)
         if best is None:

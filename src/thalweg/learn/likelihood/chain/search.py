@@ -2,20 +2,22 @@
 
 The rates of every interval are those of the infinite population, which the parameters push along
 the whole chain: over many intervals the likelihood has many optima, over one it has one. So the
-first `k` intervals are fitted, `k` growing, each stage from the last one's optimum and checked by
-its deviance. A stage that fails is tried again over a shorter step; where the step is one interval
-already, draws from the last stage's posterior, some brought back to its optimum's level, give other
-starts, and a few distinct optima are carried on.
+first `k` intervals are fitted, `k` growing, each stage from the last one's optimum, with probes
+where it ends at a kink, and checked by its deviance. A stage that fails is tried again over a
+shorter step; where the step is one interval already, draws from the last stage's posterior, some
+brought back to its optimum's level, give other starts, and a few distinct optima are carried on.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg.learn.likelihood.chain.kinks import certify
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.optimize import Penalty, minimise
 from thalweg.learn.likelihood.tracked import Judgement, TrackedObjective
@@ -28,6 +30,8 @@ Array = NDArray[np.float64]
 _BEAM = 4
 _HOPELESS = 12.0  # log likelihood below the best at which an optimum is given up
 _SUSPICIOUS = 2.0  # standard deviations of the deviance beyond which other starts are tried
+_SURPRISING = 3.0  # the same, of the intervals that a stage added
+_SHARE = 4  # a stage adds at most this part of the horizon: larger steps miss the right optimum
 _DRAWS = 90
 _WIDTHS = (0.3, 1.0, 3.0)
 _PROJECTED = 24
@@ -42,6 +46,17 @@ def rejects(judgement: Judgement, deviations: float = 3.5) -> bool:
     """Whether the deviance is beyond what a true model leaves, by so many standard deviations."""
     half = 0.5 * judgement.expected
     return not 0.5 * judgement.deviance < half + deviations * np.sqrt(half + 1.0) + 2.0
+
+
+def _suspicious(now: Judgement, before: Judgement) -> bool:
+    """Whether the intervals that a stage added are described worse than by a true model.
+
+    An excess that was there before, and that no other start could lower, is not searched for again.
+    """
+    if rejects(now, _SUSPICIOUS) and not rejects(before, _SUSPICIOUS):
+        return True
+    added = max(now.expected - before.expected, 0.0)
+    return now.deviance - before.deviance > added + _SURPRISING * np.sqrt(2.0 * added + 2.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,14 +137,21 @@ class _Search:
     def pay(self, k: int, evaluations: float) -> None:
         self.spent += evaluations * k / self.n_intervals
 
-    def polish(self, k: int, theta: Array, iterations: int, tolerance: float = 1e-3) -> _Optimum:
+    def polish(
+        self, k: int, theta: Array, iterations: int, tolerance: float = 1e-3, *, probe: bool = False
+    ) -> _Optimum:
+        """The optimum near `theta`; with `probe`, kinks are not taken for one."""
         stage, prior = self.stage(k), self.pull(k)
         weighted = stage.reweighted(theta, self.mesh)
         curvature = np.diag(self.prior.units**-2.0)
         if weighted is not None:
-            found = minimise(
-                weighted, prior, theta, self.mesh, max_iterations=iterations, tolerance=tolerance
-            )
+            search = partial(
+                minimise, weighted, prior,
+                mesh=self.mesh, max_iterations=iterations, tolerance=tolerance,
+            )  # fmt: skip
+            found = search(theta)
+            if found is not None and probe and self.spent < self.limit:
+                found = certify(weighted, prior, found, self.mesh, search)
             if found is not None:
                 theta = found.theta
                 curvature = found.evaluation.curvature + prior.quadratic(theta)[2]
@@ -143,7 +165,7 @@ class _Search:
         """The optima of a longer horizon, best first."""
         out = []
         for optimum in beam:
-            new = self.polish(k, optimum.theta, 12)
+            new = self.polish(k, optimum.theta, 12, probe=True)
             if rejects(new.judgement) and self.spent < self.limit:
                 again = self.polish(k, new.theta, 25)
                 new = again if again.merit < new.merit else new
@@ -218,7 +240,7 @@ def grow(
     while reached < whole:
         k = min(whole, reached + step)
         found = search.advance(k, beam)
-        if rejects(found[0].judgement, _SUSPICIOUS):
+        if _suspicious(found[0].judgement, beam[0].judgement):
             if k - reached > 1:
                 step = (k - reached) // 2
                 continue
@@ -236,7 +258,7 @@ def grow(
             step = 1
         else:
             failures, passed = 0, (k, beam)
-            step = max(step, min(2 * step, (k + 1) // 2))
+            step = max(step, min(2 * step, k // _SHARE))
     k, beam = passed if passed[0] else (reached, beam)
     if search.interrupted:
         return Growth(beam[0].theta, k, search.n_iterations, False, True)

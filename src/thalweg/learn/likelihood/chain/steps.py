@@ -17,12 +17,13 @@ from thalweg.learn.likelihood.chain.exponential import FASTEST, exponential
 from thalweg.learn.likelihood.dynamics import _slope, _slope_derivative
 from thalweg.mobility import formulas
 
-__all__ = ["Energy", "Graph", "follow", "move", "move_each"]
+__all__ = ["LEAST", "Energy", "Graph", "follow", "move", "move_each"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int32]
 
-_LEAST = 1e-290  # mass of a state, so that its logarithm exists
+LEAST = 1e-290
+"""Mass of a state, so that its logarithm exists."""
 
 
 class Graph(NamedTuple):
@@ -219,7 +220,7 @@ def follow(
         )  # fmt: skip
         if rows == 2:
             moved[k], moved_slopes[k] = out[1], out_slopes[1]
-        now = np.maximum(out[0], _LEAST)
+        now = np.maximum(out[0], LEAST)
         total = now.sum()
         p[k + 1] = now / total
         for j in range(size):
