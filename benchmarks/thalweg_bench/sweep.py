@@ -14,6 +14,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,6 +125,7 @@ def _finish(
         notes.append(f"all {known} cells were already finished; nothing was run")
     progress(name, known, len(cells))
     items = [(work, name, seed, dict(cells[k])) for k in todo]
+    _stop_at_termination()
     try:
         for finished, (i, row) in enumerate(unordered(_run_cell, items, jobs=jobs), start=1):
             key = keys[todo[i]]
@@ -132,6 +135,12 @@ def _finish(
             progress(name, known + finished, len(cells))
     except KeyboardInterrupt:
         return
+
+
+def _stop_at_termination() -> None:
+    """Let SIGTERM end a sweep as Ctrl-C does: with what is finished."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _run_cell(work: Work, name: str, seed: int, cell: Cell) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 Graphs of 10 to 300 states, 4 to 8 snapshots of 100 to 5000 individuals, smooth and rough
 potentials, three betas; data from the flow, and from a linear chain (where the model is wrong).
 One row per source, number of states and size of a snapshot. Every finished data set is kept in the
-folder's journal.
+folder's journal, and the sets come in an order in which every beginning is a fair sample: a run
+that is stopped (Ctrl-C, SIGTERM) prints the table of what it has.
 """
 
 from __future__ import annotations
@@ -28,19 +29,35 @@ STATES = (10, 30, 100, 300)
 SIZES = (100, 300, 1000, 5000)
 POTENTIALS = ("smooth", "rough")
 BETAS = (0.05, 0.2, 1.0)
+SETS = {
+    "flow": {10: 96, 30: 96, 100: 48, 300: 8},
+    "chain": {10: 24, 30: 24, 100: 12, 300: 4},
+}
+"""Data sets of a run by source and number of states, of the 96 of the grid: 40 CPU minutes."""
 _TOO_LOW, _TOO_HIGH = 0.2, 5.0
 """Ratios of a beta to the truth that count as collapsed and as far too high."""
 
 
 def cells(settings: BenchSettings) -> list[Row]:
-    """The data sets of a run; `quick` takes a few small ones."""
+    """The data sets of a run; `quick` takes few small ones, `instances` that many whole grids."""
     copies = range(1 if settings.instances is None else settings.instances)
-    if settings.quick:
-        grid = product(("flow", "chain"), STATES[:2], KINDS[:2], (300,), POTENTIALS, (0.2,), copies)
-    else:
-        grid = product(("flow", "chain"), STATES, KINDS, SIZES, POTENTIALS, BETAS, copies)
-    names = ("source", "n_states", "graph", "size", "potential", "beta", "index")
-    return [dict(zip(names, values, strict=True)) for values in grid]
+    order = np.random.default_rng(settings.seed)
+    placed: list[tuple[float, Row]] = []
+    for source, by_states in SETS.items():
+        for n, count in by_states.items():
+            grid = list(product(KINDS, SIZES, POTENTIALS, BETAS, copies))
+            if settings.quick:
+                grid, count = grid[:: 12 * len(copies)], 4 if n < 100 else 0
+            elif settings.instances is not None:
+                count = len(grid)
+            for rank, k in enumerate(order.permutation(len(grid))[:count]):
+                graph, size, potential, beta, index = grid[k]
+                cell = {
+                    "source": source, "n_states": n, "graph": graph, "size": size,
+                    "potential": potential, "beta": beta, "index": index,
+                }  # fmt: skip
+                placed.append(((rank + order.random()) / count, cell))
+    return [cell for _, cell in sorted(placed, key=lambda item: item[0])]
 
 
 def run(settings: BenchSettings) -> BenchResult:
@@ -64,9 +81,7 @@ def run(settings: BenchSettings) -> BenchResult:
                 notes.append(f"{name} failed {count} times: {sentence}")
     rows = [
         {"source": source, "states": n, "per snapshot": size, **summary(part)}
-        for (source, n, size), part in table.groupby(
-            ["source", "n_states", "size"], sort=False, dropna=False
-        )
+        for (source, n, size), part in table.groupby(["source", "n_states", "size"], dropna=False)
     ]
     held = table[table["source"] == "flow"]
     if "p_value" in held and held["p_value"].notna().sum() > 1:
@@ -115,7 +130,7 @@ def margins(held: pd.DataFrame) -> list[str]:
     out: list[str] = []
     if "v_covered" not in held:
         return out
-    for name in ("graph", "potential", "beta"):
+    for name in ("n_states", "graph", "potential", "beta"):
         for value, part in held[held["v_covered"].notna()].groupby(name):
             covers = (part["beta_lower"] <= part["beta"]) & (part["beta"] <= part["beta_upper"])
             out.append(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from test_weak import gradient_flow, random_kernel
 
+from thalweg import FreeEnergyRegressor, Snapshots
 from thalweg.energy import centred
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg.geometry.operators import transport_laplacian
@@ -132,3 +133,13 @@ def test_bad_shapes_are_refused(problem) -> None:
         fit_neural(kernel, times, counts[:-1], p)
     with pytest.raises(InputError, match="one per state"):
         fit_feature_network(kernel, times, p, np.ones((4, 2)))
+
+
+@pytest.mark.parametrize("features", [None, np.linspace(0.0, 1.0, 4)[:, None]])
+def test_a_network_keeps_to_its_time(features) -> None:  # type: ignore[no-untyped-def]
+    kernel = MarkovKernel.from_weights(np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1))
+    seen = Snapshots.from_counts([0, 1, 2], [[90, 60, 30, 20], [70, 60, 40, 30], [50, 50, 50, 50]])
+    model = FreeEnergyRegressor(method="neural", features=features, max_seconds=1e-9)
+    model.fit(kernel, seen)
+    assert model.status_ is Status.TIME_LIMIT
+    assert np.isfinite(model.potential_).all()

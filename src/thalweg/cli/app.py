@@ -165,6 +165,14 @@ def fit(
     horizon: Annotated[
         float | None, typer.Option(help="How far to forecast; as long as the data by default.")
     ] = None,
+    remedies: Annotated[
+        bool | None,
+        typer.Option(
+            "--remedies/--no-remedies",
+            help="Try what would predict better than one landscape: a jump in time, growth, "
+            "another mean, an interaction. By default where one is rejected on up to 30 states.",
+        ),
+    ] = None,
     time: TimeColumn = None,
     state: StateColumn = None,
     count: CountColumn = None,
@@ -214,6 +222,7 @@ def fit(
         growth=growth,
         beta=beta,
         horizon=horizon,
+        remedies=remedies,
         seed=seed,
         as_json=json,
         title=f"The landscape behind {snapshots.name}",

@@ -31,6 +31,11 @@ __all__ = ["FILES", "run_fit", "states_table"]
 _QUICK_STATES = 30
 """Up to this many states a fit and its rivals take seconds."""
 
+_REJECTED = 0.01
+"""P-value below which remedies are tried without being asked for."""
+_REMEDY_SECONDS = 60.0
+"""Bound on the time that remedies take then."""
+
 FILES = ("model.thalweg", "states.csv", "forecast.csv", "report.html")
 
 
@@ -43,6 +48,7 @@ def run_fit(
     growth: str,
     beta: float | None,
     horizon: float | None,
+    remedies: bool | None,
     seed: int,
     as_json: bool,
     title: str,
@@ -83,6 +89,11 @@ def run_fit(
                 forecast = band_of(model, np.unique(grid))
             with console.status("comparing with models without a landscape"):
                 validation = _validated(model, problem)
+            if _wanted(remedies, model):
+                with progress_bars() as progress:
+                    model.set_params(progress=progress).remedies(
+                        max_seconds=_REMEDY_SECONDS if remedies is None else None
+                    )
             with console.status("drawing the report"):
                 text = fit_page(
                     model,
@@ -180,6 +191,16 @@ def _validated(model: FreeEnergyRegressor, problem: Problem) -> CrossValidation 
         return None
     again = clone(model).set_params(progress=None)
     return cross_validate(again, problem.kernel, seen, scheme="forecast-last")
+
+
+def _wanted(asked: bool | None, model: FreeEnergyRegressor) -> bool:
+    """Whether to try remedies: as asked; else where the landscape is rejected and that is quick."""
+    if asked is not None:
+        return asked
+    plain = model.method == "likelihood" and model.observation == "independent"
+    few = model.kernel_.n_states <= _QUICK_STATES
+    rejected = (model.diagnostics_.get("p_value") or 1.0) < _REJECTED
+    return plain and few and rejected and "design_effect" not in model.diagnostics_
 
 
 def _choice(value: str, allowed: tuple[str, ...], option: str) -> Any:

@@ -9,9 +9,10 @@ import numpy as np
 
 from thalweg.learn.answer import Fitted
 from thalweg.learn.few.choose import applies, is_few
-from thalweg.learn.few.fit import FewFit, fit_few
+from thalweg.learn.few.fit import FewFit, fit_few, open_above
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.limits import exhausted
+from thalweg.learn.profile import walk_profile
 from thalweg.learn.verdict import BetaVerdict, movement_p_value
 from thalweg.status import Status
 
@@ -22,6 +23,14 @@ _STILL = 0.05
 _WIDE = 0.5
 """Standard error of `log beta` beyond which a normal interval closes no lower end."""
 _NORMAL = 1.96
+_SURE = 0.05
+"""Standard error of `log beta` up to which its interval is normal and no profile is walked."""
+_DROP = 3.32
+"""Fall of the log likelihood that excludes a beta where data are not plentiful.
+
+Of 95 fits to 30 states, held out when it was chosen, 88 intervals held beta; a fall of 1.92, right
+where parameters are few, held it in 0.73 to 0.86 of them.
+"""
 
 
 def assess(
@@ -51,6 +60,8 @@ def assess(
     if applies(fit) and (still or is_few(fit)) and not exhausted():
         few = fit_few(fit, progress=progress)
         fitted, verdict, status = _averaged(fitted, few), few.verdict, few.status
+    elif applies(fit) and fit.status is Status.CONVERGED:
+        fitted, verdict = _widened(fitted, fit), _walked(fit)
     free = fit.model.learns_beta and fit.model.features is None
     if free and still:
         verdict = BetaVerdict(
@@ -82,6 +93,28 @@ def ordinary_verdict(fit: LikelihoodFit) -> BetaVerdict:
     if error > _WIDE:
         return BetaVerdict("undetermined", 0.0, upper)
     return BetaVerdict("determined", fit.beta * float(np.exp(-_NORMAL * error)), upper)
+
+
+def _walked(fit: LikelihoodFit) -> BetaVerdict:
+    """From the profile of beta, walked until both ends close; normal where it is well known."""
+    verdict = ordinary_verdict(fit)
+    if verdict.kind == "given" or fit.log_beta_stderr <= _SURE:
+        return verdict
+    lower, upper = walk_profile(fit, drop=_DROP).interval(_DROP)
+    both = lower > 0.0 and np.isfinite(upper)
+    return BetaVerdict("determined" if both else "undetermined", lower, upper)
+
+
+def _widened(fitted: Fitted, fit: LikelihoodFit) -> Fitted:
+    """With the error of a lower bound for states that empty between two snapshots."""
+    rise, n = open_above(fit), fit.model.n_states
+    if not rise.any() or fitted.joint_covariance is None:
+        return fitted
+    covariance = fitted.joint_covariance.copy()
+    linear = np.eye(n) - fit.kernel.stationary
+    covariance[:n, :n] += (linear * rise**2) @ linear.T
+    stderr = np.sqrt(np.maximum(np.diag(covariance)[:n], 0.0))
+    return replace(fitted, joint_covariance=covariance, potential_stderr=stderr)
 
 
 def _averaged(fitted: Fitted, few: FewFit) -> Fitted:

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
         Steering,
         Streams,
     )
+    from thalweg.learn.answer import Fitted, Progress
     from thalweg.learn.regressor import FreeEnergyRegressor
+    from thalweg.learn.remedies import Remedies
 
 __all__ = ["Questions"]
 
@@ -44,6 +46,10 @@ class Questions:
     """Methods of a fitted `FreeEnergyRegressor`."""
 
     if TYPE_CHECKING:
+        fitted_: Fitted
+        diagnostics_: dict[str, Any]
+        seed: int
+        progress: Progress | None
 
         @property
         def times_(self) -> Array: ...
@@ -208,3 +214,32 @@ class Questions:
 
         start = self.population(float(self.times_[-1]) if t0 is None else t0)
         return push_few(self.landscape_, start, raise_mass, horizon, **options)
+
+    def remedies(self, *, n_folds: int = 3, max_seconds: float | None = None) -> Remedies:
+        """What predicts left-out individuals better than one landscape, where that is rejected.
+
+        A landscape that jumps in time, growth, another mean, an interaction, and free rates are
+        each fitted to `n_folds` parts of the data. The answer is kept in `diagnostics_`, and so in
+        reports and in the model's file.
+
+        >>> from thalweg import FreeEnergyRegressor, MarkovKernel
+        >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+        >>> counts = [[800, 150, 50], [600, 290, 110], [470, 370, 160], [400, 410, 190]]
+        >>> seen = Snapshots.from_counts([0.0, 0.5, 1.0, 1.5], counts)
+        >>> FreeEnergyRegressor().fit(kernel, seen).remedies().winner is None
+        True
+        """
+        from thalweg.learn.likelihood.result import LikelihoodFit
+        from thalweg.learn.limits import work_limit
+        from thalweg.learn.remedies import find_remedies
+
+        source = self.fitted_.source
+        if not isinstance(source, LikelihoodFit):
+            raise InputError(
+                "remedies need the data of a likelihood fit, which a saved model does not hold; "
+                "fit again with method='likelihood'."
+            )
+        with work_limit(max_seconds):
+            found = find_remedies(source, n_folds=n_folds, seed=self.seed, progress=self.progress)
+        self._diagnostics = {**self.diagnostics_, "remedies": str(found)}
+        return found

@@ -24,13 +24,10 @@ from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow.particles import simulate
 from thalweg.learn.delta import band_around
-from thalweg.learn.likelihood.fit import first_mesh, fit_likelihood
-from thalweg.learn.likelihood.frozen import FrozenObjective
-from thalweg.learn.likelihood.model import FlowModel, Mesh
-from thalweg.learn.likelihood.objective import IndependentObjective, Objective
-from thalweg.learn.likelihood.optimize import minimise
-from thalweg.learn.likelihood.priors import Prior
+from thalweg.learn.likelihood.fit import fit_likelihood
+from thalweg.learn.likelihood.model import FlowModel, Mesh, first_mesh
 from thalweg.learn.likelihood.result import LikelihoodFit
+from thalweg.learn.profile import walk_profile
 from thalweg.status import Status
 
 __all__ = [
@@ -47,8 +44,6 @@ __all__ = [
 
 Array = NDArray[np.float64]
 Data = TypeVar("Data")
-
-_FLAT = 6.0  # a factor of 400 in beta without loss of likelihood: no bound on that side
 
 
 class Interval(NamedTuple):
@@ -111,7 +106,7 @@ def contrast_interval(
 def beta_interval(fit: LikelihoodFit, *, level: float = 0.95, method: str = "profile") -> Interval:
     """Interval of `beta`: from its profile likelihood, or (`"log"`) normal on the log scale.
 
-    The lower end is 0 where the data do not exclude it.
+    The lower end is 0 and the upper one infinite where the data do not exclude it.
     """
     if method not in ("profile", "log"):
         raise InputError(f"method is {method!r}; choose 'profile' or 'log'.")
@@ -120,88 +115,8 @@ def beta_interval(fit: LikelihoodFit, *, level: float = 0.95, method: str = "pro
     width = _quantile(level) * fit.log_beta_stderr
     if method == "log":
         return Interval(fit.beta * float(np.exp(-width)), fit.beta * float(np.exp(width)))
-    profile = _Profile(fit)
-    target = float(chi2.ppf(level, 1))
-    return Interval(profile.end(-1, width, target), profile.end(+1, width, target))
-
-
-class _Profile:
-    """Twice the drop of the log likelihood as `beta` moves away and the rest follows.
-
-    The prior on `beta` is left out, so that the interval is the data's.
-    """
-
-    def __init__(self, fit: LikelihoodFit) -> None:
-        self.fit = fit
-        self.index = fit.model.beta_index
-        keep = np.arange(fit.model.n_parameters) != self.index
-        self.keep = keep
-        prior = fit.prior
-        self.prior = Prior(
-            prior.strength,
-            prior.shape,
-            prior.base[np.ix_(keep, keep)],
-            prior.mean[keep],
-            prior.scale,
-        )
-        self.center = float(fit.theta[self.index])
-        # How the rest follows beta, to first order.
-        column = fit.covariance[keep, self.index]
-        self.direction = column / max(fit.covariance[self.index, self.index], 1e-300)
-        # The maximum itself, with the prior on beta out of the way.
-        self.best = self._value(self.center, fit.theta[keep])[0]
-
-    def _objective(self, log_beta: float) -> Objective | None:
-        fit = self.fit
-        model = replace(fit.model, fixed_beta=float(np.exp(log_beta)))
-        options = fit.settings
-        if options.observation == "tracked":
-            tracked = fit.increments(fit.counts).reweighted(fit.theta, fit.mesh)
-            if tracked is None:
-                return None
-            return replace(tracked, model=replace(model, times=tracked.model.times))
-        if options.discretization == "frozen":
-            return FrozenObjective(model, fit.counts)
-        return IndependentObjective(model, fit.counts, fit.noise)
-
-    def _value(self, log_beta: float, start: Array) -> tuple[float, Array]:
-        objective = self._objective(log_beta)
-        result = None
-        if objective is not None:
-            result = minimise(
-                objective, self.prior, start, self.fit.mesh, max_iterations=40, tolerance=1e-3
-            )
-        if result is None:
-            return np.inf, start
-        return result.value, result.theta
-
-    def end(self, side: int, width: float, target: float) -> float:
-        """Where the drop reaches `target`: bracketed, then by the secant of its root."""
-        goal = float(np.sqrt(target))
-        rest = self.fit.theta[self.keep]
-        near, near_root = 0.0, 0.0
-        far, far_root = np.inf, np.inf
-        step = min(max(width, 1e-3), 2.0)
-        for _ in range(14):
-            value, _ = self._value(self.center + side * step, rest + side * step * self.direction)
-            self.best = min(self.best, value)
-            root = float(np.sqrt(max(2.0 * (value - self.best), 0.0)))
-            if abs(root - goal) < 0.02 * goal:
-                break
-            if root < goal:
-                near, near_root = step, root
-                if step >= _FLAT:
-                    return 0.0 if side < 0 else np.inf
-            else:
-                far, far_root = step, root
-            if not np.isfinite(far):
-                step = min(_FLAT, step * min(2.5, max(1.2, 1.1 * goal / max(root, 1e-3))))
-            elif not np.isfinite(far_root):
-                step = 0.5 * (near + far)
-            else:
-                share = (goal - near_root) / max(far_root - near_root, 1e-12)
-                step = near + min(max(share, 0.05), 0.95) * (far - near)
-        return float(np.exp(self.center + side * step))
+    drop = 0.5 * float(chi2.ppf(level, 1))
+    return Interval(*walk_profile(fit, drop=drop).interval(drop))
 
 
 @single_threaded

@@ -150,13 +150,20 @@ def _verdict(diagnostics: dict[str, Any]) -> list[str]:
     p = diagnostics.get("p_value")
     if p is None:
         return []
+    tried = diagnostics.get("remedies")
     if p < 0.01:
         return [
-            f"A landscape with noise does not explain these data ({p_text(p)}). Growth, cycles, or "
-            "a landscape that changes in time are the usual reasons; read V with care."
+            f"A landscape with noise does not explain these data ({p_text(p)}). "
+            + (
+                f"{tried} Read V with care."
+                if tried
+                else "Growth, cycles, or a landscape that changes in time are the usual reasons "
+                "(fit --remedies tries them); read V with care."
+            )
         ]
     if p < 0.05:
-        return [f"There are signs that one landscape does not explain everything ({p_text(p)})."]
+        signs = f"There are signs that one landscape does not explain everything ({p_text(p)})."
+        return [f"{signs} {tried}" if tried else signs]
     return [f"The data are consistent with a population sliding down one landscape ({p_text(p)})."]
 
 

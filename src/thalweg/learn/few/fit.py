@@ -15,8 +15,7 @@ from thalweg.learn.few.interval import beta_hull
 from thalweg.learn.few.lattice import Lattice, explore
 from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.likelihood import start
-from thalweg.learn.likelihood.fit import first_mesh
-from thalweg.learn.likelihood.model import Mesh
+from thalweg.learn.likelihood.model import Mesh, first_mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.priors import Prior
 from thalweg.learn.likelihood.result import LikelihoodFit
@@ -25,7 +24,7 @@ from thalweg.learn.limits import limit_status
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.status import Status
 
-__all__ = ["FewFit", "fit_few"]
+__all__ = ["FewFit", "fit_few", "open_above"]
 
 Array = NDArray[np.float64]
 
@@ -128,7 +127,7 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
     covariance *= fit.noise.inflation
     best = _as_fit(fit, lattice.best, inner)
     linear = _centring(lattice.best, pi)[:, :n]
-    covariance += (linear * _open_above(best) ** 2) @ linear.T
+    covariance += (linear * open_above(best) ** 2) @ linear.T
     initial = np.exp(mean[n + 1 :])
     some = slice(0, _MEMBERS)
     mixture = Mixture(
@@ -152,7 +151,7 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
     )
 
 
-def _open_above(fit: LikelihoodFit) -> Array:
+def open_above(fit: LikelihoodFit) -> Array:
     """How much higher each state could lie without being contradicted by the counts.
 
     A state that empties between two snapshots shows how high it is at least, not at most. There the
@@ -162,16 +161,17 @@ def _open_above(fit: LikelihoodFit) -> Array:
     model, n = fit.model, fit.model.n_states
     rise = np.zeros(n)
     spread = float(np.sqrt(model.kernel.stationary @ fit.potential**2))
-    objective = IndependentObjective(model, fit.counts, fit.noise)
-    here = objective.evaluate(fit.theta, fit.mesh)
-    if here is None:
-        return rise
+
+    def half_deviance(theta: Array) -> float:
+        p = probabilities(model, theta, fit.mesh)
+        return np.inf if p is None else 0.5 * fit.noise.deviance(fit.counts, p)
+
+    most = half_deviance(fit.theta) + _CONTRADICTED
     for x in np.flatnonzero(fit.counts[-1] == 0):
         for factor in (1.0, 2.0):
             theta = fit.theta.copy()
             theta[x] += factor * spread
-            raised = objective.evaluate(theta, fit.mesh)
-            if raised is None or raised.value > here.value + _CONTRADICTED:
+            if not half_deviance(theta) <= most:
                 break
             rise[x] = factor * spread / 1.96
     return rise

@@ -15,7 +15,7 @@ from thalweg.learn.likelihood import start
 from thalweg.learn.likelihood.chain.kinks import certify
 from thalweg.learn.likelihood.chain.search import grow
 from thalweg.learn.likelihood.frozen import FrozenObjective, frozen_chain
-from thalweg.learn.likelihood.model import FlowModel, Mesh
+from thalweg.learn.likelihood.model import FlowModel, Mesh, first_mesh
 from thalweg.learn.likelihood.objective import IndependentObjective, KinkedObjective, Objective
 from thalweg.learn.likelihood.optimize import Minimum
 from thalweg.learn.likelihood.options import LikelihoodOptions
@@ -39,6 +39,10 @@ _SUSPICIOUS = 4.0  # standard deviations of the deviance beyond which other star
 _DATA_DECIDE = 0.9  # share of the directions of V that the data determine by themselves
 _HURRIED_ITERATIONS = 60
 _HURRIED_STARTS = 3
+_SCARCE = 100.0
+"""Individuals per state, over all times, below which a hurried fit is only a start: of 15 such fits
+to 10 to 100 states all were handed on, and at 100 states and more they took most of the time."""
+_SCARCE_ITERATIONS = 8
 _DISPERSION_ROUNDS = 6  # between the scatter of the counts and the fit under it
 _FINEST = 400_000  # steps of the finest chain
 _NO_START = (
@@ -307,7 +311,7 @@ class _Search:
                 break
             if self.options.hurried and best is not None and not best.status:
                 break
-            if self._stopped or (self.options.hurried and tried >= _HURRIED_STARTS):
+            if self._stopped or (self.options.hurried and tried >= _HURRIED_STARTS) or self._scarce:
                 break
             other, other_mesh = self._climb(objective, prior, points[tried], first)
             if other is not None and (best is None or other.value < best.value):
@@ -341,7 +345,8 @@ class _Search:
         certified: bool = True,
     ) -> Minimum | None:
         most, own = self.options.max_iterations, self.options.optimizer
-        most = min(most, _HURRIED_ITERATIONS) if self.options.hurried else most
+        if self.options.hurried:
+            most = min(most, _SCARCE_ITERATIONS if self._scarce else _HURRIED_ITERATIONS)
         find = minimise_likelihood if own is None else own.minimise
 
         def search(theta: Array) -> Minimum | None:
@@ -371,7 +376,8 @@ class _Search:
         """Optimise; where it stalls or the time steps are too coarse, refine them and go on."""
         best: Minimum | None = None
         fine, hurried = False, self.options.hurried
-        for attempt in range(2 if hurried else _MOST_REFINEMENTS + 1):
+        refinements = 0 if self._scarce else 1 if hurried else _MOST_REFINEMENTS
+        for attempt in range(refinements + 1):
             result = self._minimise(objective, prior, theta, mesh)
             if result is not None:
                 best, theta = result, result.theta
@@ -394,6 +400,12 @@ class _Search:
     def _stopped(self) -> bool:
         """Interrupted, or out of time or iterations: the best so far is the answer."""
         return self.interrupted or exhausted()
+
+    @property
+    def _scarce(self) -> bool:
+        """Whether an average over priors is sure to follow, for which any start will do."""
+        plain = self.options.hurried and isinstance(self.noise, Multinomial)
+        return plain and self.counts.sum() < _SCARCE * self.model.n_states
 
     def _allowed_error(self) -> float:
         return self.options.mesh_tolerance * self.model.n_parameters
@@ -488,13 +500,3 @@ class _Search:
 def _chain_probabilities(model: FlowModel, theta: Array) -> Array | None:
     chain = frozen_chain(model, theta, slopes=False)
     return None if chain is None else chain.probabilities
-
-
-def first_mesh(model: FlowModel, scale: float) -> Mesh:
-    """Steps of the coarsest chain no longer than what ordinary slopes allow."""
-    lengths = np.diff(model.times)
-    # A lazy walk moves that much more slowly: rates are `K(x, y) (V_x - V_y)`.
-    leaving = 2.0 * float(model.kernel.edges.conductance.sum())
-    substeps = np.clip(np.ceil(lengths * scale * leaving / 0.4), 1, 2000).astype(np.int64)
-    levels = 3 if lengths.size <= 400 else 2
-    return Mesh(substeps, levels)

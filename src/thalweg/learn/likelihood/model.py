@@ -21,7 +21,7 @@ from thalweg.learn.likelihood import dynamics
 from thalweg.learn.likelihood.births import Births, no_births
 from thalweg.mobility import LogMean, Mobility
 
-__all__ = ["Chunk", "FlowModel", "Mesh", "PiecewiseConstant", "TimeBasis"]
+__all__ = ["Chunk", "FlowModel", "Mesh", "PiecewiseConstant", "TimeBasis", "first_mesh"]
 
 Array = NDArray[np.float64]
 
@@ -377,3 +377,13 @@ def _normalised(u: Array, u_coarse: Array, slopes: Array, pi: Array) -> tuple[Ar
     coarse = coarse - top - np.log(np.exp(coarse - top).sum(axis=1, keepdims=True))
     slopes -= np.matmul(np.exp(log_p)[:, None, :], slopes)
     return log_p, coarse, slopes
+
+
+def first_mesh(model: FlowModel, scale: float) -> Mesh:
+    """Steps of the coarsest chain no longer than what ordinary slopes allow."""
+    lengths = np.diff(model.times)
+    # A lazy walk moves that much more slowly: rates are `K(x, y) (V_x - V_y)`.
+    leaving = 2.0 * float(model.kernel.edges.conductance.sum())
+    substeps = np.clip(np.ceil(lengths * scale * leaving / 0.4), 1, 2000).astype(np.int64)
+    levels = 3 if lengths.size <= 400 else 2
+    return Mesh(substeps, levels)

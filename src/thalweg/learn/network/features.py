@@ -17,6 +17,7 @@ from thalweg import _checks
 from thalweg.energy import Entropy, FreeEnergy, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.learn.network.torch_door import load_torch, one_thread
 from thalweg.learn.weak.fit import fit_weak
 from thalweg.learn.weak.terms import Quadrature, assemble, nodes_of
@@ -166,6 +167,9 @@ def _train(
     try:
         adam = torch.optim.Adam(parameters, lr=5e-3)
         for _ in range(warm_steps):
+            if exhausted():
+                return n_steps, limit_status()
+            spend()
             adam.zero_grad()
             loss().backward()
             adam.step()
@@ -182,8 +186,11 @@ def _train(
 
         last = np.inf
         for _ in range(max(max_iterations // 20, 0)):
+            if exhausted():
+                return n_steps, limit_status()
             value = float(newton.step(closure).detach())
             n_steps += 20
+            spend(20)
             if progress is not None:
                 progress("training the network", n_steps, total)
             if not value < last - 1e-8 * abs(last):

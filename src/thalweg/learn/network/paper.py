@@ -22,6 +22,7 @@ from thalweg import _checks
 from thalweg.energy import FreeEnergy, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.learn.network import steps
 from thalweg.learn.network.features import FeatureFit, FeatureNetwork, fit_feature_network
 from thalweg.learn.network.torch_door import load_torch, one_thread
@@ -158,7 +159,11 @@ def fit_neural(
         for _ in range(epochs):
             order = samples[torch.randperm(samples.numel(), generator=generator)]
             for piece in torch.split(order, batch_size * tenth):
+                if losses.size and exhausted():
+                    status = limit_status()
+                    break
                 losses = np.append(losses, train(piece))
+                spend(tenth)
                 if progress is not None:
                     progress("training the network", losses.size, total)
     except KeyboardInterrupt:
