@@ -50,6 +50,7 @@ BENCHMARKS: dict[str, tuple[str, str, str]] = {
     "timegrid": ("paper_sweeps", "run_timegrid", "errors against the time grid"),
     "energy": ("paper_sweeps", "run_energy", "errors and collapses against amplitude and beta"),
     "delaunay": ("delaunay", "run", "a landscape of 1000 states: truth, recovered, error bar"),
+    "large": ("large", "run", "large graphs without coordinates: landscape, beta, status, cost"),
     "gallery": ("gallery", "run", "the graph families, drawn"),
     "pipeline": ("pipeline", "run", "from snapshots to forecast, each stage of one real fit"),
     "mobility": ("mobility", "run", "which mean the held-out likelihood chooses, and the truth"),

@@ -121,7 +121,7 @@ def _cost(problem: Problem) -> str:
     """How long a fit will take: one round of it, measured, times what fits usually need."""
     # Here, so that file errors surface before numba is loaded.
     from thalweg.learn.answer import SMALL_STATES, dense_counts
-    from thalweg.learn.fields.fit import LargeOptions, fit_likelihood_large
+    from thalweg.learn.fields import LargeOptions, fit_likelihood_large
     from thalweg.learn.likelihood.fit import fit_likelihood
     from thalweg.learn.likelihood.options import LikelihoodOptions
 

@@ -26,6 +26,7 @@ from thalweg.snapshots import Dirichlet, Smoother, Snapshots, TimeScale
 from thalweg.status import Status
 
 if TYPE_CHECKING:
+    from thalweg.learn.fields import LargeFit
     from thalweg.learn.likelihood.result import LikelihoodFit
 
 __all__ = ["Fitted", "Method", "Settings", "fit_snapshots"]
@@ -378,6 +379,7 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
         visits=visits(snapshots),
         potentials=fit.potential[None],
         draws=np.column_stack([fit.potential_samples, fit.beta_samples]),
+        beta_verdict=_large_verdict(fit, s.beta),
         summary={
             "log_likelihood": fit.log_likelihood,
             "deviance": fit.deviance,
@@ -386,6 +388,16 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
         },
         source=fit,
     )
+
+
+def _large_verdict(fit: LargeFit, known: float | None) -> BetaVerdict:
+    """What the interval of beta says."""
+    if known is not None:
+        return BetaVerdict("given", fit.beta, fit.beta)
+    low, high = fit.beta_interval
+    if not np.isfinite(high):
+        return unassessed()
+    return BetaVerdict("determined" if low > 0.0 else "undetermined", low, high)
 
 
 def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -17,92 +16,25 @@ from thalweg.errors import InputError
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.learn.fields.evidence import Probes, probe, slope_of_log_determinant, updated_scales
 from thalweg.learn.fields.flow_map import FlowMap
+from thalweg.learn.fields.graph_fit import GraphFitter
+from thalweg.learn.fields.likelihood import Likelihood
+from thalweg.learn.fields.options import LargeFit, LargeOptions, Progress, large_fit
 from thalweg.learn.fields.posterior import Point, Posterior
 from thalweg.learn.fields.preconditioner import Information, Preconditioner, solve
 from thalweg.learn.fields.prior import field_prior
 from thalweg.learn.fields.start import weak_start
 from thalweg.status import Status
 
-__all__ = ["LargeFit", "LargeOptions", "fit_likelihood_large"]
+__all__ = ["fit_likelihood_large"]
 
 Array = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 
 _JACOBIAN_FLOATS = 1.2e8
-_FIRST_NOISE = {True: 0.002, False: 0.05}
-"""Of the spread of the start, with coordinates and without: graphs are never quite smooth."""
+_FIRST_NOISE = 0.002
+"""Of the spread of the start."""
 _LONG_STEP = 10.0
 _FIRST_PRECISION = 100.0
 """Of log beta around its start until the evidence has its say: the joint optimum shrinks it."""
-
-
-@dataclass(frozen=True)
-class LargeOptions:
-    """How hard to try; the defaults suit hundreds to tens of thousands of states."""
-
-    n_functions: int = 240
-    """Smooth functions of the potential's prior (a third as many for the initial density)."""
-    spreads: tuple[int, ...] = (0, 12)
-    """Diffusion times, in kernel steps, of the prior's noises."""
-    max_rounds: int = 25
-    """Rounds of Gauss-Newton steps and evidence updates."""
-    n_probes: int = 12
-    n_samples: int = 32
-    """Posterior samples behind the error bars of the potential."""
-    max_substeps: int = 16
-    bias_tolerance: float = 0.02
-    """Time steps are halved while they change the fit's log likelihood ratio by more than this
-    share of the number of determined coefficients."""
-
-
-@dataclass(frozen=True, eq=False)
-class LargeFit:
-    """A free energy and an initial distribution, most likely given counts and a smoothness prior.
-
-    `potential` is centred, `sum_x pi_x V_x = 0`.
-    """
-
-    kernel: MarkovKernel
-    times: Array
-    counts: Array
-    energy: FreeEnergy
-    initial: Array
-    """The fitted distribution at the first time."""
-    probabilities: Array
-    """The fitted distribution at every time, one row each."""
-    potential_stderr: Array
-    """Of the centred potential, from posterior samples."""
-    log_beta_stderr: float
-    log_likelihood: float
-    deviance: float
-    """Twice the log likelihood ratio against a free distribution at every time."""
-    status: Status
-    n_iterations: int
-    determined: float
-    """How many coefficients of potential and initial distribution the data determine."""
-    substeps: int
-    potential_samples: Array
-    """Draws of the centred potential's posterior, one row each."""
-    beta_samples: Array
-    """Draws of beta that belong to them."""
-
-    @property
-    def potential(self) -> Array:
-        return self.energy.potential
-
-    @property
-    def beta(self) -> float:
-        return self.energy.beta
-
-    @property
-    def beta_stderr(self) -> float:
-        return self.beta * self.log_beta_stderr
-
-    @property
-    def beta_interval(self) -> tuple[float, float]:
-        """95 %, symmetric in log beta."""
-        reach = np.exp(1.959963984540054 * self.log_beta_stderr)
-        return float(self.beta / reach), float(self.beta * reach)
 
 
 @single_threaded
@@ -135,16 +67,12 @@ def fit_likelihood_large(
         places = kernel.with_labels(coordinates=places).coordinates
     # Neighbours side by side in memory: the passes over the edges are several times faster.
     order = reverse_cuthill_mckee(kernel.flow_matrix, symmetric_mode=True)
-    fitter = _Fitter(
-        _reordered(kernel, order),
-        times,
-        np.ascontiguousarray(table[:, order]),
-        None if places is None else places[order],
-        known,
-        options,
-        progress,
-        rng,
-    )
+    data = _reordered(kernel, order), times, np.ascontiguousarray(table[:, order])
+    fitter: _Fitter | GraphFitter
+    if places is None:
+        fitter = GraphFitter(*data, known, options, progress, rng)
+    else:
+        fitter = _Fitter(*data, places[order], known, options, progress, rng)
     return _restored(fitter.run(), kernel, table, np.argsort(order))
 
 
@@ -204,7 +132,7 @@ class _Fitter:
         kernel: MarkovKernel,
         times: Array,
         counts: Array,
-        coordinates: Array | None,
+        coordinates: Array,
         beta: float | None,
         options: LargeOptions,
         progress: Progress | None,
@@ -228,11 +156,11 @@ class _Fitter:
                 scales.size - len(options.spreads)
             )
             # Noise comes in when the smooth part has settled: until then misfit is not noise.
-            scales[scales.size - len(options.spreads) :] *= _FIRST_NOISE[coordinates is not None]
+            scales[scales.size - len(options.spreads) :] *= _FIRST_NOISE
             priors.append(prior.with_scales(scales))
         initial, potential = priors
         self.posterior = Posterior(
-            FlowMap(kernel, times), counts, initial, potential,
+            Likelihood(FlowMap(kernel, times), counts), initial, potential,
             fixed_log_beta=None if beta is None else float(np.log(beta)),
             anchor=(float(np.log(start.beta)), _FIRST_PRECISION),
         )  # fmt: skip
@@ -321,10 +249,9 @@ class _Fitter:
         A long step fails where drift over one step outruns the distance between neighbours.
         """
         new = self.posterior.point(z)
-        flow = self.posterior.flow
         if new is None and np.abs(z - self.point.z).max() < _LONG_STEP:
-            finer = replace(self.posterior, flow=replace(flow, substeps=2 * flow.substeps))
-            if finer.flow.substeps <= self.options.max_substeps:
+            finer = self.posterior.finer()
+            if finer.likelihood.flow.substeps <= self.options.max_substeps:
                 new = finer.point(z)
                 here = finer.point(self.point.z) if new is not None else None
                 if here is not None:
@@ -366,16 +293,19 @@ class _Fitter:
 
     def _refine(self) -> bool:
         """Halve the time step where that changes the likelihood: true if it did."""
-        flow = self.posterior.flow
-        if flow.substeps >= self.options.max_substeps:
+        if self.posterior.likelihood.flow.substeps >= self.options.max_substeps:
             return False
-        finer = replace(self.posterior, flow=replace(flow, substeps=2 * flow.substeps))
+        finer = self.posterior.finer()
         point = finer.point(self.point.z)
         if point is None:
             return False
         p = np.exp(point.log_p)
         gap = float(
-            np.sum(self.posterior.totals[:, None] * p * (point.log_p - self.point.log_p) ** 2)
+            np.sum(
+                self.posterior.likelihood.totals[:, None]
+                * p
+                * (point.log_p - self.point.log_p) ** 2
+            )
         )
         if gap < self.options.bias_tolerance * max(self.determined, 10.0):
             return False
@@ -386,11 +316,7 @@ class _Fitter:
 
     def _result(self, status: Status) -> LargeFit:
         post, point = self.posterior, self.point
-        pi = post.kernel.stationary
-        V = point.V - pi @ point.V
-        samples = np.zeros((0, pi.size))
-        draws = np.zeros(0)
-        stderr, log_beta_stderr = np.full(pi.size, np.nan), np.nan
+        samples, draws, log_beta_stderr = np.zeros((0, point.V.size)), np.zeros(0), np.nan
         if self.information is not None and status is not Status.INTERRUPTED:
             preconditioner = Preconditioner.of(post, Information.at(point, self.information.spans))
             scores = point.random_scores(self.options.n_samples, self.rng)
@@ -403,31 +329,11 @@ class _Fitter:
                 tolerance=0.03,
                 min_iterations=2,
             )
-            fields = post.potential.field(post.split(solved)[1][:, :-1])
-            samples = (fields - pi @ fields).T
-            stderr = np.sqrt((samples**2).mean(axis=0))
+            samples = post.potential.field(post.split(solved)[1][:, :-1]).T
             draws = point.beta * np.exp(solved[-1, :-1])
             log_beta_stderr = float(np.sqrt(solved[-1, -1]))
             if post.fixed_log_beta is not None:
                 log_beta_stderr, draws = 0.0, np.full(draws.size, point.beta)
-        counts = post.counts
-        share = counts / post.totals[:, None]
-        best = float(np.sum(counts[counts > 0] * np.log(share[counts > 0])))
-        return LargeFit(
-            kernel=post.kernel,
-            times=post.flow.times,
-            counts=counts,
-            energy=FreeEnergy(V, point.beta),
-            initial=np.exp(point.log_p[0]),
-            probabilities=np.exp(point.log_p),
-            potential_stderr=stderr,
-            log_beta_stderr=log_beta_stderr,
-            log_likelihood=point.log_likelihood,
-            deviance=2.0 * (best - point.log_likelihood),
-            status=status,
-            n_iterations=self.n_iterations,
-            determined=self.determined,
-            substeps=post.flow.substeps,
-            potential_samples=V + samples,
-            beta_samples=draws,
+        return large_fit(
+            point.place, samples, draws, log_beta_stderr, status, self.n_iterations, self.determined
         )

@@ -68,7 +68,7 @@ class Information:
         m0, mV = post.initial.n_smooth, post.potential.n_smooth
         count, n = m0 + mV + 1, post.kernel.n_states
         p = np.exp(point.log_p)
-        root = np.sqrt(post.totals[:, None] * p)
+        root = np.sqrt(post.likelihood.totals[:, None] * p)
         jacobian = np.empty((p.size, count), dtype=np.float32)
         for start in range(0, count, _BATCH):
             columns = np.arange(start, min(start + _BATCH, count))

@@ -1,13 +1,12 @@
-"""Gaussian priors of a field on the states, as sums of components with one scale each.
+"""Gaussian priors of a field on states with coordinates: sums of components with one scale each.
 
     field = sum_c  s_c B_c w_c,      w ~ N(0, 1)
 
 The components are bands of smooth functions, from long waves to short ones, and what diffusion over
 `q` steps of the kernel makes of white noise (`q = 0`: white noise itself). The data choose the
 scales: a smooth field keeps the long waves only, a rough one the noise, and no order of smoothness
-is set beforehand. Where coordinates are given the smooth functions are cosines in a box around
-them, which know nothing of the graph's edge; without coordinates they are the slow modes of the
-kernel.
+is set beforehand. The smooth functions are cosines in a box around the states' coordinates, which
+know nothing of the graph's edge.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from scipy import linalg, sparse
 
 from thalweg.kernel import MarkovKernel
 
-__all__ = ["FieldPrior", "cosines", "field_prior", "slow_modes"]
+__all__ = ["FieldPrior", "cosines", "field_prior"]
 
 Array = NDArray[np.float64]
 
@@ -108,15 +107,12 @@ def field_prior(
     kernel: MarkovKernel,
     n_functions: int,
     *,
-    coordinates: Array | None,
+    coordinates: Array,
     spreads: tuple[int, ...],
     rng: np.random.Generator,
 ) -> FieldPrior:
     """The prior with this many smooth functions and these diffused noises, all scales one."""
-    if coordinates is not None:
-        basis = cosines(coordinates, n_functions)
-    else:
-        basis = slow_modes(kernel, n_functions, rng=rng)
+    basis = cosines(coordinates, n_functions)
     group = _bands(basis.shape[1])
     # Within a band the variances of the functions add up to one, on average over the states.
     power = (basis**2).mean(axis=0)
@@ -162,44 +158,6 @@ def cosines(coordinates: Array, n_functions: int) -> Array:
     for axis in range(x.shape[1]):
         out *= np.cos(np.pi * np.outer(phase[:, axis], waves[:, axis]))
     return out
-
-
-def slow_modes(kernel: MarkovKernel, n_functions: int, *, rng: np.random.Generator) -> Array:
-    """The slowest modes of `K`, constant left out: its eigenvectors with the largest eigenvalues.
-
-    Found by filtering random functions with a Chebyshev polynomial of `K` that is large on the
-    wanted eigenvalues, and diagonalising what remains, a few times over.
-    """
-    n = kernel.n_states
-    root = np.sqrt(kernel.stationary)
-    symmetric = sparse.csr_array(
-        sparse.diags_array(1 / root) @ kernel.flow_matrix @ sparse.diags_array(1 / root)
-    ) + sparse.diags_array(kernel.matrix.diagonal())
-    count = min(n_functions + 1, n)
-    width = min(n, count + max(10, count // 5))
-    block = rng.standard_normal((n, width))
-    block[:, 0] = root
-    cut, values, vectors = 0.0, np.zeros(width), block
-    for _ in range(6):
-        block, _ = linalg.qr(_chebyshev(symmetric, block, cut, 24), mode="economic")
-        values, turn = linalg.eigh(block.T @ (symmetric @ block))
-        block = block @ turn
-        vectors, new_cut = block[:, ::-1], float(values[0])
-        if abs(new_cut - cut) < 0.02 * (1 - new_cut):
-            break
-        cut = min(new_cut, 0.999)
-    return np.asarray(vectors[:, 1:count] / root[:, None])
-
-
-def _chebyshev(matrix: sparse.csr_array, block: Array, cut: float, degree: int) -> Array:
-    """`T_degree` of the matrix with `[-1, cut]` mapped onto `[-1, 1]`, times the block."""
-    centre, half = (cut - 1) / 2, (cut + 1) / 2
-    before, now = block, (matrix @ block - centre * block) / half
-    for _ in range(degree - 1):
-        before, now = now, 2 * (matrix @ now - centre * now) / half - before
-        size = np.abs(now).max(axis=0)
-        now, before = now / size, before / size
-    return now
 
 
 def _diffuse(matrix: sparse.csr_array, block: Array, q: int) -> Array:

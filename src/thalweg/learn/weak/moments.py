@@ -14,8 +14,10 @@ the solution: they hold the bias too. The chi-square is judged by the same draws
 
 The right side needs the densities. Those of the snapshots are noisy and would bias beta upwards
 (errors in variables: twice too high on 1000 states with ten individuals each). So only the first
-pass takes them, smoothed in time; later ones take the flow of the solution before, which has no
-noise of its own: what a regression calls an instrument.
+pass takes them, smoothed in time; later ones take the flow of the solution before: what a
+regression calls an instrument. On many states that solution carries the noise of its many
+coefficients into the flow, so potential and start are first shrunk band by band, as a Wiener filter
+does, to what stands above their noise; the equations themselves are solved without shrinkage.
 """
 
 from __future__ import annotations
@@ -54,6 +56,10 @@ _HOLD = 1e-9
 _DRAWS = 16
 _FINE, _FINE_STATES = 4, 200
 """Parts of an interval for the integral along the instrument, and up to how many states."""
+_BANDS = 10
+"""Of decay rates, within which an instrument's coefficients are shrunk alike."""
+_LEAST_START = 0.05
+"""Smallest share of the smoothed first snapshot that an instrument starts with."""
 _LEAST = 1e-9
 """Smallest probability of a state in the flow that serves as instrument."""
 
@@ -175,10 +181,14 @@ def fit_moments(
         found = replace(found, freedom=times.size * d - found.freedom)
         if last:
             break
+        energy, begin = FreeEnergy(found.potential, found.beta), start
+        if kernel.n_states > _FINE_STATES:
+            energy, begin = _shrunk(
+                kernel, rates[:d], functions[:, :d], normal, right, found, start
+            )
         flow = gradient_flow(
-            kernel, FreeEnergy(found.potential, found.beta), start, grid,
-            mobility=mobility, rtol=1e-4, max_steps=_STEPS,
-        )  # fmt: skip
+            kernel, energy, begin, grid, mobility=mobility, rtol=1e-4, max_steps=_STEPS
+        )
         if not flow.status:
             continue
         along = grid
@@ -306,6 +316,36 @@ def _solve(
         residual,
         float(load.size + d),
     )
+
+
+def _shrunk(
+    kernel: MarkovKernel,
+    rates: Array,
+    functions: Array,
+    normal: Array,
+    right: Array,
+    found: MomentFit,
+    start: Array,
+) -> tuple[FreeEnergy, Array]:
+    """Energy and start of the next instrument: what stands above the noise of the solution."""
+    d = rates.size
+    # At the beta that was found: the coefficients left are those of the start and the potential.
+    left = right[:-1] - found.beta * normal[:-1, -1]
+    hold = _HOLD * float(np.trace(normal)) / normal.shape[0]
+    covariance = linalg.inv(normal[:-1, :-1] + hold * np.eye(2 * d), check_finite=False)
+    coefficients, noise = covariance @ left, np.diag(covariance)
+    edges = np.geomspace(rates[0], rates[-1], _BANDS + 1)[1:-1]
+    # Twice as many bands: the start's, then the potential's.
+    band = np.searchsorted(edges, rates)
+    band = np.concatenate([band, band + _BANDS])
+    power = np.bincount(band, coefficients**2, 2 * _BANDS)
+    share = 1.0 - np.bincount(band, noise, 2 * _BANDS) / np.maximum(power, 1e-300)
+    coefficients = coefficients * np.maximum(share, 0.0)[band]
+    potential = functions @ coefficients[d:]
+    begin = kernel.stationary * (1.0 + functions @ coefficients[:d])
+    begin = np.maximum(begin, _LEAST_START * start)
+    energy = FreeEnergy(potential - kernel.stationary @ potential, found.beta)
+    return energy, begin / begin.sum()
 
 
 def _positive_mean(value: float, error: float) -> float:

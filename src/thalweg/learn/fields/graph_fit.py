@@ -1,0 +1,305 @@
+"""The fit on a graph without coordinates: fields with a spectral prior, and beta by simulation.
+
+Given beta and the prior's levels, the fields are at their most likely values. The levels are those
+of the largest evidence, with traces from draws of the posterior. The slope `S` of the likelihood in
+log beta at these fields is not zero at the true beta, because the fields are fitted too: it has the
+mean that fields fitted to simulated snapshots show (`matching`), and beta is where observed and
+simulated slopes agree. Simulations use shorter time steps than the fit, so its discretisation
+errors cancel as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.fields.flow_map import FlowMap
+from thalweg.learn.fields.likelihood import Likelihood, Place
+from thalweg.learn.fields.matching import Matched, matched_slope
+from thalweg.learn.fields.options import LargeFit, LargeOptions, Progress, large_fit
+from thalweg.learn.fields.spectral_solver import (
+    Curvature,
+    Preconditioning,
+    conjugate_gradients,
+)
+from thalweg.learn.fields.spectrum import SpectralPrior, Spectrum
+from thalweg.learn.fields.start import weak_start
+from thalweg.learn.limits import exhausted, limit_status, spend
+from thalweg.status import Status
+
+__all__ = ["GraphFitter"]
+
+Array = NDArray[np.float64]
+
+_FIRST_SLOPE = 0.2
+"""Before any simulation, minus the slope in log beta is taken to be this share of the potential's
+power: 0.13 to 0.27 of it was measured on rough and smooth landscapes of six graphs."""
+_LONGEST_STRIDE = 0.7
+"""Of log beta in one step."""
+_STIFFEST = 100.0
+"""Bound on the prior's precision, in units of the information about each mode."""
+_SETTLED = 0.35
+"""Difference of observed and simulated slopes, in standard errors of log beta, that ends a fit."""
+_OVERSHOOT = 1.6
+"""The simulated slope follows beta with 0.4 to 0.7 of the speed of the observed one: corrections
+taken at face value would fall short."""
+_ENOUGH = 0.02
+"""Twice the log likelihood that a Newton step may leave on the table."""
+_CENTRE, _WEAK = float(np.log(0.1)), 0.05
+"""Centre and precision of the weak prior on log beta."""
+
+
+class GraphFitter:
+    """The state of one fit: the best iterate is always at hand."""
+
+    def __init__(
+        self,
+        kernel: MarkovKernel,
+        times: Array,
+        counts: Array,
+        beta: float | None,
+        options: LargeOptions,
+        progress: Progress | None,
+        rng: np.random.Generator,
+    ) -> None:
+        self.options, self.progress, self.rng = options, progress, rng
+        self.n = kernel.n_states
+        self.free = beta is None
+        start = weak_start(kernel, times, counts, beta, rng)
+        self.likelihood = Likelihood(FlowMap(kernel, times), counts)
+        spectrum = Spectrum(kernel, rng)
+        u0, V = (f - f.mean() for f in (start.log_density, start.potential))
+        self.z, self.theta = np.concatenate([u0, V]), float(np.log(start.beta))
+        place = self._at(self.z, self.theta)
+        while place is None:
+            self.z = 0.5 * self.z
+            place = self._at(self.z, self.theta)
+        self.place: Place = place
+        self.initial = SpectralPrior.of_field(spectrum, self.z[: self.n])
+        self.potential = SpectralPrior.of_field(spectrum, self.z[self.n :])
+        self.preconditioning = Preconditioning(place)
+        self.force = 0.0
+        self.damping = 0.0
+        self.n_iterations = 0
+        self.determined = 0.5 * self.n
+        self.along: Array | None = None
+        """How the fields follow log beta."""
+        self.variance = np.nan
+        """Of log beta."""
+        self.draws: Array | None = None
+        self.seed = int(rng.integers(2**31))
+        self.matched: Matched | None = None
+
+    def _at(self, z: Array, theta: float) -> Place | None:
+        if np.abs(z).max() > 200.0:
+            return None
+        return self.likelihood.at(z[: self.n], z[self.n :], theta)
+
+    def _curvature(self, damping: float = 0.0) -> Curvature:
+        return Curvature(self.place, self.initial, self.potential, damping)
+
+    def _value(self, place: Place, z: Array, theta: float) -> float:
+        halves = self.initial.half(z[: self.n]), self.potential.half(z[self.n :])
+        prior = 0.5 * sum(float(x @ x) for x in halves)
+        pull = 0.5 * _WEAK * (theta - _CENTRE) ** 2
+        return prior + pull - place.log_likelihood - self.force * theta
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self) -> LargeFit:
+        status = Status.MAX_ITERATIONS
+        try:
+            status = self._rounds()
+            return self._result(status)
+        except KeyboardInterrupt:
+            return self._result(Status.INTERRUPTED)
+
+    def _rounds(self) -> Status:
+        for round_ in range(self.options.max_rounds):
+            if exhausted():
+                return limit_status()
+            if self.progress is not None:
+                self.progress("likelihood", round_, self.options.max_rounds)
+            decrement = self._newton_step(0.1)
+            if decrement > 0.1 * self.determined and round_ % 4 != 3:
+                continue
+            moved = self._evidence_update()
+            if self.free and self.matched is None:
+                power = float(np.sum(self.potential.half(self.z[self.n :]) ** 2))
+                self.force = _FIRST_SLOPE * power
+            if decrement > 0.01 * self.determined or moved > (2.0 if self.matched is None else 0.8):
+                continue
+            if self._refine():
+                continue
+            if not self.free:
+                return Status.CONVERGED
+            if self._match() < _SETTLED and moved < 0.8:
+                self._newton_step(0.1, 1.0)
+                return Status.CONVERGED
+        return Status.MAX_ITERATIONS
+
+    def _newton_step(self, tolerance: float, share: float = 0.5) -> float:
+        """One damped Gauss-Newton step in the fields and log beta; the decrement it promised.
+
+        The levels follow beta and move its optimum on: a `share` of the step in beta meets them.
+        """
+        score, slope = self.place.score()
+        gradient = self._curvature().prior(self.z[:, None])[:, 0] - score
+        by_theta = _WEAK * (self.theta - _CENTRE) - self.force - slope
+        mixed, info = self.place.information(np.zeros((2 * self.n, 1)), np.ones(1))
+        value = self._value(self.place, self.z, self.theta)
+        promised = 0.0
+        for _ in range(10):
+            curvature = self._curvature(self.damping)
+            preconditioner, self.about0, self.aboutV = self.preconditioning(curvature)
+            right, guess = -gradient[:, None], None
+            if self.free:
+                right = np.concatenate([right, -mixed], axis=1)
+                if self.along is not None:
+                    guess = np.column_stack([np.zeros(2 * self.n), self.along])
+            solved, _ = conjugate_gradients(
+                curvature, right, preconditioner, least=_ENOUGH, guess=guess,
+                tolerance=np.array([tolerance, 0.03])[: right.shape[1]],
+            )  # fmt: skip
+            step, stride = solved[:, 0], 0.0
+            if self.free:
+                self.along = solved[:, 1]
+                curve = max(float(info[0] + mixed[:, 0] @ self.along), 1e-3) + _WEAK
+                self.variance = 1.0 / curve
+                stride = -(by_theta + float(mixed[:, 0] @ step)) / (curve * (1.0 + self.damping))
+                stride *= 1.0 if self.draws is None else share
+                stride = float(np.clip(stride, -_LONGEST_STRIDE, _LONGEST_STRIDE))
+                step = step + stride * self.along
+            promised = -0.5 * (float(gradient @ step) + by_theta * stride)
+            self.n_iterations += 1
+            spend()
+            new = self._try(self.z + step, self.theta + stride)
+            gain = -np.inf
+            if new is not None:
+                gain = value - self._value(new, self.z + step, self.theta + stride)
+            if new is not None and gain > 0.05 * promised:
+                self.place, self.z, self.theta = new, self.z + step, self.theta + stride
+                easy = gain > 0.5 * promised
+                self.damping = 0.0 if self.damping < 0.2 else self.damping * (0.15 if easy else 1.0)
+                return promised
+            if promised < 0.01:
+                break
+            self.damping = max(0.3, 5.0 * self.damping)
+        return promised
+
+    def _try(self, z: Array, theta: float) -> Place | None:
+        """The place at `z`; where the time step is too long for it, a shorter one is taken."""
+        new = self._at(z, theta)
+        if new is None and np.abs(z - self.z).max() < 10.0:
+            finer = self._finer(2)
+            if finer.flow.substeps <= self.options.max_substeps:
+                here = finer.at(self.z[: self.n], self.z[self.n :], self.theta)
+                if here is not None:
+                    self.likelihood, self.place = finer, here
+        return new
+
+    def _finer(self, factor: int) -> Likelihood:
+        flow = self.likelihood.flow
+        return replace(self.likelihood, flow=replace(flow, substeps=factor * flow.substeps))
+
+    def _evidence_update(self) -> float:
+        """New levels of both priors; how far they moved, in standard errors."""
+        n, count = self.n, self.options.n_probes
+        # The same noise at every round: solutions start from the last ones, and the levels settle.
+        rng = np.random.default_rng(self.seed)
+        curvature = self._curvature()
+        preconditioner, about0, aboutV = self.preconditioning(curvature)
+        g0, gV, _ = self.place.pull(self.place.noise(count, rng), 1e-3)
+        white = rng.standard_normal((2 * n, count))
+        right = np.concatenate(
+            [g0 + self.initial.half(white[:n]), gV + self.potential.half(white[n:])]
+        )
+        self.draws, _ = conjugate_gradients(
+            curvature, right, preconditioner, tolerance=0.03, min_iterations=2,
+            max_iterations=80, guess=self.draws,
+        )  # fmt: skip
+        moved, determined, priors = 0.0, 0.0, []
+        for prior, part, about in (
+            (self.initial, slice(0, n), about0),
+            (self.potential, slice(n, 2 * n), aboutV),
+        ):
+            spectrum = prior.spectrum
+            modes = spectrum.modes
+            x, field = self.draws[part], self.z[part]
+            x = x - x.mean(axis=0)
+            known = prior.shares(white[part] - white[part].mean(axis=0)) - prior.powers(x)
+            power = prior.powers((field - field.mean())[:, None])
+            slope = 0.5 * (known - power) - spectrum.stiffness @ prior.levels
+            known = np.clip(known, 0.02 * modes, modes)
+            weight = np.maximum(known * np.maximum(known / modes, 0.2), 0.5)
+            step = np.linalg.solve(0.5 * np.diag(weight) + spectrum.stiffness, slope)
+            limit = np.log(_STIFFEST * np.maximum(about, 0.1 * about.max()))
+            levels = np.clip(prior.levels + np.clip(step, -2.0, 2.0), -8.0, limit)
+            change = levels - prior.levels
+            moved = max(moved, float(np.sqrt(np.sum(0.5 * known * change**2))))
+            determined += float(known.sum())
+            priors.append(replace(prior, levels=levels))
+        self.initial, self.potential = priors
+        self.determined = max(determined, 10.0)
+        return moved
+
+    def _match(self) -> float:
+        """Set the force by simulation; the change of log beta that it asks for, in its errors."""
+        assert self.along is not None
+        assert self.draws is not None
+        curvature = self._curvature()
+        preconditioner, _, _ = self.preconditioning(curvature)
+        self.matched = matched_slope(
+            curvature, preconditioner, self._finer(4), self.z, self.theta, self.along, self.draws,
+            self.options.n_simulations, self.seed,
+        )  # fmt: skip
+        change = abs(-self.matched.slope - self.force) * np.sqrt(self.variance)
+        self.force += _OVERSHOOT * (-self.matched.slope - self.force)
+        return float(change)
+
+    def _refine(self) -> bool:
+        """Halve the time step where that changes the likelihood: true if it did."""
+        finer = self._finer(2)
+        if finer.flow.substeps > self.options.max_substeps:
+            return False
+        place = finer.at(self.z[: self.n], self.z[self.n :], self.theta)
+        if place is None:
+            return False
+        weights = self.likelihood.totals[:, None] * np.exp(place.log_p)
+        gap = float(np.sum(weights * (place.log_p - self.place.log_p) ** 2))
+        if gap < self.options.bias_tolerance * self.determined:
+            return False
+        self.likelihood, self.place = finer, place
+        return True
+
+    # ------------------------------------------------------------------ the result
+
+    def _result(self, status: Status) -> LargeFit:
+        n, beta = self.n, self.place.beta
+        samples, draws, error = np.zeros((0, n)), np.zeros(0), np.nan
+        if status is not Status.INTERRUPTED:
+            count = self.options.n_samples
+            curvature = self._curvature()
+            preconditioner, _, _ = self.preconditioning(curvature)
+            g0, gV, _ = self.place.pull(self.place.noise(count, self.rng), 1e-3)
+            white = self.rng.standard_normal((2 * n, count))
+            right = np.concatenate(
+                [g0 + self.initial.half(white[:n]), gV + self.potential.half(white[n:])]
+            )
+            x, _ = conjugate_gradients(
+                curvature, right, preconditioner, tolerance=0.05, min_iterations=2
+            )
+            draws, error = np.full(count, beta), 0.0
+            if self.free and self.along is not None:
+                doubt = 0.0 if self.matched is None else self.matched.error * self.variance
+                error = float(np.sqrt(self.variance + doubt**2))
+                moves = error * self.rng.standard_normal(count)
+                x = x + self.along[:, None] * moves
+                draws = beta * np.exp(moves)
+            samples = x[n:].T
+        return large_fit(
+            self.place, samples, draws, error, status, self.n_iterations, self.determined
+        )

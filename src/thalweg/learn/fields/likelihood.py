@@ -1,0 +1,115 @@
+"""The likelihood of snapshots as a function of the fields `(log rho0, V, log beta)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.fields.flow_map import FlowMap, Run
+
+__all__ = ["Likelihood", "Place"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Likelihood:
+    """Counts, one row per snapshot, and the flow that explains them."""
+
+    flow: FlowMap
+    counts: Array
+
+    @property
+    def kernel(self) -> MarkovKernel:
+        return self.flow.kernel
+
+    @property
+    def totals(self) -> Array:
+        return np.asarray(self.counts.sum(axis=1))
+
+    def at(self, u0: Array, V: Array, log_beta: float) -> Place | None:
+        """The likelihood at these fields, or `None` where the flow cannot be computed."""
+        if not (np.all(np.isfinite(u0)) and np.all(np.isfinite(V)) and -18.4 < log_beta < 18.4):
+            return None
+        top = u0.max()
+        u0 = u0 - top - np.log(self.kernel.stationary @ np.exp(u0 - top))
+        beta = float(np.exp(log_beta))
+        run = self.flow(u0, V, beta)
+        if run is None:
+            return None
+        log_p = run.log_density + np.log(self.kernel.stationary)
+        top = log_p.max(axis=1, keepdims=True)
+        log_p = log_p - top - np.log(np.exp(log_p - top).sum(axis=1, keepdims=True))
+        if not np.all(np.isfinite(log_p)):
+            return None
+        return Place(self, u0, V, beta, run, log_p)
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """The likelihood at one place: value, score and products with the information."""
+
+    likelihood: Likelihood
+    u0: Array
+    """Normalised."""
+    V: Array
+    beta: float
+    run: Run
+    log_p: Array
+
+    @property
+    def log_likelihood(self) -> float:
+        counts = self.likelihood.counts
+        return float(np.sum(counts[counts > 0] * self.log_p[counts > 0]))
+
+    def push(self, du0: Array, dV: Array, dtheta: Array, *, tolerance: float) -> Array:
+        """Derivatives of the log densities along these fields, one direction per column."""
+        du0 = du0 - (self.likelihood.kernel.stationary * np.exp(self.u0)) @ du0
+        return self.run.tangent(du0, dV, self.beta * dtheta, tolerance=tolerance)
+
+    def pull(self, weights: Array, tolerance: float | None = None) -> tuple[Array, Array, Array]:
+        """The transpose of `push`: derivatives in the three fields of `sum weights * log p`."""
+        g0, gV, gbeta = self.run.adjoint(weights, tolerance=tolerance)
+        g0 = g0 - np.outer(self.likelihood.kernel.stationary * np.exp(self.u0), g0.sum(axis=0))
+        return g0, gV, self.beta * gbeta
+
+    def weigh(self, dl: Array) -> Array:
+        """`n (diag p - p p^T) dl`."""
+        p = np.exp(self.log_p)
+        mean = np.einsum("kx,kxj->kj", p, dl)
+        return np.asarray(
+            (self.likelihood.totals[:, None] * p)[:, :, None] * (dl - mean[:, None, :])
+        )
+
+    @property
+    def residual(self) -> Array:
+        """Expected minus observed counts, with a last axis of one."""
+        expected = self.likelihood.totals[:, None] * np.exp(self.log_p)
+        return np.asarray((expected - self.likelihood.counts)[:, :, None])
+
+    def noise(self, count: int, rng: np.random.Generator) -> Array:
+        """Draws of the residual under the model, to leading order; `pull` gives scores."""
+        p = np.exp(self.log_p)
+        noise = rng.standard_normal((*p.shape, count)) * np.sqrt(p)[:, :, None]
+        # sqrt(p) eps - p (sqrt(p) . eps) has covariance diag p - p p^T.
+        noise -= p[:, :, None] * noise.sum(axis=1)[:, None]
+        return np.asarray(np.sqrt(self.likelihood.totals)[:, None, None] * noise)
+
+    # Stacked fields: z = (log rho0, V), and log beta apart.
+
+    def score(self) -> tuple[Array, float]:
+        """Gradient of the log likelihood in `z` and in log beta."""
+        g0, gV, g = self.pull(-self.residual)
+        return np.concatenate([g0[:, 0], gV[:, 0]]), float(g[0])
+
+    def information(self, z: Array, theta: Array, tolerance: float = 1e-3) -> tuple[Array, Array]:
+        """The Fisher information times `(z, theta)`, one direction per column."""
+        n = self.u0.size
+        pushed = self.push(
+            np.ascontiguousarray(z[:n]), np.ascontiguousarray(z[n:]), theta, tolerance=tolerance
+        )
+        g0, gV, g = self.pull(self.weigh(pushed), tolerance)
+        return np.concatenate([g0, gV]), g

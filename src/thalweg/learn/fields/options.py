@@ -1,0 +1,131 @@
+"""What a fit of many states is asked, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.energy import FreeEnergy
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.fields.likelihood import Place
+from thalweg.status import Status
+
+__all__ = ["LargeFit", "LargeOptions", "Progress", "large_fit"]
+
+Array = NDArray[np.float64]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class LargeOptions:
+    """How hard to try; the defaults suit hundreds to tens of thousands of states."""
+
+    n_functions: int = 240
+    """Smooth functions of the potential's prior (a third as many for the initial density)."""
+    spreads: tuple[int, ...] = (0, 12)
+    """Diffusion times, in kernel steps, of the prior's noises."""
+    max_rounds: int = 25
+    """Rounds of Gauss-Newton steps and evidence updates."""
+    n_probes: int = 12
+    """Draws of the posterior behind the prior's scales."""
+    n_simulations: int = 4
+    """Simulated data sets behind beta, where there are no coordinates."""
+    n_samples: int = 32
+    """Posterior samples behind the error bars of the potential."""
+    max_substeps: int = 16
+    bias_tolerance: float = 0.02
+    """Time steps are halved while they change the fit's log likelihood ratio by more than this
+    share of the number of determined coefficients."""
+
+
+@dataclass(frozen=True, eq=False)
+class LargeFit:
+    """A free energy and an initial distribution, most likely given counts and a smoothness prior.
+
+    `potential` is centred, `sum_x pi_x V_x = 0`.
+    """
+
+    kernel: MarkovKernel
+    times: Array
+    counts: Array
+    energy: FreeEnergy
+    initial: Array
+    """The fitted distribution at the first time."""
+    probabilities: Array
+    """The fitted distribution at every time, one row each."""
+    potential_stderr: Array
+    """Of the centred potential, from posterior samples."""
+    log_beta_stderr: float
+    log_likelihood: float
+    deviance: float
+    """Twice the log likelihood ratio against a free distribution at every time."""
+    status: Status
+    n_iterations: int
+    determined: float
+    """How many coefficients of potential and initial distribution the data determine."""
+    substeps: int
+    potential_samples: Array
+    """Draws of the centred potential's posterior, one row each."""
+    beta_samples: Array
+    """Draws of beta that belong to them."""
+
+    @property
+    def potential(self) -> Array:
+        return self.energy.potential
+
+    @property
+    def beta(self) -> float:
+        return self.energy.beta
+
+    @property
+    def beta_stderr(self) -> float:
+        return self.beta * self.log_beta_stderr
+
+    @property
+    def beta_interval(self) -> tuple[float, float]:
+        """95 %: the wider of the intervals symmetric in beta and in log beta; from 0 if need be.
+
+        The error of beta hardly depends on beta, so its lower end is nearer to that in beta.
+        """
+        reach = 1.959963984540054 * self.log_beta_stderr
+        return max(float(self.beta * (1.0 - reach)), 0.0), float(self.beta * np.exp(reach))
+
+
+def large_fit(
+    place: Place,
+    samples: Array,
+    beta_samples: Array,
+    log_beta_stderr: float,
+    status: Status,
+    n_iterations: int,
+    determined: float,
+) -> LargeFit:
+    """The fit at a place of the likelihood; `samples` are deviations of the potential, or none."""
+    likelihood = place.likelihood
+    pi, counts = likelihood.kernel.stationary, likelihood.counts
+    V = place.V - pi @ place.V
+    samples = samples - (samples @ pi)[:, None]
+    stderr = np.sqrt((samples**2).mean(axis=0)) if len(samples) else np.full(pi.size, np.nan)
+    share = counts / likelihood.totals[:, None]
+    best = float(np.sum(counts[counts > 0] * np.log(share[counts > 0])))
+    return LargeFit(
+        kernel=likelihood.kernel,
+        times=likelihood.flow.times,
+        counts=counts,
+        energy=FreeEnergy(V, place.beta),
+        initial=np.exp(place.log_p[0]),
+        probabilities=np.exp(place.log_p),
+        potential_stderr=stderr,
+        log_beta_stderr=log_beta_stderr,
+        log_likelihood=place.log_likelihood,
+        deviance=2.0 * (best - place.log_likelihood),
+        status=status,
+        n_iterations=n_iterations,
+        determined=determined,
+        substeps=likelihood.flow.substeps,
+        potential_samples=V + samples,
+        beta_samples=beta_samples,
+    )

@@ -1,0 +1,233 @@
+"""Solving with the curvature of the fields on a graph: conjugate gradients, preconditioned.
+
+In a population that is spread like the mean over time, with `A = D^-1 M D^-1` from the mean
+transport Laplacian `M` and `D^2` the mean probabilities, a mode of `A` with eigenvalue `mu` forgets
+its start like `r = exp(-b mu t)` and follows the potential like `s = (1 - r) / b`. That makes the
+information a two by two matrix for every `mu`, whose inverse with the prior's precisions is fitted
+by products of `(1 + b mu) / (1 + a mu)`: one shifted Laplacian solve each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import least_squares
+from scipy.sparse.linalg import splu
+
+from thalweg.laplacian.policy import is_flat
+from thalweg.learn.fields.likelihood import Place
+from thalweg.learn.fields.spectrum import SpectralPrior, laplacian
+
+__all__ = ["Curvature", "Preconditioning", "conjugate_gradients"]
+
+Array = NDArray[np.float64]
+Map = Callable[[Array], Array]
+
+_LEAST_SHARE = 0.1
+"""Of the mean probability: emptier states are treated as if they had so much."""
+_FACTORED_STATES = 1000
+"""Graphs that are not flat are factored up to this many states."""
+_LONGEST_CHEBYSHEV = 30
+
+
+@dataclass(frozen=True, eq=False)
+class Curvature:
+    """Information plus prior precision of `z = (log rho0, V)` at a given log beta."""
+
+    place: Place
+    initial: SpectralPrior
+    potential: SpectralPrior
+    damping: float = 0.0
+
+    def prior(self, z: Array) -> Array:
+        """The priors' precision times `z`."""
+        n = self.place.u0.size
+        return np.concatenate([self.initial.precision(z[:n]), self.potential.precision(z[n:])])
+
+    def __call__(self, z: Array) -> Array:
+        out, _ = self.place.information(z, np.zeros(z.shape[1]))
+        return out + (1.0 + self.damping) * self.prior(z)
+
+
+def conjugate_gradients(
+    curvature: Curvature,
+    right: Array,
+    preconditioner: Map,
+    *,
+    tolerance: float | Array,
+    least: float = 0.0,
+    max_iterations: int = 60,
+    min_iterations: int = 0,
+    guess: Array | None = None,
+) -> tuple[Array, int]:
+    """`H^-1 right` for every column, and the number of iterations.
+
+    Ends where the squared error in the norm of `H`, as the preconditioner sees it, is below
+    `tolerance**2` of that of zero, or below `least`.
+    """
+    x = preconditioner(right)
+    goal = np.maximum(tolerance**2 * np.sum(right * x, axis=0), max(least, 1e-300))
+    if guess is None:
+        x = np.zeros_like(right)
+        r = right.copy()
+    else:
+        x = guess.copy()
+        r = right - curvature(x)
+    y = preconditioner(r)
+    d = y.copy()
+    ry = np.sum(r * y, axis=0)
+    for k in range(max_iterations):
+        if k >= min_iterations and np.all(ry <= goal):
+            return x, k
+        Hd = curvature(d)
+        step = ry / np.maximum(np.sum(d * Hd, axis=0), 1e-300)
+        x += step * d
+        r -= step * Hd
+        y = preconditioner(r)
+        new = np.sum(r * y, axis=0)
+        d = y + (new / np.maximum(ry, 1e-300)) * d
+        ry = new
+    return x, max_iterations
+
+
+class Preconditioning:
+    """Makes preconditioners for one graph; remembers its last fits as starts for the next."""
+
+    def __init__(self, place: Place) -> None:
+        kernel = place.likelihood.kernel
+        self.flat = is_flat(sparse.csr_array(kernel.flow_matrix))
+        self._starts: dict[str, Array] = {}
+
+    def __call__(self, curvature: Curvature) -> tuple[Map, Array, Array]:
+        """The preconditioner, and the information about each field at the knots of the priors."""
+        place = curvature.place
+        kernel = place.likelihood.kernel
+        n = kernel.n_states
+        source, target, conductance = kernel.edges
+        log_density = place.log_p - np.log(kernel.stationary)
+        weights = _logarithmic_mean(log_density[:, source], log_density[:, target]) * conductance
+        first_variation = place.V + place.beta * log_density
+        slopes = np.abs(first_variation[:, source] - first_variation[:, target])
+        decay = 2.0 * (place.beta + 0.5 * float(np.sum(weights * slopes) / weights.sum()))
+        share = np.maximum(n * np.exp(place.log_p).mean(axis=0), _LEAST_SHARE)
+        mean = laplacian(n, source, target, n * weights.mean(axis=0))
+
+        top = curvature.potential.spectrum.top
+        mu = np.geomspace(1e-5 * top, top, 60)
+        t = place.likelihood.flow.times - place.likelihood.flow.times[0]
+        counts = place.likelihood.totals[:, None] / n
+        r = np.exp(-decay * mu * t[:, None])
+        s = (1.0 - r) / decay
+        f0 = np.sum(counts * r**2, axis=0)
+        fc = -np.sum(counts * r * s, axis=0)
+        fV = np.sum(counts * s**2, axis=0)
+        relax = 1.0 + curvature.damping
+        q0, qV = relax * curvature.initial.at(mu), relax * curvature.potential.at(mu)
+        schur = np.maximum(fV - fc**2 / (f0 + q0), 1e-12)
+        other = np.maximum(f0 - fc**2 / (fV + qV), 1e-12)
+        about = []
+        for prior, values in ((curvature.initial, other), (curvature.potential, schur)):
+            knots = np.maximum(np.exp(prior.spectrum.knots), mu[0])
+            about.append(np.exp(np.interp(np.log(knots), np.log(mu), np.log(values))))
+
+        solver = self._solver(mean, share, curvature.potential.spectrum.gap)
+        root0 = self._rational("initial", mu, (f0 + q0) ** -0.5, solver)
+        rootV = self._rational("potential", mu, (schur + qV) ** -0.5, solver)
+        couple = _coupling(mu, np.maximum(-fc / (f0 + q0), 1e-12), f0 / (f0 + q0), solver)
+        scale = np.sqrt(share)[:, None]
+
+        def apply(right: Array) -> Array:
+            r0, rV = right[:n] / scale, right[n:] / scale
+            xV = rootV(rootV(rV + couple(r0)))
+            x0 = root0(root0(r0)) + couple(xV)
+            return np.concatenate([x0 / scale, xV / scale])
+
+        return apply, about[0], about[1]
+
+    def _solver(self, mean: sparse.csr_array, share: Array, gap: float) -> Callable[[float], Map]:
+        """For every `a`, the map `(1 + a A)^-1`."""
+        scale = np.sqrt(share)[:, None]
+
+        def make(a: float) -> Map:
+            matrix = sparse.csc_array(a * mean + sparse.diags_array(share))
+            if self.flat or share.size <= _FACTORED_STATES:
+                solve: Map = splu(
+                    matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0,
+                    options={"SymmetricMode": True},
+                ).solve  # fmt: skip
+            else:
+                lowest = min(1.0, (1.0 + a * gap) / (1.0 + 1.3 * a))
+                solve = _chebyshev_solver(sparse.csr_array(matrix), lowest)
+            return lambda y: np.asarray(scale * solve(scale * y))
+
+        return make
+
+    def _rational(self, name: str, mu: Array, values: Array, solver: Callable[[float], Map]) -> Map:
+        """`y -> g(A) y` with `g ~ C prod (1 + b mu) / (1 + a mu)` near `values`, and positive."""
+        logs = np.log(values)
+
+        def gap(p: Array) -> Array:
+            b, a = np.exp(p[1:3])[:, None] * mu, np.exp(p[3:5])[:, None] * mu
+            return np.asarray(p[0] + np.log1p(b).sum(axis=0) - np.log1p(a).sum(axis=0) - logs)
+
+        starts = [np.array([logs[0], 0.0, 0.0, 2.0, 2.0]), np.array([logs[0], -3, -3, 4, 1.0])]
+        if name in self._starts:
+            starts = [self._starts[name]]
+        bounds = ([-60, -12, -12, -12, -12], [60, 9, 9, 9, 9])
+        fits = [least_squares(gap, np.clip(p, *bounds), bounds=bounds, max_nfev=60) for p in starts]
+        p = min(fits, key=lambda fit: float(fit.cost)).x
+        self._starts[name] = p
+        level, above, below = np.exp(p[0]), np.exp(p[1:3]), np.exp(p[3:5])
+        parts = [(b / a, solver(float(a))) for b, a in zip(above, below, strict=True)]
+
+        def apply(y: Array) -> Array:
+            y = level * y
+            for ratio, solve in parts:
+                y = ratio * y + (1.0 - ratio) * solve(y)
+            return np.asarray(y)
+
+        return apply
+
+
+def _coupling(mu: Array, values: Array, weights: Array, solver: Callable[[float], Map]) -> Map:
+    """`y -> c(A) y` with `c ~ t mu / (1 + b mu)` near `values`."""
+    b = np.geomspace(1e-2, 3e3, 40)
+    gaps = np.log(values) - np.log(mu / (1.0 + b[:, None] * mu))
+    levels = np.average(gaps, axis=1, weights=weights)
+    spread = np.average((gaps - levels[:, None]) ** 2, axis=1, weights=weights)
+    best = int(np.argmin(spread))
+    factor, solve = np.exp(levels[best]) / b[best], solver(float(b[best]))
+    return lambda y: np.asarray(factor * (y - solve(y)))
+
+
+def _logarithmic_mean(u: Array, v: Array) -> Array:
+    gap = u - v
+    small = np.abs(gap) < 1e-5
+    s, t = np.exp(u), np.exp(v)
+    return np.where(small, 0.5 * (s + t), (s - t) / np.where(small, 1.0, gap))
+
+
+def _chebyshev_solver(matrix: sparse.csr_array, lowest: float) -> Map:
+    """A fixed polynomial near the inverse, for eigenvalues after scaling in `[lowest, 2]`."""
+    diagonal = matrix.diagonal()[:, None]
+    centre, reach = 0.5 * (2.0 + lowest), 0.5 * (2.0 - lowest)
+    count = int(np.clip(1.5 * np.sqrt(2.0 / lowest) + 2.0, 3, _LONGEST_CHEBYSHEV))
+
+    def solve(right: Array) -> Array:
+        sigma = centre / reach
+        rate = 1.0 / sigma
+        r = right / diagonal
+        x, step = np.zeros_like(r), r / centre
+        for _ in range(count):
+            x += step
+            r -= (matrix @ step) / diagonal
+            new = 1.0 / (2.0 * sigma - rate)
+            step = new * rate * step + (2.0 * new / reach) * r
+            rate = new
+        return np.asarray(x)
+
+    return solve

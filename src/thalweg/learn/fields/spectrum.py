@@ -1,0 +1,233 @@
+"""Gaussian priors on a graph without coordinates: precision `q(L)`, with `q` chosen by the data.
+
+`L` is the graph's Laplacian and `log q` a sum of smooth bumps in `log(mu + mu0)`, one level each,
+so that a field may be rough or smooth, and the data say which. Functions of `L` are applied as
+Chebyshev polynomials: nothing but products with the Laplacian, on any graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from thalweg._compile import njit
+from thalweg.kernel import MarkovKernel
+
+__all__ = ["SpectralPrior", "Spectrum", "laplacian"]
+
+Array = NDArray[np.float64]
+
+_SPACING = 0.8
+"""Of the bumps in `log(mu + mu0)`, about."""
+_WIDTH = 0.7
+"""Of a bump, in spacings."""
+_BENDING = 1.5
+"""Standard deviation of the second differences of the levels under their own prior."""
+_EXACT_STATES = 1200
+"""Up to this many states all eigenvalues of the Laplacian are computed (0.2 s)."""
+_LARGEST_DEGREE = 240
+
+
+def laplacian(n: int, source: Array, target: Array, weights: Array) -> sparse.csr_array:
+    """The Laplacian of a weighted graph."""
+    i = np.concatenate([source, target, np.arange(n)])
+    j = np.concatenate([target, source, np.arange(n)])
+    degree = np.bincount(source, weights, n) + np.bincount(target, weights, n)
+    values = np.concatenate([-weights, -weights, degree])
+    return sparse.csr_array(
+        sparse.coo_array((values, (i.astype(np.int32), j.astype(np.int32))), shape=(n, n))
+    )
+
+
+class Spectrum:
+    """The Laplacian of a kernel, scaled to a mean degree of about one, and its eigenvalues."""
+
+    def __init__(self, kernel: MarkovKernel, rng: np.random.Generator) -> None:
+        source, target, conductance = kernel.edges
+        n = self.n = kernel.n_states
+        self.matrix = laplacian(n, source, target, conductance * n)
+        if n <= _EXACT_STATES:
+            values = np.maximum(np.linalg.eigvalsh(self.matrix.toarray()), 0.0)
+            self.nodes, self.weights = values[1:], np.ones(n - 1)
+        else:
+            self.nodes, self.weights = _density_of_states(self.matrix, 8, 80, rng)
+        self.top = 1.02 * float(self.nodes.max())
+        order = np.argsort(self.nodes)
+        first = int(np.searchsorted(np.cumsum(self.weights[order]), 1.0))
+        self.gap = float(self.nodes[order][min(first, order.size - 1)])
+        self.floor = max(self.gap, self.top * (4.0 / _LARGEST_DEGREE) ** 2)
+        low, high = np.log(self.floor), np.log(self.top + self.floor)
+        count = max(3, int(np.ceil((high - low) / _SPACING)) + 1)
+        self.knots = np.linspace(low, high, count)
+        self.degree = int(np.clip(4.0 * np.sqrt(self.top / self.floor), 16, _LARGEST_DEGREE))
+        size = 2 * self.degree + 1
+        angles = np.pi * (np.arange(size) + 0.5) / size
+        self.grid = 0.5 * self.top * (np.cos(angles) + 1.0)
+        self._cosines = np.cos(np.outer(np.arange(size), angles))
+        self.grid_bumps = self.bumps(self.grid)
+        bend = np.diff(np.eye(count), 2, axis=0)
+        self.stiffness = bend.T @ bend / _BENDING**2
+        self.modes = self.weights @ self.bumps(self.nodes)
+        """How many modes belong to each bump."""
+
+    def bumps(self, mu: Array) -> Array:
+        """Shares of the levels at eigenvalues `mu`, one row each; they add up to one."""
+        width = _WIDTH * (self.knots[1] - self.knots[0])
+        distance = np.log(np.maximum(mu, 0.0) + self.floor)[:, None] - self.knots
+        share = np.exp(-0.5 * (distance / width) ** 2)
+        return np.asarray(share / share.sum(axis=1, keepdims=True))
+
+    def coefficients(self, values: Array) -> Array:
+        """Chebyshev coefficients of a function given on `grid`."""
+        out = 2.0 / values.shape[0] * (self._cosines @ values)
+        out[0] *= 0.5
+        return np.asarray(out)
+
+    def shifted(self, x: Array) -> Array:
+        """The Laplacian with its spectrum mapped onto `[-1, 1]`, times `x`."""
+        return np.asarray((2.0 / self.top) * (self.matrix @ x) - x)
+
+    def apply(self, coefficients: Array, x: Array) -> Array:
+        """The polynomial with these Chebyshev coefficients, times `x`."""
+        m = self.matrix
+        columns = np.ascontiguousarray(x.reshape(self.n, -1))
+        out = _polynomial(m.indptr, m.indices, m.data, 2.0 / self.top, coefficients, columns)
+        return np.asarray(out.reshape(x.shape))
+
+    def moments(self, x: Array) -> Array:
+        """`x^T T_k x`, averaged over the columns, for twice the degree."""
+        d = self.degree
+        out = np.zeros(2 * d + 1)
+        before, now = x, self.shifted(x)
+        out[0], out[1] = np.sum(x * x), np.sum(x * now)
+        for k in range(1, d):
+            out[2 * k] = 2.0 * np.sum(now * now) - out[0]
+            before, now = now, 2.0 * self.shifted(now) - before
+            out[2 * k + 1] = 2.0 * np.sum(before * now) - out[1]
+        out[2 * d] = 2.0 * np.sum(now * now) - out[0]
+        return out / x.shape[1]
+
+
+@njit(cache=True)
+def _polynomial(
+    indptr: NDArray[np.int32],
+    indices: NDArray[np.int32],
+    data: Array,
+    scale: float,
+    coefficients: Array,
+    x: Array,
+) -> Array:
+    """Chebyshev's recurrence in `scale L - 1` from the columns of `x`."""
+    n, width = x.shape
+    out = coefficients[0] * x
+    before, now, after = np.zeros((n, width)), x.copy(), np.empty((n, width))
+    for k in range(1, coefficients.size):
+        factor, weight = (1.0 if k == 1 else 2.0), coefficients[k]
+        for i in range(n):
+            for j in range(width):
+                after[i, j] = -factor * now[i, j] - before[i, j]
+            for e in range(indptr[i], indptr[i + 1]):
+                y, value = indices[e], factor * scale * data[e]
+                for j in range(width):
+                    after[i, j] += value * now[y, j]
+            for j in range(width):
+                out[i, j] += weight * after[i, j]
+        before, now, after = now, after, before
+    return out
+
+
+def _density_of_states(
+    matrix: sparse.csr_array, probes: int, steps: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Nodes and weights, which add up to `n - 1`, of the eigenvalues, by Lanczos from probes."""
+    n = matrix.shape[0]
+    nodes, weights = [], []
+    for _ in range(probes):
+        v = rng.choice([-1.0, 1.0], n)
+        v -= v.mean()
+        basis = [v / np.linalg.norm(v)]
+        diagonal: list[float] = []
+        beside: list[float] = []
+        for _ in range(min(steps, n - 2)):
+            w = matrix @ basis[-1]
+            diagonal.append(float(w @ basis[-1]))
+            block = np.array(basis)
+            w = w - block.T @ (block @ w)
+            w -= block.T @ (block @ w)
+            size = float(np.linalg.norm(w))
+            if size < 1e-10:
+                break
+            beside.append(size)
+            basis.append(w / size)
+        off = np.array(beside[: len(diagonal) - 1])
+        values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1))
+        nodes.append(np.maximum(values, 0.0))
+        weights.append(vectors[0] ** 2)
+    return np.concatenate(nodes), np.concatenate(weights) * (n - 1) / probes
+
+
+@dataclass(frozen=True, eq=False)
+class SpectralPrior:
+    """A Gaussian field with precision `q(L)`, `q = exp(sum_j level_j bump_j)`."""
+
+    spectrum: Spectrum
+    levels: Array
+
+    @staticmethod
+    def of_field(spectrum: Spectrum, field: Array) -> SpectralPrior:
+        """The most likely prior of a field that is known."""
+        x = (field - field.mean())[:, None]
+        moments = spectrum.moments(x)
+        bumps = spectrum.bumps(spectrum.nodes)
+        information = 0.5 * (bumps.T * spectrum.weights) @ bumps + spectrum.stiffness
+        information += 1e-6 * np.eye(information.shape[0])
+        start = float(np.log(spectrum.n / max(float(np.sum(x**2)), 1e-6)))
+        prior = SpectralPrior(spectrum, np.full(spectrum.knots.size, start))
+        for _ in range(20):
+            slope = 0.5 * (spectrum.modes - prior.powers_of(moments))
+            slope -= spectrum.stiffness @ prior.levels
+            step = np.clip(np.linalg.solve(information, slope), -1.5, 1.5)
+            prior = replace(prior, levels=prior.levels + step)
+        return prior
+
+    @cached_property
+    def _half(self) -> Array:
+        values = np.exp(0.5 * self.spectrum.grid_bumps @ self.levels)
+        out = self.spectrum.coefficients(values)[: self.spectrum.degree + 1]
+        kept = np.flatnonzero(np.abs(out) > 1e-4 * values.min())
+        return out[: int(kept[-1]) + 1] if kept.size else out[:1]
+
+    @cached_property
+    def _on_grid(self) -> Array:
+        return self.at(self.spectrum.grid)
+
+    def at(self, mu: Array) -> Array:
+        """The precision at eigenvalues `mu`."""
+        x = 2.0 * np.minimum(mu, self.spectrum.top) / self.spectrum.top - 1.0
+        return np.asarray(np.polynomial.chebyshev.chebval(x, self._half) ** 2)
+
+    def half(self, x: Array) -> Array:
+        """`q(L)^(1/2) x`."""
+        return self.spectrum.apply(self._half, x)
+
+    def precision(self, x: Array) -> Array:
+        """`q(L) x`."""
+        return self.half(self.half(x))
+
+    def powers_of(self, moments: Array) -> Array:
+        """`x^T dq/dlevel_j(L) x` of each level, from the Chebyshev moments of `x`."""
+        functions = self._on_grid[:, None] * self.spectrum.grid_bumps
+        return np.asarray(self.spectrum.coefficients(functions).T @ moments)
+
+    def powers(self, x: Array) -> Array:
+        """The same for fields, averaged over the columns of `x`."""
+        return self.powers_of(self.spectrum.moments(x))
+
+    def shares(self, x: Array) -> Array:
+        """`x^T bump_j(L) x` of each level, averaged over the columns of `x`."""
+        coefficients = self.spectrum.coefficients(self.spectrum.grid_bumps)
+        return np.asarray(coefficients.T @ self.spectrum.moments(x))

@@ -1,0 +1,132 @@
+"""Large graphs without coordinates: spectral prior, its solver, and whole fits of rough fields."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from thalweg.energy import FreeEnergy, centred
+from thalweg.flow import gradient_flow
+from thalweg.graphs import make_graph
+from thalweg.kernel import MarkovKernel
+from thalweg.learn.fields import fit_likelihood_large
+from thalweg.learn.fields.flow_map import FlowMap
+from thalweg.learn.fields.likelihood import Likelihood
+from thalweg.learn.fields.matching import matched_slope
+from thalweg.learn.fields.spectral_solver import Curvature, Preconditioning, conjugate_gradients
+from thalweg.learn.fields.spectrum import SpectralPrior, Spectrum
+from thalweg.status import Status
+
+BETA = 0.1
+
+
+@pytest.fixture(scope="module")
+def kernel() -> MarkovKernel:
+    return make_graph("watts_strogatz", 90, rng=np.random.default_rng(4))
+
+
+@pytest.fixture(scope="module")
+def spectrum(kernel: MarkovKernel) -> Spectrum:
+    return Spectrum(kernel, np.random.default_rng(0))
+
+
+def drawn(kernel: MarkovKernel, per_state: int, seed: int) -> tuple[np.ndarray, ...]:
+    """A rough landscape, times, its flow at them, counts."""
+    rng = np.random.default_rng(seed)
+    n = kernel.n_states
+    V, p0 = rng.uniform(-1, 1, n), rng.dirichlet(np.full(n, 5.0))
+    times = np.linspace(0, 5, 11)
+    p = gradient_flow(kernel, FreeEnergy(V, BETA), p0, times, rtol=1e-6).probabilities
+    counts = np.array([rng.multinomial(per_state * n, row / row.sum()) for row in p])
+    return V, times, p, counts.astype(float)
+
+
+@pytest.fixture(scope="module")
+def curvature(kernel: MarkovKernel, spectrum: Spectrum) -> Curvature:
+    V, times, p, counts = drawn(kernel, 20, 1)
+    u0 = np.log(p[0] / kernel.stationary)
+    place = Likelihood(FlowMap(kernel, times), counts).at(u0, V, float(np.log(BETA)))
+    assert place is not None
+    priors = (SpectralPrior.of_field(spectrum, field) for field in (u0, V))
+    return Curvature(place, *priors)
+
+
+def test_prior_is_a_function_of_the_laplacian(kernel: MarkovKernel, spectrum: Spectrum) -> None:
+    values, vectors = np.linalg.eigh(spectrum.matrix.toarray())
+    prior = SpectralPrior(spectrum, np.linspace(-1.0, 3.0, spectrum.knots.size))
+    x = np.random.default_rng(1).normal(size=(kernel.n_states, 3))
+    q = np.exp(spectrum.bumps(values) @ prior.levels)
+    exact = vectors @ (q[:, None] * (vectors.T @ x))
+    np.testing.assert_allclose(prior.precision(x), exact, atol=2e-2 * np.abs(exact).max())
+    shares = spectrum.bumps(values)[:, :, None] * (q[:, None] * (vectors.T @ x) ** 2)[:, None, :]
+    np.testing.assert_allclose(prior.powers(x), shares.sum(axis=0).mean(axis=1), rtol=0.05)
+
+
+def test_prior_of_a_field_knows_how_rough_it_is(kernel: MarkovKernel, spectrum: Spectrum) -> None:
+    rough = np.random.default_rng(2).normal(size=kernel.n_states)
+    smooth = rough
+    for _ in range(6):
+        smooth = 0.5 * (smooth + kernel.matrix @ smooth)
+    slopes = [np.ptp(SpectralPrior.of_field(spectrum, f).levels) for f in (rough, smooth)]
+    assert slopes[1] > 3.0 > slopes[0]
+
+
+def test_density_of_states_without_eigenvalues(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = make_graph("grid", 400, rng=np.random.default_rng(0))
+    exact = Spectrum(kernel, np.random.default_rng(0))
+    monkeypatch.setattr("thalweg.learn.fields.spectrum._EXACT_STATES", 10)
+    probed = Spectrum(kernel, np.random.default_rng(0))
+    assert probed.top == pytest.approx(exact.top, rel=1e-3)
+    assert probed.weights.sum() == pytest.approx(exact.weights.sum())
+    wide = exact.nodes > 0.5
+    assert probed.weights[probed.nodes > 0.5].sum() == pytest.approx(wide.sum(), rel=0.05)
+
+
+def test_information_is_symmetric_and_solved(curvature: Curvature) -> None:
+    n = curvature.place.u0.size
+    dense = curvature.place.information(np.eye(2 * n), np.zeros(2 * n), 1e-10)[0]
+    dense = dense + curvature.prior(np.eye(2 * n))
+    np.testing.assert_allclose(dense, dense.T, atol=1e-6 * np.abs(dense).max())
+    preconditioner, about, _ = Preconditioning(curvature.place)(curvature)
+    inverse = preconditioner(np.eye(2 * n))
+    np.testing.assert_allclose(inverse, inverse.T, atol=1e-8 * np.abs(inverse).max())
+    assert np.linalg.eigvalsh(inverse)[0] > 0
+    assert np.all(about > 0)
+    right = np.random.default_rng(3).normal(size=(2 * n, 2))
+    x, iterations = conjugate_gradients(curvature, right, preconditioner, tolerance=1e-2)
+    exact = np.linalg.solve(dense, right)
+    error = np.sum((x - exact) * (dense @ (x - exact)), axis=0)
+    assert np.all(error < 1e-2 * np.sum(exact * right, axis=0))
+    assert iterations < 60
+
+
+def test_simulated_slope_is_that_of_fits_to_drawn_data(curvature: Curvature) -> None:
+    """Without its known parts the simulated slope varies far less than the slope itself."""
+    place = curvature.place
+    n = place.u0.size
+    dense = curvature.place.information(np.eye(2 * n), np.zeros(2 * n))[0]
+    dense = dense + curvature.prior(np.eye(2 * n))
+    mixed, info = place.information(np.zeros((2 * n, 1)), np.ones(1))
+    along = -np.linalg.solve(dense, mixed[:, 0])
+    error = float(info[0] + mixed[:, 0] @ along) ** -0.5
+    root = np.linalg.cholesky(np.linalg.inv(dense))
+    draws = root @ np.random.default_rng(5).normal(size=(2 * n, 4))
+    preconditioner, _, _ = Preconditioning(place)(curvature)
+    z = np.concatenate([place.u0, place.V])
+    found = matched_slope(
+        curvature, preconditioner, place.likelihood, z, float(np.log(BETA)), along, draws, 8, 0
+    )
+    assert found.count == 8
+    assert found.error * error < 0.5
+    assert found.slope < 0
+
+
+def test_rough_landscape_from_the_graph_alone(kernel: MarkovKernel) -> None:
+    V, times, _, counts = drawn(kernel, 100, 7)
+    fit = fit_likelihood_large(kernel, times, counts)
+    truth = centred(V, kernel)
+    assert fit.status is Status.CONVERGED
+    assert np.corrcoef(fit.potential, truth)[0, 1] > 0.95
+    assert abs(np.log(fit.beta / BETA)) < 4 * fit.log_beta_stderr
+    assert 0.02 < fit.log_beta_stderr < 0.3
+    assert np.mean(np.abs(fit.potential - truth) < 3 * fit.potential_stderr) > 0.85
