@@ -238,13 +238,13 @@ def _tests(
     joint: JointFit, fit: LikelihoodFit, n_draws: int, rng: np.random.Generator
 ) -> tuple[ScoreTest, ScoreTest | None, ScoreTest | None]:
     k, model = joint.objective.n_shared, fit.model
-    everything = np.arange(k)
-    same = joint.test(everything, rng=rng, n_draws=n_draws)
+    drawn = joint.draw(n_draws, rng)
+    same = joint.test(np.arange(k), drawn)
     if not model.learns_beta or not model.n_potential:
         return same, same if model.n_potential else None, same if model.learns_beta else None
     potential = np.arange(model.n_potential)
-    landscape = joint.test(potential, rng=rng, n_draws=n_draws)
-    beta = joint.test(np.array([model.beta_index]), rng=rng, n_draws=n_draws)
+    landscape = joint.test(potential, drawn)
+    beta = joint.test(np.array([model.beta_index]), drawn)
     return same, landscape, beta
 
 

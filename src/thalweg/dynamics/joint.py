@@ -14,6 +14,7 @@ needs neither refits nor large counts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -118,10 +119,22 @@ class JointFit:
     def _size(self) -> int:
         return self.objective.model.n_parameters
 
-    def test(self, tested: Index, *, rng: np.random.Generator, n_draws: int) -> ScoreTest:
+    def draw(self, n_draws: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Residuals of counts drawn from the joint fit, `(n_draws, times * states)` each."""
+        out = []
+        for part, p in zip((self.objective.a, self.objective.b), self.probabilities, strict=True):
+            sizes = np.rint(part.counts.sum(axis=1)).astype(np.int64)
+            rows = [
+                rng.multinomial(m, q / q.sum(), size=n_draws) - q * (m / q.sum())
+                for m, q in zip(sizes, p, strict=True)
+            ]
+            out.append(np.stack(rows, axis=1).reshape(n_draws, -1))
+        return out[0], out[1]
+
+    def test(self, tested: Index, drawn: tuple[Array, Array]) -> ScoreTest:
         """Test that the shared parameters `tested` are the same; the other shared ones may differ.
 
-        `p_value` is the share of statistics of drawn counts that reach the observed one.
+        `p_value` is the share of statistics of the `drawn` residuals that reach the observed one.
         """
         k = self.objective.n_shared
         free = np.setdiff1d(np.arange(k), tested)
@@ -153,7 +166,7 @@ class JointFit:
         weight = np.linalg.pinv(effective + penalty[np.ix_(delta, delta)], hermitian=True)
         degrees = float(np.sum(weight * effective.T))
 
-        def statistic(residuals: list[Array]) -> Array:
+        def statistic(residuals: Sequence[Array]) -> Array:
             """`T` for each row of residuals of the two data sets."""
             score = np.zeros((residuals[0].shape[0], total))
             for (columns, flat, _), r in zip(maps, residuals, strict=True):
@@ -167,16 +180,8 @@ class JointFit:
             for part, (_, _, expected) in zip(parts, maps, strict=True)
         ]
         observed = float(statistic(seen)[0])
-        drawn = []
-        for part, (_, _, expected) in zip(parts, maps, strict=True):
-            sizes = np.rint(part.counts.sum(axis=1)).astype(np.int64)
-            rows = [
-                rng.multinomial(m, e / e.sum(), size=n_draws) - e * (m / e.sum())
-                for m, e in zip(sizes, expected, strict=True)
-            ]
-            drawn.append(np.stack(rows, axis=1).reshape(n_draws, -1))
         null = statistic(drawn)
-        p_value = (1.0 + float(np.sum(null >= observed))) / (n_draws + 1.0)
+        p_value = (1.0 + float(np.sum(null >= observed))) / (null.size + 1.0)
         return ScoreTest(observed, p_value, degrees)
 
 

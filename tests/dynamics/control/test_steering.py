@@ -12,7 +12,15 @@ from scipy.optimize import check_grad, minimize
 from scipy.special import expit
 
 from strategies import generators, random_kernel
-from thalweg import FreeEnergy, InputError, LogMean, MarkovKernel, TransportGeometry, gradient_flow
+from thalweg import (
+    FreeEnergy,
+    InputError,
+    LogMean,
+    MarkovKernel,
+    TransportGeometry,
+    gradient_flow,
+    make_graph,
+)
 from thalweg.dynamics import Landscape, push_few, steer
 from thalweg.dynamics.control.action import Action
 from thalweg.dynamics.control.bound import humps
@@ -85,6 +93,20 @@ def test_raised_mass_is_the_best_of_all_targets(n, rng):
     assert np.ptp(plan.at(1.5)[1:]) < 1e-3 * np.ptp(plan.at(1.5))
 
 
+def test_long_horizons_are_resolved_until_the_simulation_arrives():
+    rng = np.random.default_rng(11)
+    kernel = make_graph("barabasi_albert", 60, rng=rng)
+    v = rng.normal(size=60)
+    source, target, _ = kernel.edges
+    v *= 0.9 / np.abs(v[source] - v[target]).max()
+    p0, q = rng.dirichlet(np.full(60, 3.0), size=2)
+    plan = steer(Landscape(kernel, FreeEnergy(v, 0.3)), p0, q, 20.0)
+    assert plan.status
+    assert plan.missed < 1e-6
+    assert abs(plan.gap) < 1e-5
+    assert plan.curvature > 0.1
+
+
 def test_gradient_and_curvature_of_the_action():
     rng = np.random.default_rng(3)
     land, p0, q = case(4, rng)
@@ -125,6 +147,7 @@ def test_the_bound_holds_also_for_steep_landscapes():
     plan = steer(land, p0, q, 1.0)
     assert not plan.convex
     assert plan.status
+    assert plan.curvature > 0.01
     assert 0 < plan.lower_bound <= float(plan.cost.value)
     assert "not proved" in str(plan)
 

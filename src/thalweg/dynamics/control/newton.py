@@ -17,13 +17,14 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh_tridiagonal
 
 from thalweg.dynamics.control.action import Action, Moments
 from thalweg.dynamics.control.curve import DEGREE, Curve
 from thalweg.dynamics.generator import symmetrised
 from thalweg.status import Status
 
-__all__ = ["Descent", "PathProblem", "cheapest_path"]
+__all__ = ["Descent", "PathProblem", "cheapest_path", "least_curvature"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -221,6 +222,38 @@ def _direction(
         fresh = float(np.sum(residual * z))
         direction, size = z + (fresh / size) * direction, fresh
     return change, MAX_CG
+
+
+def least_curvature(problem: PathProblem, nodes: Array, steps: int = 40) -> float:
+    """Smallest curvature of the cost about a path, one being that of a population at rest.
+
+    The smallest Ritz value of Lanczos' method on the preconditioned Hessian from a random start:
+    positive at a strict local optimum.
+    """
+    at = problem.moments(nodes)
+    precondition = problem.preconditioner(at)
+    noise = np.random.default_rng(0).normal(size=nodes[problem.free].shape)
+    residual = problem.along(noise)
+    z = precondition(residual)
+    direction, size = z, float(np.sum(residual * z))
+    diagonal, beside, first, carried = [], [], size, 0.0
+    for _ in range(steps):
+        image = problem.product(nodes, at, direction)
+        bend = float(np.sum(direction * image))
+        if bend <= 0:
+            return bend / float(np.sum(direction * residual))
+        alpha = size / bend
+        diagonal.append(1.0 / alpha + carried)
+        residual = residual - alpha * image
+        z = precondition(residual)
+        fresh = float(np.sum(residual * z))
+        if not fresh > 1e-12 * first:
+            break
+        carried = fresh / size / alpha
+        beside.append(np.sqrt(fresh / size) / alpha)
+        direction, size = z + (fresh / size) * direction, fresh
+    ritz = eigh_tridiagonal(diagonal, beside[: len(diagonal) - 1], eigvals_only=True)
+    return float(ritz[0])
 
 
 def _step(

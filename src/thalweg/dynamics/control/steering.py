@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,10 +11,16 @@ from scipy.integrate import solve_ivp
 
 from thalweg import _checks
 from thalweg._threads import single_threaded
-from thalweg.dynamics.control.action import Action
+from thalweg.dynamics.control.action import Action, Moments
 from thalweg.dynamics.control.bound import dual_bound, least_end
 from thalweg.dynamics.control.curve import DEGREE, Curve, Piecewise
-from thalweg.dynamics.control.newton import POINTS, Descent, PathProblem, cheapest_path
+from thalweg.dynamics.control.newton import (
+    POINTS,
+    Descent,
+    PathProblem,
+    cheapest_path,
+    least_curvature,
+)
 from thalweg.dynamics.landscape import Estimate, Landscape, as_states, estimate
 from thalweg.energy import Entropy
 from thalweg.errors import ConvergenceError, InputError
@@ -34,6 +40,8 @@ Mask = NDArray[np.bool_]
 FLOOR = 1e-9
 """Least share of a state in a start or a target: below, the cost's integrand is singular."""
 MOST_NODES = 200
+ARRIVED = 1e-6
+"""Largest difference in any state's share between target and simulation of a plan that arrives."""
 FINE = 2 * DEGREE
 """Points per piece at which the potential is kept and the cost is summed up."""
 
@@ -61,6 +69,11 @@ class Steering:
     status: Status
     convex: bool
     """Whether every local optimum is the global one for certain."""
+    curvature: float
+    """Smallest curvature of the cost about the plan, one being that about a population at rest.
+
+    Where positive, the plan is a strict local optimum; always so in a convex problem.
+    """
     first_order: float
     """By how much the cost could still fall, to second order."""
     control: Piecewise | None
@@ -102,9 +115,10 @@ class Steering:
         if self.gap <= 1e-4:
             proof = f"proved to be within {max(100 * self.gap, 1e-6):.1g} % of the cheapest"
         else:
+            kind = "a strict local optimum" if self.curvature > 0 else "a stationary plan"
             proof = (
-                "a local optimum; that no other plan is cheaper is not proved (none costs less "
-                f"than {self.lower_bound:.4g})"
+                f"{kind}; that no other plan is cheaper is not proved (none costs less than "
+                f"{self.lower_bound:.4g})"
             )
         return (
             f"cost {float(self.cost.value):.6g}, {proof}; simulated, the plan misses by "
@@ -128,6 +142,11 @@ def steer(
     Minimises `1/2 integral |grad u|^2_rho dt` under `p_dot = -M(rho) (V + u + beta log rho)`.
     Without a landscape (`V = 0`, `beta = 0`) the answer is the geodesic, and its cost
     `W_K^2 / (2 horizon)`. Where the flow arrives by itself, `u` is zero.
+
+    What is certified: where no edge drops by more than `sqrt(12) beta` the problem is convex, and
+    the lower bound closes on the cost. On steeper edges the bound holds for every plan, but it is
+    that of a convex problem below and leaves a gap (up to 14 % at `10 beta`) that no mesh closes:
+    the plan is then a local optimum, strict where `curvature` is positive.
 
     Parameters
     ----------
@@ -242,7 +261,7 @@ def _nothing_to_do(
     return Steering(
         landscape, times, path, np.zeros_like(path), np.zeros(times.size),
         estimate(np.asarray(0.0), tangents, scale="positive", level=level, status=status),
-        0.0, 0.0, status, True, 0.0, None,
+        0.0, 0.0, status, True, 1.0, 0.0, None,
     )  # fmt: skip
 
 
@@ -258,6 +277,16 @@ class _Path:
         value, _ = self.problem.curve.maps(np.array([t]))
         # Between the points where it is kept positive a polynomial may dip; see `_cost`.
         return np.maximum((value @ self.descent.nodes)[0], 1e-12)
+
+
+class _Plan(NamedTuple):
+    """A path's potential, and by how much its simulated flow misses the target."""
+
+    at: Moments
+    weights: Array
+    control: Piecewise
+    missed: float
+    status: Status
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,13 +331,26 @@ class _Search:
                 # A steep landscape leaves a gap that no mesh closes, that of the envelope.
                 now = path.cost, bound
                 same = last is not None and np.allclose(last, now, rtol=0.1 * tolerance)
-                if same or full or path.cost - bound <= tolerance * path.cost:
+                closed = abs(path.cost - bound) <= tolerance * path.cost
+                if full or ((same or closed) and self.plan(path).missed <= 0.3 * ARRIVED):
                     return path, bound
                 last, rough = now, self._rough(path)
             finer = curve.bisected(rough)
             nodes = curve.maps(finer.nodes)[0] @ descent.nodes
             nodes[0], nodes[-1] = descent.nodes[0], descent.nodes[-1]
             curve = finer
+
+    def plan(self, path: _Path) -> _Plan:
+        """The potential that the path asks for, and where the flow takes it."""
+        curve, nodes, pi = path.problem.curve, path.descent.nodes, self.action.kernel.stationary
+        times, weights = curve.quadrature(FINE)
+        value, rate = curve.maps(times)
+        at = self.action.moments(value @ nodes, rate @ nodes)
+        u = -(at.push - (at.push @ pi)[:, None])
+        control = Piecewise(curve.breaks, u.reshape(curve.pieces, FINE, -1))
+        asked = nodes[-1] if self.end is None else self.end
+        final, status = _simulated(self.action, self.start, control, self.span)
+        return _Plan(at, weights, control, float(np.abs(final - asked).max()), status)
 
     def _guess(self, problem: PathProblem) -> Array:
         """The flow, bent more and more towards the end; the straight line where that dips."""
@@ -386,17 +428,10 @@ def _answer(
     level: float,
 ) -> Steering:
     curve, nodes, kernel = path.problem.curve, path.descent.nodes, landscape.kernel
-    times, weights = curve.quadrature(FINE)
-    value, rate = curve.maps(times)
-    at = search.action.moments(value @ nodes, rate @ nodes)
-    u = -(at.push - (at.push @ kernel.stationary)[:, None])
-    control = Piecewise(curve.breaks, u.reshape(curve.pieces, FINE, -1))
-    asked = nodes[-1] if search.end is None else search.end
-    final, ended = _simulated(search.action, search.start, control, search.span)
-    missed = float(np.abs(final - asked).max())
+    at, weights, control, missed, ended = search.plan(path)
     gap = (path.cost - bound) / path.cost
     status = path.descent.status and ended
-    if status and (missed > 1e-6 or (gap > 10 * tolerance and search.action.is_convex)):
+    if status and (missed > ARRIVED or (abs(gap) > 10 * tolerance and search.action.is_convex)):
         status = Status.WORK_LIMIT
     tangents = None
     if landscape.has_errors:
@@ -414,7 +449,8 @@ def _answer(
     along = search.action.moments(grid_value @ nodes, grid_rate @ nodes)
     return Steering(
         landscape, grid, along.p, grid_u - (grid_u @ kernel.stationary)[:, None], along.effort(),
-        found, bound, missed, status, search.action.is_convex, path.descent.decrement, control,
+        found, bound, missed, status, search.action.is_convex,
+        least_curvature(path.problem, nodes), path.descent.decrement, control,
     )  # fmt: skip
 
 
