@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg._threads import single_threaded
 from thalweg.edges import packed
 from thalweg.energy import Entropy, FreeEnergy
@@ -88,6 +89,7 @@ class JkoResult:
 
 
 @single_threaded
+@checked
 def jko_step(
     kernel: MarkovKernel,
     energy: FreeEnergy,
@@ -197,6 +199,7 @@ def _staggered(problem: FreeEnd, tolerance: float, path_tolerance: float) -> Jko
     )
 
 
+@checked
 def jko_flow(
     kernel: MarkovKernel,
     energy: FreeEnergy,
