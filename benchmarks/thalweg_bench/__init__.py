@@ -61,6 +61,7 @@ BENCHMARKS: dict[str, tuple[str, str, str]] = {
     "laplacian": ("laplacian", "run", "Laplacian solves against scipy and CHOLMOD"),
     "flow": ("flow", "run", "gradient flows: evaluations, error, mass, positivity"),
     "geodesic": ("geodesic", "run", "W_K distances, geodesics, JKO steps: cost and error"),
+    "boundary": ("boundary", "run", "distances from and to empty states: CPU time, true errors"),
     "diffusion": ("diffusion", "run", "exact reversal, learned denoisers, tilted noise"),
     "dynamics": ("dynamics", "run", "fates, passage times, comparison, steering: agreement, cover"),
     "points": ("points", "run", "clouds of points under known potentials: forecasts, warnings"),

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg._sparse import as_sparse
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -171,6 +172,7 @@ class FreeEnergy:
     def n_states(self) -> int:
         return int(self.potential.size)
 
+    @checked
     def __call__(self, kernel: MarkovKernel, p: ArrayLike) -> float:
         """`F(p)`."""
         self._check(kernel)
@@ -182,6 +184,7 @@ class FreeEnergy:
             value += self.beta * kernel.stationary @ self.internal.value(p / kernel.stationary)
         return float(value)
 
+    @checked
     def first_variation(self, kernel: MarkovKernel, p: ArrayLike) -> Array:
         """`f = V + W p + beta U'(rho)`, up to a constant; needs `p > 0` where `beta > 0`."""
         self._check(kernel)
@@ -203,6 +206,7 @@ class FreeEnergy:
             return self.potential
         return np.asarray(self.potential + self.interaction @ p)
 
+    @checked
     def equilibrium(self, kernel: MarkovKernel, *, tolerance: float = 1e-13) -> Array:
         """The minimiser: `pi exp(-V / beta)` normalised, for the entropy without interaction.
 
@@ -264,12 +268,14 @@ class FreeEnergy:
             )
 
 
+@checked
 def centred(potential: ArrayLike, kernel: MarkovKernel) -> Array:
     """The potential minus its mean under `pi`: how potentials are compared and reported."""
     v = _checks.as_vector(potential, kernel.n_states, "potential")
     return np.asarray(v - kernel.stationary @ v)
 
 
+@checked
 def edge_interaction(
     kernel: MarkovKernel, function: Callable[[NDArray[np.int32], NDArray[np.int32]], ArrayLike]
 ) -> sparse.csr_array:

@@ -14,7 +14,10 @@ class ThalwegError(Exception):
 
 
 class InputError(ThalwegError, ValueError):
-    """The input is wrong; the message names the number, the place and the remedy."""
+    """The input is wrong; the message, one line, names the number, the place and the remedy."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))
 
 
 class ConvergenceError(ThalwegError, RuntimeError):

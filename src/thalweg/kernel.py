@@ -18,6 +18,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg._sparse import as_sparse
 from thalweg.errors import InputError
 
@@ -75,6 +76,7 @@ class MarkovKernel:
     # ---------------------------------------------------------------- constructors
 
     @classmethod
+    @checked
     def from_weights(
         cls,
         weights: ArrayLike | sparse.sparray | sparse.spmatrix,
@@ -109,6 +111,7 @@ class MarkovKernel:
         )
 
     @classmethod
+    @checked
     def from_matrix(
         cls,
         matrix: ArrayLike | sparse.sparray | sparse.spmatrix,
@@ -159,6 +162,7 @@ class MarkovKernel:
         return cls._assemble(stationary, upper.row, upper.col, upper.data, coordinates, names)
 
     @classmethod
+    @checked
     def from_networkx(cls, graph: nx.Graph[Any], *, weight: str | None = "weight") -> MarkovKernel:
         """The walk on a networkx graph; edges without the `weight` attribute count 1.
 
@@ -167,6 +171,8 @@ class MarkovKernel:
         """
         import networkx as nx
 
+        if not isinstance(graph, nx.Graph):
+            raise InputError(f"graph is {graph!r:.60}; it must be a networkx graph.")
         if graph.number_of_nodes() == 0:
             raise InputError("the graph has no nodes; add at least two connected ones.")
         if graph.is_directed():
@@ -181,6 +187,7 @@ class MarkovKernel:
         return cls.from_weights(matrix, coordinates=coordinates, names=names)
 
     @classmethod
+    @checked
     def from_points(
         cls, points: ArrayLike, *, n_neighbors: int = 15, names: Sequence[Hashable] | None = None
     ) -> MarkovKernel:
@@ -217,6 +224,7 @@ class MarkovKernel:
         kernel = cls(np.ascontiguousarray(stationary / stationary.sum()), edges)
         return kernel.with_labels(coordinates=coordinates, names=names)
 
+    @checked
     def with_labels(
         self, *, coordinates: ArrayLike | None = None, names: Sequence[Hashable] | None = None
     ) -> MarkovKernel:

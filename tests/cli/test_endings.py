@@ -32,6 +32,14 @@ def place(tmp_path):
     return tmp_path
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C as at a terminal: a shell starts jobs in the background with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def ended(*arguments):
     with pytest.raises(SystemExit) as end:
         main([str(a) for a in arguments])
@@ -68,6 +76,7 @@ def test_without_convergence_the_code_is_three(capsys, monkeypatch, place, comma
     assert Status.STALLED.value in said.err
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("moment", ["fit", "report"])
 def test_ctrl_c_keeps_older_results(capsys, monkeypatch, place, moment):
     """The interruption comes in the optimiser, or when the fit is done and the page is drawn."""
@@ -96,6 +105,7 @@ def test_ctrl_c_keeps_older_results(capsys, monkeypatch, place, moment):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interruption_that_is_swallowed_comes_again():
     from thalweg.cli.interrupt import stopping_soon
 

@@ -64,7 +64,7 @@ def _cells(path: Path) -> None:
     import anndata
 
     rng = np.random.default_rng(1)
-    n = 40
+    n = 12  # Few: every file that can be read is also tried out by a fit.
     obs = pd.DataFrame(
         {"day": np.repeat([0, 1], n // 2), "cluster": pd.Categorical(rng.choice(list("abc"), n))},
         index=[f"cell{k}" for k in range(n)],

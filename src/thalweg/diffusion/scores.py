@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
@@ -32,6 +33,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 
+@checked
 def score_ratios(kernel: MarkovKernel, p: ArrayLike) -> sparse.csr_array:
     """`S[x, y] = p(y) / p(x)` on the edges of the kernel, in both directions.
 
@@ -79,6 +81,7 @@ def scores_from_entropy_gradient(
     return _matrix(kernel, pi[neighbor] / pi[rows] * np.exp(-gradient.data), neighbor, indptr)
 
 
+@checked
 def reverse_rates(
     kernel: MarkovKernel, p: ArrayLike, *, forward: sparse.csr_array | None = None
 ) -> sparse.csr_array:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg._threads import single_threaded
 from thalweg.edges.fluxes import accumulate_velocity, internal_spec, steepness
 from thalweg.energy import FreeEnergy
@@ -35,6 +36,7 @@ FLOOR = 1e-300
 
 
 @single_threaded
+@checked
 def gradient_flow(
     kernel: MarkovKernel,
     energy: FreeEnergy,

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
@@ -57,6 +58,7 @@ class JkoResult:
 
 
 @single_threaded
+@checked
 def jko_step(
     kernel: MarkovKernel,
     energy: FreeEnergy,
@@ -125,6 +127,7 @@ def jko_step(
     )
 
 
+@checked
 def jko_flow(
     kernel: MarkovKernel,
     energy: FreeEnergy,

@@ -18,6 +18,7 @@ from scipy import sparse
 from scipy.special import gammaln, pdtrc
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg._threads import single_threaded
 from thalweg.edges.fluxes import edge_fluxes, internal_spec
 from thalweg.energy import FreeEnergy
@@ -41,6 +42,7 @@ _CHUNK = 50
 
 
 @single_threaded
+@checked
 def simulate(
     kernel: MarkovKernel,
     energy: FreeEnergy,
@@ -113,6 +115,7 @@ def simulate(
 
 
 def _sizes(n_particles: int | ArrayLike, n_times: int, tracked: bool) -> Counts:
+    _checks.as_array(n_particles, "n_particles")
     numbers = np.atleast_1d(np.asarray(n_particles))
     if numbers.dtype.kind not in "iu" or numbers.ndim != 1 or numbers.min() < 1:
         raise InputError(f"n_particles is {n_particles!r}; give a positive integer.")

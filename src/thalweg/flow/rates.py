@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg.edges.fluxes import accumulate_velocity, edge_fluxes, internal_spec
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import MarkovKernel
@@ -48,6 +49,7 @@ def velocity(
     return out
 
 
+@checked
 def jump_rates(
     kernel: MarkovKernel, energy: FreeEnergy, p: ArrayLike, *, mobility: Mobility | None = None
 ) -> sparse.csr_array:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg._threads import single_threaded
 from thalweg.edges import static
 from thalweg.errors import ConvergenceError, InputError
@@ -80,6 +81,7 @@ class TransportGeometry:
         return float(np.sqrt(max(self.inner(p, psi, psi), 0.0)))
 
     @single_threaded
+    @checked
     def tangent(self, p: ArrayLike, p_dot: ArrayLike, *, tolerance: float = 1e-12) -> Array:
         """The potential with `M(rho) psi = p_dot`, mean zero under `pi`: one Laplacian solve.
 
@@ -116,6 +118,7 @@ class TransportGeometry:
     # ---------------------------------------------------------------- geodesics
 
     @single_threaded
+    @checked
     def geodesic(
         self,
         p: ArrayLike,
@@ -157,6 +160,7 @@ class TransportGeometry:
             potential_tolerance=potential_tolerance,
         )
 
+    @checked
     def distance(
         self,
         p: ArrayLike,
@@ -181,6 +185,7 @@ class TransportGeometry:
 
     # ---------------------------------------------------------------- logarithm, exponential
 
+    @checked
     def log(self, p: ArrayLike, q: ArrayLike, *, tolerance: float = 1e-10) -> Array:
         """The potential with which the geodesic to `q` leaves `p`, mean zero under `pi`."""
         self._interior(p, "the exact logarithm")
@@ -209,6 +214,7 @@ class TransportGeometry:
         return self._centred(phi + 0.25 * force / pi)
 
     @single_threaded
+    @checked
     def exp(self, p: ArrayLike, psi: ArrayLike, *, tolerance: float = 1e-12) -> Array:
         """Where the geodesic that leaves `p` with potential `psi` is at time one."""
         shot = self.shoot(p, psi, [0.0, 1.0], tolerance=tolerance)
@@ -216,6 +222,7 @@ class TransportGeometry:
         return shot.probabilities[-1]
 
     @single_threaded
+    @checked
     def shoot(
         self, p: ArrayLike, psi: ArrayLike, times: ArrayLike, *, tolerance: float = 1e-12
     ) -> Shot:
@@ -243,6 +250,7 @@ class TransportGeometry:
 
     # ---------------------------------------------------------------- many distributions
 
+    @checked
     def distance_matrix(
         self,
         ps: ArrayLike,
@@ -264,6 +272,7 @@ class TransportGeometry:
         columns = None if qs is None else _checks.as_probabilities(qs, n, "qs")
         return distance_matrix(self, rows, columns, tolerance, jobs, progress)
 
+    @checked
     def knn(
         self,
         ps: ArrayLike,
@@ -283,6 +292,7 @@ class TransportGeometry:
             )
         return nearest(self, rows, k, tolerance, jobs, progress)
 
+    @checked
     def barycenter(
         self,
         ps: ArrayLike,
@@ -304,6 +314,7 @@ class TransportGeometry:
 
     # ---------------------------------------------------------------- derivatives
 
+    @checked
     def distance_gradient(
         self, p: ArrayLike, q: ArrayLike, *, tolerance: float = 1e-9
     ) -> DistanceGradient:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg.errors import InputError
 from thalweg.graphs import topology
 from thalweg.graphs.topology import Topology
@@ -24,6 +25,7 @@ _REDRAWS = 20
 _SMALL = 1000
 
 
+@checked
 def make_graph(
     family: str,
     n: int,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._door import checked
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
@@ -123,6 +124,7 @@ def triangular_lattice(n_rows: int, n_columns: int) -> MarkovKernel:
     )
 
 
+@checked
 def hamming_kernel(
     n_tokens: int, length: int, token_kernel: MarkovKernel | None = None
 ) -> MarkovKernel:

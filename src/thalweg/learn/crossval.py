@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
+from thalweg._door import checked
 from thalweg._optional import optional
 from thalweg.errors import InputError, ThalwegError
 from thalweg.kernel import MarkovKernel
@@ -131,6 +132,7 @@ class CrossValidation:
         return f"CrossValidation(scheme={self.scheme!r}, models={self.models})"
 
 
+@checked
 def cross_validate(
     model: FreeEnergyRegressor,
     kernel: Any,

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from thalweg import _checks
+from thalweg._door import check_kinds, checked
 from thalweg._optional import optional
 from thalweg.energy import FreeEnergy, InternalEnergy, as_internal
 from thalweg.errors import InputError
@@ -206,6 +207,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         options: dict[str, Any] = {name: getattr(self, name) for name in names}
         options["mobility"] = self._mobility
         options["internal"] = as_internal(self.internal)
+        check_kinds(FreeEnergyRegressor.__init__, options)
         return Settings(**options)
 
     @property
@@ -346,6 +348,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
         return flow if not shift else flow.after_first()
 
+    @checked
     def forecast(
         self,
         times: ArrayLike,
@@ -394,6 +397,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         total = float((counts * logs).sum())
         return total / float(snapshots.sizes.sum())
 
+    @checked
     def sample(
         self,
         times: ArrayLike,
@@ -432,6 +436,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             seen = Snapshots.from_counts(path.times, counts, names=self.kernel_.names)
         return replace(seen, scale=self.time_scale_)
 
+    @checked
     def bootstrap(
         self,
         snapshots: Snapshots,

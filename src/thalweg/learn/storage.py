@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg import _checks, mobility, snapshots
+from thalweg._door import checked
 from thalweg.energy import Entropy, FreeEnergy, PowerEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import Edges, MarkovKernel
@@ -49,6 +50,7 @@ LARGEST_DRAWS = 10_000_000
 """Draws with more entries than this are not saved."""
 
 
+@checked
 def save(
     path: str | os.PathLike[str], kernel: MarkovKernel, fit: Fitted, settings: dict[str, Any]
 ) -> None:
@@ -113,6 +115,7 @@ def save(
     write_model(path, header, arrays)
 
 
+@checked
 def load(path: str | os.PathLike[str]) -> tuple[MarkovKernel, Fitted, dict[str, Any]]:
     """Read what `save` wrote: kernel, fit, the estimator's settings."""
     header, arrays = read_model(path)

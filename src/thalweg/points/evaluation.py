@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg._optional import optional
 from thalweg._parallel import parallel_map
 from thalweg.errors import InputError, ThalwegError
@@ -27,6 +28,7 @@ __all__ = ["BASELINES", "FORECAST_BASELINES", "leave_one_time_out"]
 Array = NDArray[np.float64]
 
 
+@checked
 def leave_one_time_out(
     times: ArrayLike,
     points: Iterable[ArrayLike],

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg.points.baselines import BASELINES
 from thalweg.points.displacement import MOST_COUPLED, Displacement, displace
@@ -115,6 +116,7 @@ class PointInterpolator:
         self.seed = seed
         self.progress = progress
 
+    @checked
     def fit(self, times: ArrayLike, points: Iterable[ArrayLike]) -> PointInterpolator:
         """Lay the states over the clouds; fits are made when first asked for."""
         t = _checks.as_times(times, minimum=2)
@@ -155,6 +157,7 @@ class PointInterpolator:
 
     # ---------------------------------------------------------------- what it gives
 
+    @checked
     def interpolate(self, time: float, *, method: Method = "auto") -> Interpolation:
         """The cloud at a time between the first and the last snapshot.
 
@@ -185,6 +188,7 @@ class PointInterpolator:
             return self._single(time, name, f"{method} was asked for", shown=method)
         return self._chosen(time, self._choice("interpolate", 0.0))
 
+    @checked
     def forecast(self, time: float, *, method: ForecastMethod = "auto") -> Interpolation:
         """The cloud at a time after the last snapshot.
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg._threads import single_threaded
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -108,6 +109,7 @@ class HeatKernel(Smoother):
 
 
 @single_threaded
+@checked
 def estimate_probabilities(
     kernel: MarkovKernel, snapshots: Snapshots, *, smoother: Smoother | None = None
 ) -> DensityEstimate:

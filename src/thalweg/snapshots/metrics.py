@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg.errors import InputError
 
 __all__ = ["hellinger", "total_variation"]
@@ -13,6 +14,7 @@ __all__ = ["hellinger", "total_variation"]
 Array = NDArray[np.float64]
 
 
+@checked
 def hellinger(p: ArrayLike, q: ArrayLike) -> Array:
     """`|sqrt(p) - sqrt(q)| / sqrt(2)`, between 0 and 1; over rows, with broadcasting.
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg._optional import optional
 from thalweg._sparse import as_sparse
 from thalweg.errors import InputError
@@ -60,6 +61,7 @@ class Snapshots:
     # ---------------------------------------------------------------- constructors
 
     @classmethod
+    @checked
     def from_counts(
         cls,
         times: ArrayLike,
@@ -99,6 +101,7 @@ class Snapshots:
         return cls._checked(t, table, names, scale)
 
     @classmethod
+    @checked
     def from_samples(
         cls,
         times: ArrayLike,
@@ -133,6 +136,7 @@ class Snapshots:
         return cls._checked(t, table, names, scale)
 
     @classmethod
+    @checked
     def from_frame(
         cls,
         frame: Any,
@@ -166,6 +170,7 @@ class Snapshots:
         return cls._with_replicates(t, scale, table.toarray(), names, labels)
 
     @classmethod
+    @checked
     def from_points(
         cls,
         times: ArrayLike,
@@ -281,6 +286,7 @@ class Snapshots:
 
     # ---------------------------------------------------------------- others made from it
 
+    @checked
     def select(self, indices: ArrayLike | slice) -> Snapshots:
         """The snapshots at these positions (integers, booleans or a slice), in order of time."""
         try:
@@ -298,6 +304,7 @@ class Snapshots:
             return kept
         return replace(kept, replicates=self.replicates.select(rows))
 
+    @checked
     def drop(self, times: ArrayLike) -> Snapshots:
         """All snapshots but those at these times, for instance to forecast them from the rest.
 
@@ -316,6 +323,7 @@ class Snapshots:
             keep &= ~found
         return self.select(keep)
 
+    @checked
     def between(self, start: float | str, stop: float | str) -> Snapshots:
         """The snapshots at times from `start` to `stop`, both included; dates where they are."""
         low, high = self.scale.numbers(np.array([start, stop]))
@@ -329,6 +337,7 @@ class Snapshots:
         """The snapshots at these positions, as `select` gives them: `seen[:-1]`, `seen[::2]`."""
         return self.select(indices)
 
+    @checked
     def on(self, scale: TimeScale) -> Snapshots:
         """The same snapshots with their times in another scale, such as that of a fitted model.
 
@@ -339,6 +348,7 @@ class Snapshots:
         times = np.asarray(self.scale.converted(self.times, scale))
         return replace(self, times=times, scale=scale)
 
+    @checked
     def resample(self, *, rng: np.random.Generator) -> Snapshots:
         """A bootstrap replicate: as many individuals at each time, drawn with replacement.
 
@@ -353,6 +363,7 @@ class Snapshots:
         sizes = np.maximum(self.sizes.round(), 1).astype(np.int64)
         return self._redrawn(lambda k, c: rng.multinomial(sizes[k], c / c.sum()))
 
+    @checked
     def thin(self, fraction: float, *, rng: np.random.Generator) -> Snapshots:
         """Each individual is kept with probability `fraction`, on its own; counts are rounded."""
         _checks.generator(rng)

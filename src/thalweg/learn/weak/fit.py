@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from thalweg import _checks
+from thalweg._door import checked
 from thalweg._threads import single_threaded
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy, centred
 from thalweg.errors import InputError
@@ -98,6 +99,7 @@ class WeakFit:
         return FreeEnergy(v, e.beta, e.interaction, e.internal)
 
 
+@checked
 def fit_weak(
     kernel: MarkovKernel,
     times: ArrayLike,
@@ -353,7 +355,7 @@ def _time_gram(nodes: Nodes, basis: TimeBasis | None) -> Array:
 
 def _as_probabilities(values: ArrayLike, n: int) -> Array:
     """Rows of sum one; a table that is in order is not checked row by row."""
-    table = np.asarray(values)
+    table = values if type(values) is np.ndarray else _checks.as_array(values, "probabilities")
     if table.ndim == 2 and table.shape[1] == n and table.dtype == np.float64 and table.size:
         sums = table.sum(axis=1)
         if table.min() >= 0 and np.abs(sums - 1).max() <= _checks.SUM_TOLERANCE:

@@ -88,17 +88,16 @@ def piece_blocks(
     psi: Array,
     upper: Array,
     order: Order,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array]:
     """The second variation of half the action at each point of a piece, and the force.
 
     With `d = pi rho'` it is `|L^-1 (dd - N drho)|^2 + drho^T C drho`, `M = L L^T`, where `N drho`
     is the change of `M psi` at fixed `psi`, and `C` (minus the second derivative of the mean) is
-    positive. Returned are the blocks of `dd^2` and after them those of `drho^2`; the blocks of
-    `dd drho`; the force.
+    positive. Returned are the blocks of `dd^2`, after them those of `drho^2`, of `dd drho` and of
+    `drho dd`; and the force.
     """
     count, n = rho.shape
-    squares, mixed = np.empty((2 * count, n, n)), np.empty((count, n, n))
-    force = np.zeros((count, n))
+    squares, force = np.empty((4 * count, n, n)), np.zeros((count, n))
     place = np.empty(n, np.int64)
     inverse, columns = np.zeros((n, n)), np.empty((n, 2 * n))
     product = np.empty((2 * n, 2 * n))
@@ -140,5 +139,6 @@ def piece_blocks(
         np.dot(columns.T, columns, product)
         squares[i] = product[:n, :n]
         squares[count + i] += product[n:, n:]
-        mixed[i] = product[:n, n:]
-    return squares, mixed, force
+        squares[2 * count + i] = product[:n, n:]
+        squares[3 * count + i] = product[n:, :n]
+    return squares, force

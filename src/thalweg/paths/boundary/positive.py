@@ -77,6 +77,11 @@ class Centred(NamedTuple):
 
 
 _TO_BOUNDARY = 0.99
+_REDUCTION = 0.03
+"""Of `mu` after each step that came near its minimum; 0.1 needs a tenth more steps."""
+_CENTRED = 0.5
+"""A Newton decrement below this many `mu` ends a level: what is left is a quarter of that at most,
+and far less after the step; at 0.1 levels take one or two steps more."""
 _CENTRAL = 1e4
 """Multipliers stay within this factor of `mu / e`."""
 
@@ -134,7 +139,7 @@ def _error(lengths: list[float], gap: float, quadrature: float) -> float:
     # Where convergence is slow it becomes slower still: states that empty on the way, as they may
     # under the arithmetic mean, leave kinks that no mesh graded towards the ends resolves.
     rate = min(max(np.sqrt(last / max(before, 1e-300)), 0.1), 0.7)
-    error = last * rate / (1 - rate) + 0.3 * gap + quadrature
+    error = last * rate / (1 - rate) + 0.5 * gap + quadrature
     return float(max(error, 1e-13 * lengths[-1]))
 
 
@@ -157,7 +162,7 @@ def _length(curves: PositiveCurves, at: Evaluated, tolerance: float) -> tuple[fl
 
 
 def _centre(curves: PositiveCurves, c: Array, mu: float, mu_end: float, max_steps: int) -> Centred:
-    """The minimiser of the barrier function at `mu_end`, reached by reducing `mu` tenfold."""
+    """The minimiser of the barrier function at `mu_end`, reached by reducing `mu` in turn."""
     mesh, pi = curves.mesh, curves.problem.kernel.stationary
     free = mesh.barrier[:, :, None] > 0
     at = curves.evaluate(c, mesh.elevation @ c)
@@ -192,12 +197,12 @@ def _centre(curves: PositiveCurves, c: Array, mu: float, mu_end: float, max_step
         at, value = new, new_value
         size = float(np.sqrt((mesh.barrier[:, :, None] * pi * ratio**2).sum()))
         if mu <= mu_end:
-            if length > 0.5 and decrement <= 0.1 * mu_end:
+            if length > 0.5 and decrement <= _CENTRED * mu_end:
                 return Centred(at, Status.CONVERGED, steps)
             if length < 1e-7:
                 return Centred(at, Status.STALLED, steps)
         elif length > 0.3 and (size < 0.5 or decrement < mu):
-            mu = max(0.1 * mu, mu_end)
+            mu = max(_REDUCTION * mu, mu_end)
             value = curves.value(at, mu)
     return Centred(at, Status.MAX_ITERATIONS, max_steps)
 

@@ -3,8 +3,7 @@
 The action, `sum_i w_i d_i^T M(rho_i)^+ d_i` with `d = pi rho'` at more Gauss points than the curve
 has coefficients, is convex in the coefficients for a concave mean. Newton's matrix is a sum of
 squares in the coefficients alone. Each coefficient's heaviest state takes what mass the others
-leave; the coefficients inside a piece are eliminated, which leaves a block-tridiagonal matrix over
-the nodes.
+leave. The pieces are eliminated in turn; a piece meets the next in the node that they share.
 """
 
 from __future__ import annotations
@@ -48,10 +47,11 @@ class Evaluated(NamedTuple):
 
 
 class _Eliminated(NamedTuple):
-    """The inner coefficients of a piece: their factor, and the columns that couple them."""
+    """All coefficients of a piece but its last: their factor, and what is left of the others."""
 
     factor: Array
-    columns: Array
+    rest: Array
+    """One column for each state of the last node, and the right-hand side."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,9 +120,10 @@ class PositiveCurves:
         gradient = -mesh.elevation.T @ (mesh.barrier[:, :, None] * mu * pi / e)
         blocks, diagonals = [], np.empty(at.c.shape)
         for k in range(mesh.pieces):
-            block, slope, diagonals[k] = self._piece(at, k, damping[k], ground[k])
+            block, slope = self._piece(at, k, damping[k])
             blocks.append(block)
             gradient[k] += slope
+            diagonals[k] = _diagonals(block, ground[k], pi)
         index = ground[:, :, None]
         heaviest = np.take_along_axis(gradient, index, axis=2)
         gradient -= pi / pi[index] * heaviest
@@ -130,32 +131,40 @@ class PositiveCurves:
         diagonals[:-1, -1] = diagonals[1:, 0]
         scale = 1 / np.sqrt(np.maximum(diagonals, 1e-300))
         np.put_along_axis(scale, index, 0.0, axis=2)
-        step = scale * _solve(blocks, -gradient * scale, scale, ground)
+        step = scale * _solve(blocks, -gradient * scale, scale, ground, pi)
         decrement = -float((gradient * step).sum())
         lift = -(step @ pi) / pi[ground]
         np.put_along_axis(step, index, lift[:, :, None], axis=2)
         return step, decrement
 
     @cached_property
-    def _pairs(self) -> Order:
-        """The pairs `j >= l` of coefficients among all of them."""
-        size = self.mesh.degree + 1
-        return np.ravel_multi_index(np.tril_indices(size), (size, size))
+    def _tables(self) -> tuple[Array, list[Array]]:
+        """Products of two columns of the elevation, and of two polynomials at the points.
 
-    @cached_property
-    def _lifts(self) -> Array:
-        """Products of two columns of the elevation, one row for each pair."""
-        lift = self.mesh.elevation
-        return _outer(np.ones(len(lift)), lift, lift)[self._pairs]
+        One row for each pair `j >= b` of coefficients, the second for each piece.
+        """
+        mesh = self.mesh
+        size = mesh.degree + 1
+        pairs = np.ravel_multi_index(np.tril_indices(size), (size, size))
 
-    def _piece(
-        self, at: Evaluated, k: int, damping: Array, ground: Order
-    ) -> tuple[Array, Array, Array]:
-        """Newton's matrix of one piece, its part of the gradient, and the matrix's diagonal."""
+        def products(w: Array, a: Array, b: Array) -> Array:
+            both = w[:, None, None] * a[:, :, None] * b[:, None, :]
+            return np.asarray(both.reshape(w.size, -1).T[pairs])
+
+        pieces = []
+        for k, w in enumerate(mesh.weights.reshape(mesh.pieces, -1)):
+            v, s = mesh.values[k], mesh.slopes[k]
+            parts = products(w, s, s), products(w, v, v), -products(w, s, v), -products(w, v, s)
+            pieces.append(np.concatenate(parts, axis=1))
+        lift = mesh.elevation
+        return products(np.ones(len(lift)), lift, lift), pieces
+
+    def _piece(self, at: Evaluated, k: int, damping: Array) -> tuple[Array, Array]:
+        """Newton's matrix of one piece, a block for each pair, and its part of the gradient."""
         mesh, kernel, pi = self.mesh, self.problem.kernel, self.problem.kernel.stationary
-        size, n = mesh.degree + 1, pi.size
+        n = pi.size
         here = slice(k * mesh.points, (k + 1) * mesh.points)
-        squares, mixed, force = piece_blocks(
+        squares, force = piece_blocks(
             *kernel.edges,
             self.problem.spec,
             pi,
@@ -164,130 +173,101 @@ class PositiveCurves:
             at.upper[here],
             at.order[here],
         )
+        lifts, tables = self._tables
+        block = tables[k] @ squares.reshape(4 * mesh.points, -1)
+        block[:, :: n + 1] += lifts @ damping
         w, values, slopes = mesh.weights[here], mesh.values[k], mesh.slopes[k]
-        both = np.concatenate([_outer(w, slopes, slopes), _outer(w, values, values)], axis=1)
-        own = both[self._pairs] @ squares.reshape(2 * mesh.points, -1)
-        cross = _outer(w, slopes, values) @ mixed.reshape(mesh.points, -1)
-        barrier = self._lifts @ damping
-        matrix, diagonal = _reduced(
-            own.reshape(-1, n, n), cross.reshape(size, size, n, n), barrier, ground, pi
-        )
         slope = (slopes * w[:, None]).T @ (pi * at.psi[here]) - (values * w[:, None]).T @ force
-        return matrix, slope, diagonal
+        return block.reshape(-1, n, n), slope
 
 
-def _outer(w: Array, a: Array, b: Array) -> Array:
-    """`w_i a_ij b_il` with one row for each pair `j, l`."""
-    return np.asarray((w[:, None, None] * a[:, :, None] * b[:, None, :]).reshape(w.size, -1).T)
+def _diagonals(block: Array, ground: Order, pi: Array) -> Array:
+    """The diagonal of a piece's matrix after each ground state took the others' mass."""
+    each = np.arange(ground.size)
+    own = block[each * (each + 3) // 2]
+    share = pi / pi[ground][:, None]
+    mixed = own[each, ground] + own[each, :, ground]
+    out = np.einsum("jxx->jx", own) - share * mixed
+    return np.asarray(out + share**2 * own[each, ground, ground][:, None])
 
 
 @njit(cache=True, error_model="numpy")
-def _reduced(
-    own: Array, cross: Array, barrier: Array, ground: Order, pi: Array
-) -> tuple[Array, Array]:
-    """`T^T (own - cross - cross^T + barrier) T`, where each ground state takes the others' mass.
+def _fill(
+    block: Array, ground: Order, pi: Array, scale: Array, first: int, own: Array, last: Array
+) -> Array:
+    """`scale T^T block T scale`, where `T` lets each ground state take the others' mass.
 
-    `own` and `barrier`, symmetric, have a row for each pair `j >= b` of coefficients.
+    Written are the lower triangle of coefficients `first` to the last but one into `own`, the rows
+    of the last one into `last`; returned is the last one's own block.
     """
-    size, n = cross.shape[0], cross.shape[2]
-    out, diagonal = np.empty((size, n, size, n)), np.empty((size, n))
-    block = np.empty((n, n))
+    size, n = scale.shape
+    node = np.empty((n, n))
+    pair = 0
     for j in range(size):
         g = ground[j]
         for b in range(j + 1):
-            h, pair = ground[b], j * (j + 1) // 2 + b
-            for y in range(n):
-                for x in range(n):
-                    block[x, y] = own[pair, x, y] - cross[j, b, x, y] - cross[b, j, y, x]
-                block[y, y] += barrier[pair, y]
+            h, here = ground[b], block[pair]
+            pair += 1
+            if b < first:
+                continue
             for x in range(n):
-                if x != g:
-                    share = pi[x] / pi[g]
-                    for y in range(n):
-                        block[x, y] -= share * block[g, y]
-            block[g] = 0.0
-            for x in range(n):
-                share = block[x, h] / pi[h]
+                share = pi[x] / pi[g]
+                taken = (here[x, h] - share * here[g, h]) / pi[h]
+                if j < size - 1:
+                    row = own[(j - first) * n + x, (b - first) * n : (b - first + 1) * n]
+                elif b < size - 1:
+                    row = last[x, (b - first) * n : (b - first + 1) * n]
+                else:
+                    row = node[x]
                 for y in range(n):
-                    block[x, y] -= share * pi[y]
-                block[x, h] = 0.0
-                out[j, x, b] = block[x]
-            out[b, :, j] = block.T
-        for x in range(n):
-            diagonal[j, x] = out[j, x, j, x]
-    return out, diagonal
+                    row[y] = (here[x, y] - share * here[g, y] - taken * pi[y]) * (
+                        scale[j, x] * scale[b, y]
+                    )
+    return node
 
 
-@njit(cache=True, error_model="numpy")
-def _rescale(matrix: Array, scale: Array) -> None:
-    size, n = scale.shape
-    for j in range(size):
-        for x in range(n):
-            for b in range(size):
-                for y in range(n):
-                    matrix[j, x, b, y] *= scale[j, x] * scale[b, y]
-
-
-def _solve(blocks: list[Array], right: Array, scale: Array, ground: Order) -> Array:
-    """The step by Cholesky: the inner coefficients of each piece first, then the nodes in turn."""
+def _solve(blocks: list[Array], right: Array, scale: Array, ground: Order, pi: Array) -> Array:
+    """The step by Cholesky, piece after piece; the first and the last coefficients stay."""
     pieces, size, n = right.shape
-    node_matrix, node_right = np.zeros((pieces + 1, n, n)), np.zeros((pieces + 1, n))
-    lower: list[Array] = []
-    inner: list[_Eliminated] = []
+    done: list[_Eliminated] = []
+    node, node_right = np.zeros((n, n)), np.zeros(n)
     for k, block in enumerate(blocks):
-        _rescale(block, scale[k])
-        matrix = block.reshape(size * n, size * n)
-        first, last, inside = slice(0, n), slice(-n, None), slice(n, -n)
-        own = matrix[inside, inside].copy()
-        places = np.arange(size - 2) * n + ground[k, 1:-1]
-        own[places, places] = 1.0
-        columns = np.empty((own.shape[0], 2 * n + 1), order="F")
-        columns[:, :n], columns[:, n : 2 * n] = matrix[inside, first], matrix[inside, last]
-        columns[:, -1] = right[k, 1:-1].ravel()
-        factor = _cholesky(own)
-        columns = blas.dtrsm(1.0, factor, columns, lower=1, overwrite_b=1)
-        inner.append(_Eliminated(factor, columns))
-        taken = columns.T @ columns
-        node_matrix[k] += matrix[first, first] - taken[:n, :n]
-        node_matrix[k + 1] += matrix[last, last] - taken[n:-1, n:-1]
-        lower.append(matrix[last, first] - taken[n:-1, :n])
-        node_right[k] += right[k, 0] - taken[:n, -1]
-        node_right[k + 1] += right[k, -1] - taken[n:-1, -1]
-    nodes = _solve_nodes(node_matrix, node_right, lower, ground[:, 0])
-    step = np.empty(right.shape)
-    step[:, 0], step[:, -1] = nodes[:-1], nodes[1:]
-    for k, (factor, columns) in enumerate(inner):
-        rest = columns[:, -1] - columns[:, :n] @ nodes[k] - columns[:, n:-1] @ nodes[k + 1]
-        step[k, 1:-1] = blas.dtrsv(factor, rest, lower=1, trans=1).reshape(size - 2, n)
+        first = int(k == 0)
+        count = (size - 1 - first) * n
+        known = right[k, first:-1].copy()
+        if k > 0:
+            known[0] += node_right
+        places = np.arange(size - 1 - first) * n + ground[k, first:-1]
+        for jitter in _JITTER:
+            own, last = np.empty((count, count)), np.empty((n + 1, count))
+            following = _fill(block, ground[k], pi, scale[k], first, own, last[:n])
+            if k > 0:
+                own[:n, :n] += node
+            own[places, places] = 1.0
+            own.flat[:: count + 1] += jitter
+            factor = _cholesky(own)
+            if factor is not None:
+                break
+        else:
+            raise np.linalg.LinAlgError("the curvature of the action is not positive")
+        last[n] = known.ravel()
+        rest = blas.dtrsm(1.0, factor, last.T, lower=0, trans_a=1, overwrite_b=1)
+        done.append(_Eliminated(factor, rest))
+        node = following - rest[:, :n].T @ rest[:, :n]
+        node_right = right[k, -1] - rest[:, :n].T @ rest[:, n]
+    step = np.zeros(right.shape)
+    for k in range(pieces - 1, -1, -1):
+        first = int(k == 0)
+        if k < pieces - 1:
+            step[k, -1] = step[k + 1, 0]
+        factor, rest = done[k]
+        known = rest[:, n] - rest[:, :n] @ step[k, -1]
+        step[k, first:-1] = blas.dtrsv(factor, known, lower=0).reshape(-1, n)
     return step
 
 
-def _solve_nodes(matrix: Array, right: Array, lower: list[Array], ground: Order) -> Array:
-    """The block-tridiagonal system over the nodes between the two ends, which stay."""
-    last = len(lower)
-    factors: list[Array] = []
-    links: list[Array] = []
-    y = np.zeros(right.shape)
-    for k in range(1, last):
-        own, rest = matrix[k], right[k]
-        if k > 1:
-            own, rest = own - links[-1].T @ links[-1], rest - links[-1].T @ y[k - 1]
-        own[ground[k], ground[k]] = 1.0
-        factors.append(_cholesky(own))
-        y[k] = blas.dtrsv(factors[-1], rest, lower=1)
-        links.append(blas.dtrsm(1.0, factors[-1], lower[k].T, lower=1))
-    for k in range(last - 1, 0, -1):
-        rest = y[k] - links[k - 1] @ y[k + 1]
-        y[k] = blas.dtrsv(factors[k - 1], rest, lower=1, trans=1)
-    return y
-
-
-def _cholesky(matrix: Array) -> Array:
-    """The lower factor of a matrix of unit scale, regularised as little as will do."""
-    for jitter in _JITTER:
-        shifted = matrix + jitter * np.eye(len(matrix)) if jitter else matrix
-        # The transpose of a symmetric matrix is itself, in the order that LAPACK reads.
-        factor, failed = lapack.dpotrf(shifted.T, lower=1, clean=0)
-        if not failed:
-            return np.asarray(factor)
-    raise np.linalg.LinAlgError("the curvature of the action is not positive")
+def _cholesky(matrix: Array) -> Array | None:
+    """The factor `U` of `U^T U`, of which the lower triangle is given; written in its place."""
+    # The transpose of a lower triangle by rows is an upper one by columns, as LAPACK reads.
+    factor, failed = lapack.dpotrf(matrix.T, lower=0, clean=0, overwrite_a=1)
+    return None if failed else np.asarray(factor)

@@ -1,0 +1,190 @@
+"""One rule for the arguments of public functions: they are of the kind that the signature names.
+
+`checked` reads it there. Numbers, whole numbers, flags, words and tolerances are checked before the
+call, since a wrong one may do much work before it fails, or fail nowhere. Arguments of other kinds
+have checks of their own; where one slips through and the call fails, the first argument that is not
+of its kind is named instead of a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cache, wraps
+from inspect import Parameter, signature
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+import numpy as np
+
+from thalweg.errors import InputError, ThalwegError
+
+__all__ = ["check_kinds", "checked"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_LARGEST = 2**63 - 1
+_WORDS: dict[Any, str] = {
+    float: "a number",
+    int: "a whole number",
+    bool: "True or False",
+    str: "text",
+    Path: "a path",
+    None: "None",
+}
+_SLIPPED = (TypeError, AttributeError, ValueError, KeyError, IndexError)
+
+
+def checked(function: F) -> F:
+    """`function`, whose arguments are refused in one sentence if they are of another kind.
+
+    >>> @checked
+    ... def share(part: float, *, tolerance: float = 1e-8) -> float:
+    ...     return part
+    >>> share("x")
+    Traceback (most recent call last):
+    ...
+    thalweg.errors.InputError: part is 'x'; it must be a number.
+    >>> share(1.0, tolerance=0.0)
+    Traceback (most recent call last):
+    ...
+    thalweg.errors.InputError: tolerance is 0; it must be positive and finite.
+    """
+
+    @wraps(function)
+    def checking(*arguments: Any, **options: Any) -> Any:
+        bound = list(_bound(function, arguments, options))
+        for name, value, hint in bound:
+            _check(name, value, hint)
+        try:
+            return function(*arguments, **options)
+        except ThalwegError:
+            raise
+        except _SLIPPED:
+            for name, value, hint in bound:
+                _refuse(name, value, hint, plain=False)
+            raise
+
+    return checking  # type: ignore[return-value]
+
+
+def check_kinds(function: Callable[..., Any], values: dict[str, Any]) -> None:
+    """Refuse values that are not of the kind that the signature of `function` names for them."""
+    for name, hint in _hints(function).items():
+        if name in values:
+            _check(name, values[name], hint)
+            _refuse(name, values[name], hint, plain=False)
+
+
+def _bound(
+    function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    hints = _hints(function)
+    for (name, hint), value in zip(hints.items(), arguments, strict=False):
+        yield name, value, hint
+    for name, value in options.items():
+        if name in hints:
+            yield name, value, hints[name]
+
+
+class _Names(dict[str, Any]):
+    """The names of a module, and the public ones that only its type checker imports."""
+
+    def __missing__(self, name: str) -> Any:
+        try:
+            return getattr(sys.modules["thalweg"], name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+
+@cache
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """The kind of each argument in order; `Any` where the name is not known at run time."""
+    found: dict[str, Any] = {}
+    for name, parameter in signature(function).parameters.items():
+        if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+            break
+        hint = parameter.annotation
+        if isinstance(hint, str):
+            try:
+                hint = eval(hint, getattr(function, "__globals__", {}))
+            except (NameError, TypeError, AttributeError):
+                hint = Any
+        found[name] = Any if hint is Parameter.empty else hint
+    return found
+
+
+def _check(name: str, value: Any, hint: Any) -> None:
+    _refuse(name, value, hint, plain=True)
+    if name.endswith("tolerance") and isinstance(value, Real) and not 0 < float(value) < np.inf:
+        raise InputError(f"{name} is {value:g}; it must be positive and finite.")
+
+
+def _refuse(name: str, value: Any, hint: Any, *, plain: bool) -> None:
+    """Raise if `value` is of another kind; with `plain`, only where all kinds are plain ones."""
+    kinds = list(_kinds(hint))
+    if plain and not all(kind in _WORDS or get_origin(kind) is Literal for kind in kinds):
+        return
+    if any(_fits(value, kind) for kind in kinds):
+        return
+    plainly = value is None or isinstance(value, str | bytes | Real)
+    shown = repr(value)[:60] if plainly else _a(type(value).__name__)
+    if isinstance(value, type):
+        shown = f"the class {value.__name__}"
+    if isinstance(value, Integral) and abs(int(value)) > _LARGEST:
+        raise InputError(f"{name} is {float(value):.3g}, too large for a number here.")
+    if isinstance(value, list | tuple) and any(get_origin(kind) is Sequence for kind in kinds):
+        shown = f"{value!r:.60}"
+    words = " or ".join(dict.fromkeys(_word(kind) for kind in kinds))
+    raise InputError(f"{name} is {shown}; it must be {words}.")
+
+
+def _kinds(hint: Any) -> Iterator[Any]:
+    """The alternatives of a hint."""
+    if get_origin(hint) in (Union, types.UnionType):
+        for part in get_args(hint):
+            yield from _kinds(part)
+    else:
+        yield None if hint is type(None) else hint
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if kind is None:
+        return value is None
+    if kind is bool:
+        return isinstance(value, bool | np.bool_)
+    if kind is int:
+        return isinstance(value, Integral) and abs(int(value)) <= _LARGEST
+    if kind is float:
+        large = isinstance(value, Integral) and abs(int(value)) > _LARGEST
+        return isinstance(value, Real) and not large
+    if get_origin(kind) is Literal:
+        return isinstance(value, str) and value in get_args(kind)
+    if get_origin(kind) is Sequence:  # Arrays and indices will do; elements must be of their kind.
+        each = value if hasattr(value, "__iter__") else (value,)
+        asked = get_args(kind)[0]
+        return each is value and all(any(_fits(v, k) for k in _kinds(asked)) for v in each)
+    kind = get_origin(kind) or kind
+    if kind is Callable or (isinstance(kind, type) and kind.__name__ == "Callable"):
+        return callable(value)
+    try:
+        return isinstance(value, kind)
+    except TypeError:  # A hint that cannot be asked, such as ArrayLike or a protocol.
+        return True
+
+
+def _word(kind: Any) -> str:
+    if kind in _WORDS:
+        return _WORDS[kind]
+    if get_origin(kind) is Literal:
+        return " or ".join(repr(word) for word in get_args(kind))
+    name = getattr(get_origin(kind) or kind, "__name__", str(kind))
+    if get_args(kind) == (Hashable,):
+        return "a list of text, numbers or tuples"
+    return {"Callable": "a function", "Sequence": "a list"}.get(name, _a(name))
+
+
+def _a(name: str) -> str:
+    return f"an {name}" if name[0] in "aeioAEIO" else f"a {name}"
