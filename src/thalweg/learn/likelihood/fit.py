@@ -39,15 +39,12 @@ _SUSPICIOUS = 4.0  # standard deviations of the deviance beyond which other star
 _DATA_DECIDE = 0.9  # share of the directions of V that the data determine by themselves
 _HURRIED_ITERATIONS = 60
 _HURRIED_STARTS = 3
+# Individuals per state below which a hurried fit is only a start: 15 of 15 such were handed on.
 _SCARCE = 100.0
-"""Individuals per state, over all times, below which a hurried fit is only a start: of 15 such fits
-to 10 to 100 states all were handed on, and at 100 states and more they took most of the time."""
 _SCARCE_ITERATIONS = 8
 _DISPERSION_ROUNDS = 6  # between the scatter of the counts and the fit under it
 _FINEST = 400_000  # steps of the finest chain
-_NO_START = (
-    "no flow could be computed from any start; check that times and weights have ordinary sizes."
-)
+_NO_START = "no flow could be computed from any start; check the sizes of times and weights."
 
 
 @single_threaded
