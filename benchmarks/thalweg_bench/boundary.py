@@ -118,8 +118,8 @@ def _estimates(settings: BenchSettings) -> list[Row]:
             f"estimate over error: median {np.median(over):.1f}, nine in ten below "
             f"{np.quantile(over, 0.9):.1f}, most {max(over):.1f}; {undone} not converged"
         )
-        found = {"measure": "error over estimate", "value": max(ratios), "note": note, "met": True}
-        rows.append(_row(f"{count} random graphs, {tolerance:g}, largest", 3.0, found))
+        seen = {"measure": "error over estimate", "value": max(ratios), "note": note, "met": True}
+        rows.append(_row(f"{count} random graphs, {tolerance:g}, largest", 3.0, seen))
     return rows
 
 

@@ -47,12 +47,15 @@ class Questions:
 
     if TYPE_CHECKING:
         fitted_: Fitted
-        diagnostics_: dict[str, Any]
+        _diagnostics: dict[str, Any] | None
         seed: int
         progress: Progress | None
 
         @property
         def times_(self) -> Array: ...
+
+        @property
+        def diagnostics_(self) -> dict[str, Any]: ...
 
         def predict(self, p0: ArrayLike | None, times: ArrayLike) -> Trajectory: ...
 

@@ -21,6 +21,7 @@ from scipy.sparse.linalg import splu
 from thalweg.laplacian.policy import is_flat
 from thalweg.learn.fields.likelihood import Place
 from thalweg.learn.fields.spectrum import SpectralPrior, laplacian
+from thalweg.mobility import LogMean
 
 __all__ = ["Curvature", "Preconditioning", "conjugate_gradients"]
 
@@ -109,7 +110,8 @@ class Preconditioning:
         n = kernel.n_states
         source, target, conductance = kernel.edges
         log_density = place.log_p - np.log(kernel.stationary)
-        weights = _logarithmic_mean(log_density[:, source], log_density[:, target]) * conductance
+        density = np.exp(log_density)
+        weights = LogMean()(density[:, source], density[:, target]) * conductance
         first_variation = place.V + place.beta * log_density
         slopes = np.abs(first_variation[:, source] - first_variation[:, target])
         decay = 2.0 * (place.beta + 0.5 * float(np.sum(weights * slopes) / weights.sum()))
@@ -202,13 +204,6 @@ def _coupling(mu: Array, values: Array, weights: Array, solver: Callable[[float]
     best = int(np.argmin(spread))
     factor, solve = np.exp(levels[best]) / b[best], solver(float(b[best]))
     return lambda y: np.asarray(factor * (y - solve(y)))
-
-
-def _logarithmic_mean(u: Array, v: Array) -> Array:
-    gap = u - v
-    small = np.abs(gap) < 1e-5
-    s, t = np.exp(u), np.exp(v)
-    return np.where(small, 0.5 * (s + t), (s - t) / np.where(small, 1.0, gap))
 
 
 def _chebyshev_solver(matrix: sparse.csr_array, lowest: float) -> Map:

@@ -20,6 +20,7 @@ from thalweg.kernel import MarkovKernel
 __all__ = ["SpectralPrior", "Spectrum", "laplacian"]
 
 Array = NDArray[np.float64]
+Index = NDArray[np.integer]
 
 _SPACING = 0.8
 """Of the bumps in `log(mu + mu0)`, about."""
@@ -32,7 +33,7 @@ _EXACT_STATES = 1200
 _LARGEST_DEGREE = 240
 
 
-def laplacian(n: int, source: Array, target: Array, weights: Array) -> sparse.csr_array:
+def laplacian(n: int, source: Index, target: Index, weights: Array) -> sparse.csr_array:
     """The Laplacian of a weighted graph."""
     i = np.concatenate([source, target, np.arange(n)])
     j = np.concatenate([target, source, np.arange(n)])
