@@ -168,6 +168,8 @@ def _provenance(run: Run) -> str:
     kind = "quick run" if s.get("quick") else "full run"
     if s.get("instances"):
         kind = f"run of {s['instances']} instance(s) of each family"
+    if any(str(note).startswith("stopped early") for note in s.get("notes", [])):
+        kind += ", not finished"
     return (
         f"*{kind[0].upper()}{kind[1:]}, seed {s.get('seed', 0)}; thalweg {s.get('thalweg', '?')}, "
         f"Python {s.get('python', '?')}, {versions}.*"

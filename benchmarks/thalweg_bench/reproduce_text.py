@@ -52,7 +52,7 @@ SECTIONS: dict[str, tuple[str, str]] = {
     ),
     "table1": (
         "Table 1 and the figure per family: every method, beta by beta",
-        "All twelve families, five graphs of each, N = 6, n = 10^4, `V` uniform in [-1, 1], rates "
+        "All twelve families, N = 6, n = 10^4, `V` uniform in [-1, 1], rates "
         "frozen over each interval as in the paper. The paper states neither its horizon nor its "
         "number of steps, so two settings are run. **What differs:** the paper's own network, run "
         "here with the corrected sign, comes out several times better than the paper's table says. "

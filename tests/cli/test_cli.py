@@ -121,6 +121,26 @@ def test_mistakes_are_one_sentence_and_leave_nothing(capsys, files, change, sent
     assert not (files / "out").exists()
 
 
+@pytest.mark.slow
+def test_a_fit_that_the_deviance_rejects_is_not_shown_without_a_word(capsys, files):
+    """A population that swings to and fro slides down no landscape, whatever the status."""
+    shares = ([4000, 3000, 2000, 1000], [1000, 2000, 3000, 4000])
+    rows = [
+        f"{day},{place},{n}"
+        for day in range(5)
+        for place, n in zip(("hill", "slope", "valley", "pond"), shares[day % 2], strict=True)
+    ]
+    (files / "seen.csv").write_text("\n".join(["day,place,n", *rows]))
+    out = files / "out"
+    _, text, _ = _run(
+        capsys, "fit", files / "seen.csv", "--graph", files / "edges.csv", "--out", out, "--json"
+    )
+    told = json.loads(text)
+    assert "does not describe these snapshots" in told["advice"]
+    assert any("does not explain" in sentence for sentence in told["findings"])
+    assert "does not describe these snapshots" in (out / "report.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("damage", ["cut", "flip", "text"])
 def test_damaged_models_are_refused(capsys, tmp_path, files, damage):
     out = files / "out"
