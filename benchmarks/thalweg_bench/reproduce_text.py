@@ -75,8 +75,8 @@ SECTIONS: dict[str, tuple[str, str]] = {
         "Uniform, random and logarithmic grids on [0, 5], N = 6, n = 10^4, beta = 0.1. A "
         "Markov-state model has one lag time and applies to the uniform grid only. The paper's "
         "adaptive schedule is not stated in full; ours is geometric. The network, which trains on "
-        "every pair of times, and the second reading were run up to 100 steps, the free chain up to "
-        "1000.",
+        "every pair of times, and the second reading were run up to 100 steps, the free chain up "
+        "to 1000.",
     ),
     "energy": (
         "Free-energy functional",
