@@ -106,8 +106,10 @@ def test_band_widens_with_ignorance_and_holds_the_truth(fit: LikelihoodFit) -> N
 
 def test_bootstrap_agrees_with_the_information(fit: LikelihoodFit) -> None:
     again = parametric_bootstrap(fit, 40, rng=np.random.default_rng(0))
-    np.testing.assert_allclose(again.potential_stderr, fit.potential_stderr, rtol=0.5)
-    assert again.beta_stderr == pytest.approx(fit.beta_stderr, rel=0.5)
+    # A standard deviation from 40 draws is off by 11 % on average.
+    np.testing.assert_allclose(again.potential_stderr, fit.potential_stderr, rtol=0.4)
+    assert np.mean(again.potential_stderr / fit.potential_stderr) == pytest.approx(1.0, abs=0.2)
+    assert again.beta_stderr == pytest.approx(fit.beta_stderr, rel=0.4)
     assert all(again.statuses)
 
 

@@ -77,7 +77,7 @@ class Keys:
 
     @property
     def probabilities(self) -> str:
-        """`obsm`: the cell's share of the fitted population, one column a time."""
+        """`obsm`: the cell's share of the fitted population, one column per time."""
         return f"{self.prefix}_probabilities"
 
     @property
@@ -143,7 +143,7 @@ def _probe(path: Path) -> None:
             with h5py.File(path, "r") as file:
                 file.visititems(lambda _, item: list(item.attrs.items()) and None)
                 list(file.attrs.items())
-        finally:  # What Python can catch is told by the reading itself.
+        finally:  # What Python can catch is reported when the file is read.
             os._exit(0)
     _, ended = os.waitpid(child, 0)
     if os.WIFSIGNALED(ended):

@@ -162,7 +162,7 @@ def _hand_over(model: FreeEnergyRegressor, out: Path) -> None:
 
 
 def states_table(model: FreeEnergyRegressor) -> pd.DataFrame:
-    """What `states.csv` holds: one row a state."""
+    """What `states.csv` holds: one row per state."""
     frame = model.to_frame()
     return pd.DataFrame(
         {

@@ -1,4 +1,4 @@
-"""Compiled passes over all stages of a discretised path: one row a stage, plain arrays.
+"""Compiled passes over all stages of a discretised path: one row per stage, plain arrays.
 
 `rho` and `psi` have shape (stages, states), `flux` (stages, edges). With `g = F / (c m)` the
 kinetic energy of an edge, `F^2 / (2 c m(s, t))`, has the second variation

@@ -52,22 +52,39 @@ def gradient_flow(
 ) -> Trajectory:
     """The gradient flow `p_dot = -M(rho) f` of a free energy, from `p0` at `times[0]`.
 
-    The probabilities are positive, sum to one, and the energy falls from each time to the next.
-    The error of a step is kept under `atol + rtol p`; `atol=None` is `rtol / n_states`, the
-    tolerance relative to the mean probability; a change smaller than that which would raise the
-    energy (at equilibrium) is not made. `mobility=None` is the logarithmic mean.
-
-    `method`: `"explicit"` is Dormand and Prince's pair of order 5(4) on `p`; `"implicit"` is
-    implicit Euler in `u = log rho`, extrapolated to high order, which alone can follow states that
-    run empty in finite time, as they do where `beta` is small; `"auto"` starts explicitly, unless
-    a nearly empty state lies beside a full one, and goes over when a state nears zero or the steps
-    become short, or after a few thousand steps.
+    The probabilities are positive, sum to one, and the energy falls from each time to the next: a
+    change within the tolerance that would raise it, at equilibrium, is not made. `status` says how
+    the integration ended.
 
     Empty states in `p0`: for `beta > 0` the flow fills them at once, and implicit steps start them
     from the density `FLOOR`. For `beta = 0` a mean that vanishes with either density lets nothing
     into an empty state: it stays empty.
 
-    `status` says how it ended; `throw=True` raises `ConvergenceError` unless it is `CONVERGED`.
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    energy : FreeEnergy
+        What falls along the flow.
+    p0 : array
+        Probabilities at `times[0]`.
+    times : array
+        Increasing times at which the flow is wanted.
+    mobility : Mobility, optional
+        The logarithmic mean by default.
+    rtol, atol : float
+        The error of a step is kept below `atol + rtol p`; `atol` is `rtol / n_states` by default,
+        the tolerance relative to the mean probability.
+    method : {"auto", "explicit", "implicit"}
+        `"explicit"` is Dormand and Prince's pair of order 5(4) on `p`; `"implicit"` is implicit
+        Euler in `u = log rho`, extrapolated to high order, which alone can follow states that run
+        empty in finite time, as they do where `beta` is small; `"auto"` starts explicitly, unless
+        a nearly empty state lies beside a full one, and switches when a state nears zero, when the
+        steps become short, or after a few thousand steps.
+    max_steps : int
+        Bound on the number of steps.
+    throw : bool
+        Raise `ConvergenceError` unless the status is `CONVERGED`.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
     >>> flow = gradient_flow(kernel, FreeEnergy([0.0, 1.0], beta=0.5), [0.5, 0.5], [0, 1, 20])

@@ -54,7 +54,7 @@ class JkoResult:
     """The share of the stationary distribution that was mixed into `p` first, as asked for."""
     path_error: float = 0.0
     """The estimated relative error of `distance`, from the mesh in time; 1 or more where the mesh
-    is too coarse to tell, as it may be next to the boundary of the simplex."""
+    is too coarse for an estimate, as it may be next to the boundary of the simplex."""
 
 
 @single_threaded
@@ -74,15 +74,34 @@ def jko_step(
 ) -> JkoResult:
     """One step of the minimising-movement scheme from `p`, for any `tau > 0`.
 
-    `p` may have empty states, and so may the result if `beta` is zero or its density underflows.
-    (After a step from empty states the smallest densities, those that the first-order condition
-    does not feel at `tolerance`, are bounds left by a barrier, not results.)
-    `tolerance` is for the first-order condition, `path_tolerance` for the relative error of the
-    distance (the mesh in time is refined to meet it, but not after 40 factorisations; `path_error`
-    tells). `smoothing` mixes that share of the stationary distribution into `p` first.
-    `solver`: a grounded `LaplacianSolver` of the kernel, to share its analysis between steps.
-    An interaction that makes `F` concave may have several minimisers, or defeat Newton: the status
-    tells.
+    An interaction that makes `F` concave may have several minimisers, or defeat Newton's method:
+    see the status.
+
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    energy : FreeEnergy
+        The energy `F` to be lowered.
+    p : array
+        Where the step starts. It may have empty states, and so may the result if `beta` is zero or
+        its density underflows. (After a step from empty states the smallest densities, those that
+        the first-order condition does not feel at `tolerance`, are bounds left by a barrier.)
+    tau : float
+        Length of the step.
+    mobility : Mobility, optional
+        The logarithmic mean by default.
+    tolerance : float
+        Bound on the residual of the first-order condition.
+    path_tolerance : float
+        Relative error of the distance to which the mesh in time is refined, until 40
+        factorisations are spent; `path_error` is the error reached.
+    max_steps : int
+        Newton steps of the first, coarse curve, at most.
+    smoothing : float
+        Share of the stationary distribution that is mixed into `p` first.
+    solver : LaplacianSolver, optional
+        A grounded solver of the kernel, to share its analysis between steps.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
     >>> step = jko_step(kernel, FreeEnergy([0.0, 1.0], beta=1.0), [0.5, 0.5], tau=0.1)
@@ -142,7 +161,7 @@ def jko_flow(
     """`n_steps` JKO steps of length `tau`: a trajectory at times `0, tau, 2 tau, ...`.
 
     Its status is that of the first step that failed, after which the last point is repeated.
-    `smoothing` is for `p0` alone.
+    `smoothing` applies to `p0` alone; the other arguments are those of `jko_step`.
     """
     if not (isinstance(n_steps, int) and n_steps > 0):
         raise InputError(f"n_steps is {n_steps!r}; give a positive whole number.")

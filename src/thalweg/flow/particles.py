@@ -58,30 +58,48 @@ def simulate(
     tracked: bool = True,
     pseudo_count: float = 0.5,
 ) -> Snapshots:
-    """Counts of a population of `n_particles` at `times`, drawn from `p0` at the first of them.
-
-    `method`:
-
-    - `"exact"`: every jump. In mean-field rates, held over steps of at most `dt` (0.01 by default)
-      at the flow's value in their middle, second order in `dt`; in empirical rates by Gillespie's
-      algorithm, one jump after the other, with no time step at all.
-    - `"tau-leap"`: steps of at most `dt` (0.01 by default); in each, an individual leaves at most
-      once. First order in `dt`; counts are never negative.
-    - `"frozen"`, the paper's: rates are held from one time to the next (or over steps of at most
-      `dt`) at the distribution of the beginning, and individuals move by `exp(dt Q)`. With
-      long intervals that is another dynamics than the flow.
-
-    `rates`: the density in `Q`. `"mean-field"`: of the infinite population (for `"frozen"` the
-    recursion `p <- p exp(dt Q(p))`, else the gradient flow), so individuals are independent.
-    `"empirical"`: of the population itself, with `pseudo_count` added to every state, because the
-    logarithmic mean lets no potential push anybody into an empty state.
+    """Counts of a simulated population at `times`, drawn from `p0` at the first of them.
 
     An empty state sends nobody away while rates are held: that is the limit of its rates for
-    `beta > 0`. Rates above 1e3 a step (1e8 up to 200 states) are cut to that; such states are
+    `beta > 0`. Rates above 1e3 per step (1e8 up to 200 states) are cut to that; such states are
     empty but for a thousandth of a step.
 
-    `tracked=False` draws every snapshot afresh from the distribution at its time, as if different
-    individuals were caught each time; `n_particles` may then be a list, one number a time.
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    energy : FreeEnergy
+        What drives the population.
+    p0 : array
+        Probabilities of the states at the first time.
+    times : array
+        Increasing times of the snapshots.
+    n_particles : int or list of int
+        Individuals; with `tracked=False` it may be a list, one number per time.
+    method : {"exact", "tau-leap", "frozen"}
+        `"exact"` simulates every jump: in mean-field rates, held over steps of at most `dt` at the
+        flow's value in their middle, second order in `dt`; in empirical rates by Gillespie's
+        algorithm, without a time step. `"tau-leap"` takes steps of at most `dt`, in each of which
+        an individual leaves at most once, first order in `dt`. `"frozen"`, the paper's, holds
+        rates from one time to the next (or over steps of at most `dt`) at the distribution of the
+        beginning, and moves individuals by `exp(dt Q)`; with long intervals that is another
+        dynamics than the flow.
+    rates : {"mean-field", "empirical"}
+        The density in `Q`: that of the infinite population (for `"frozen"` the recursion
+        `p <- p exp(dt Q(p))`, else the gradient flow), so that individuals are independent; or
+        that of the population itself.
+    pseudo_count : float
+        Added to every state for empirical rates, because the logarithmic mean lets no potential
+        push anybody into an empty state.
+    dt : float, optional
+        Longest step in time; 0.01 by default, and the interval between times for `"frozen"`.
+    tracked : bool
+        Follow the same individuals (the default), or draw every snapshot afresh from the
+        distribution at its time.
+    mobility : Mobility, optional
+        The logarithmic mean by default.
+    rng : numpy.random.Generator
+        Source of random numbers.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     >>> energy = FreeEnergy([0.0, 1.0, 0.0], beta=0.5)

@@ -132,13 +132,27 @@ class TransportGeometry:
     ) -> Geodesic:
         """The geodesic from `p` to `q`; any end points, zeros and point masses included.
 
-        `tolerance` bounds the estimated relative error of the distance: by default 1e-8, and 1e-3
-        from or to nearly empty states of a graph with more than 120 states (the one that was used
-        is in the result). If it cannot be met, the status says so, and `upper_bound`,
-        `lower_bound` and `error_estimate` say what is known.
-        `potential_tolerance` is for the potentials, whose error is not squared (default
-        `0.1 sqrt(tolerance)`). The work is limited in steps and stages, so every call ends.
-        `Geodesic.at` gives probabilities, potentials, fluxes and the speed at any times.
+        `Geodesic.at` gives probabilities, potentials, fluxes and the speed at any times. The work
+        is limited in steps and stages, so every call ends.
+
+        Parameters
+        ----------
+        p, q : array
+            Probabilities of the end points.
+        n_steps : int
+            Intervals between the points that the result lists.
+        tolerance : float, optional
+            Bound on the estimated relative error of the distance: by default 1e-8, and 1e-3 from
+            or to nearly empty states of a graph with more than 120 states (the one that was used
+            is in the result). If it cannot be met, the status says so, and `upper_bound`,
+            `lower_bound` and `error_estimate` say what is known.
+        method : {"auto", "collocation", "interior-point"}
+            How to solve; by default as the end points suggest.
+        max_stages : int, optional
+            Bound on the number of times at which the curve is computed.
+        potential_tolerance : float, optional
+            Accuracy of the potentials, whose error is not squared; `0.1 sqrt(tolerance)` by
+            default.
         """
         n = self.kernel.n_states
         p = _checks.as_probability(p, n, "p")

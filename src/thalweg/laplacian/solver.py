@@ -235,7 +235,7 @@ class LaplacianSolver:
             count, label = self.pattern.components(keep)
             if count > 1:
                 # Over a bridge flows the imbalance of the piece behind it, which is none: its
-                # weight does not matter to the solution, and makes the matrix as good as connected.
+                # weight does not matter to the solution, and connects the matrix in effect.
                 piece = label
                 scaled[self.pattern.bridges(keep, label, count)] = 1.0
         return Factor(self.pattern, scaled, scale, prepare(self._analysis, scaled), piece)

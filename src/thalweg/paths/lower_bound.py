@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 
 def dual_bound(problem: PathProblem, flux: Array, force: Array, middle: Array) -> float:
-    """A number that the distance is not below, up to the quadrature in time; zero at worst.
+    """A lower bound on the distance, up to the quadrature in time; 0 if none is found.
 
     The potentials are `middle - J_mid force / pi`, those of a computed geodesic.
     """

@@ -16,7 +16,7 @@ __all__ = ["fit", "forecast", "potential"]
 
 Array = NDArray[np.float64]
 
-# Okabe and Ito's palette: told apart with every kind of colour vision.
+# Okabe and Ito's palette: distinguishable with every kind of colour vision.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#F0E442")
 
 

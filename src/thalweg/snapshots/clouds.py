@@ -151,7 +151,7 @@ class PointSnapshots(Snapshots):
 
 
 def time_weights(times: Array, time: float) -> Array:
-    """How much each snapshot tells about `time`: linear between its neighbours, little beyond."""
+    """The weight of each snapshot at `time`: linear between its neighbours, little beyond."""
     weights = np.full(times.size, _ELSEWHERE)
     after = int(np.searchsorted(times, time))
     if after == 0 or after == times.size:

@@ -25,18 +25,17 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class DensityEstimate:
-    """Probabilities at each time, and what the smoother did to get them.
-
-    `added_mass`: per time, the probability that lies on states where nobody was seen.
-    `moved_mass`: per time, the total-variation distance to the raw frequencies.
-    `bandwidth`: of the heat kernel; `None` for a smoother without one.
-    """
+    """Probabilities at each time, and what the smoother did to get them."""
 
     times: Array
     probabilities: Array
+    """One row per time."""
     added_mass: Array
+    """Per time, the probability on states where nobody was seen."""
     moved_mass: Array
+    """Per time, the total-variation distance to the raw frequencies."""
     bandwidth: float | None = None
+    """Bandwidth of the heat kernel; `None` for a smoother without one."""
 
     def __repr__(self) -> str:
         width = "" if self.bandwidth is None else f", bandwidth={self.bandwidth:.4g}"
@@ -51,7 +50,7 @@ class Smoother(ABC):
 
     @abstractmethod
     def smooth(self, kernel: MarkovKernel, snapshots: Snapshots) -> tuple[Array, float | None]:
-        """Probabilities, one row a time, and the bandwidth where there is one."""
+        """Probabilities, one row per time, and the bandwidth if there is one."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,16 @@ class HeatKernel(Smoother):
 def estimate_probabilities(
     kernel: MarkovKernel, snapshots: Snapshots, *, smoother: Smoother | None = None
 ) -> DensityEstimate:
-    """The probabilities behind the counts, one row a time; `Dirichlet(0.5)` unless told.
+    """The probabilities behind the counts, one row per time.
+
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    snapshots : Snapshots
+        Counts at times.
+    smoother : Smoother, optional
+        How counts become positive probabilities; `Dirichlet(0.5)` by default.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     >>> seen = Snapshots.from_counts([0, 1], [[6, 2, 0], [3, 3, 2]])

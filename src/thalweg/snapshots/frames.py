@@ -130,7 +130,7 @@ def _positions(
         if wrong.any():
             raise InputError(
                 f"state {index[np.argmax(wrong)]} in row {int(np.argmax(wrong))} is outside 0 to "
-                f"{states - 1}; mend it, or give all states."
+                f"{states - 1}; correct it, or give all states."
             )
         return index, int(states), None
     if states is None:

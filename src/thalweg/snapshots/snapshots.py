@@ -182,14 +182,14 @@ class Snapshots:
         states: Literal["kmeans", "farthest", "points"] = "kmeans",
         rng: np.random.Generator | None = None,
     ) -> PointSnapshots:
-        """Snapshots from clouds of points, one a time: each point counts for the nearest state.
+        """Snapshots from clouds of points, one per time: each point counts for the nearest state.
 
-        With a `kernel` that has coordinates its states are used. Without, states are chosen:
-        `n_states` k-means centres (the square root of the number of points, at most 100, unless
-        told; every snapshot weighs the same), `"farthest"` points, or the `"points"` themselves;
-        and the kernel is that of their `n_neighbors` nearest neighbours. `rng`: for the choice of
-        states; seed 0 unless given. The answer keeps `kernel`, `points` and `labels`, and leads
-        back to points with `to_points` and `sample`.
+        With a `kernel` that has coordinates its states are used. Without one, states are chosen:
+        `n_states` k-means centres (by default the square root of the number of points, at most
+        100; every snapshot weighs the same), `"farthest"` points, or the `"points"` themselves;
+        and the kernel is that of their `n_neighbors` nearest neighbours. `rng` chooses the states
+        (seed 0 by default). The answer keeps `kernel`, `points` and `labels`, and leads back to
+        points with `to_points` and `sample`.
         """
         from thalweg.snapshots.clouds import build
 
@@ -234,7 +234,7 @@ class Snapshots:
             k = int(np.argmin(coo.data))
             raise InputError(
                 f"counts are {coo.data[k]:.6g} at time {times[coo.row[k]]:g}, state "
-                f"{int(coo.col[k])}; a count cannot be negative: mend or remove it."
+                f"{int(coo.col[k])}; a count cannot be negative: correct or remove it."
             )
         totals = np.asarray(table.sum(axis=1)).ravel()
         if totals.min() <= 0:
@@ -417,7 +417,7 @@ def _tally(states: NDArray[Any], n_states: int, k: int, time: float) -> sparse.c
     if wrong.any():
         raise InputError(
             f"state {states[np.argmax(wrong)]} at time {time:g} is outside 0 to {n_states - 1}; "
-            "mend it, or raise n_states."
+            "correct it, or raise n_states."
         )
     column, value = np.unique(states, return_counts=True)
     return sparse.csr_array(

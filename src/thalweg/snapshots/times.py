@@ -356,7 +356,7 @@ def _labelled(parsed: Sequence[_Part], where: str) -> tuple[str, Array]:
 
 
 def _ask_about_dates(numbers: Array, where: str) -> None:
-    """Refuse whole numbers that are all calendar dates: nobody can know which they are."""
+    """Refuse whole numbers that are all calendar dates: they are ambiguous."""
     likely = (numbers >= 19000101) & (numbers <= 21001231) & (numbers % 1 == 0)
     if not numbers.size or not likely.all():
         return

@@ -59,7 +59,7 @@ _COARSE, _LED = 1e-2, 1e-4
 """How far the barrier falls before the mesh is refined (little, or the finer start is a bad one),
 and before a staggered curve starts Newton's loop."""
 _TELLING = 0.1
-"""A smooth curve that is longer by more than this share tells nothing about the staggered one."""
+"""A smooth curve that is longer by more than this share says nothing about the staggered one."""
 _FALL, _NONE = 1e-3, 1e-36
 """On the last mesh the barrier falls by this factor at a time, and not below this."""
 
@@ -188,7 +188,7 @@ class _Solved:
         )
 
 
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # the status tells
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # reported by the status
 def _solve(
     problem: PathProblem,
     state: State,
@@ -336,7 +336,7 @@ class _Lead:
 # ---------------------------------------------------------------- staggered curves
 
 
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # the status tells
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # reported by the status
 def solve_staggered(
     problem: PathProblem, *, tolerance: float, path_tolerance: float
 ) -> FreeStep | None:
@@ -385,7 +385,7 @@ def solve_staggered(
     error = abs(length - best.distance) / max(best.distance, 1e-300)
     if error < _TELLING:
         return best._replace(status=status, distance=length, error=error)
-    # The smooth curve pushes mass through empty states: only the meshes tell about each other.
+    # The smooth curve pushes mass through empty states: compare the meshes instead.
     return best._replace(status=status, error=change)
 
 

@@ -234,7 +234,7 @@ def _assess(
 def _flux(problem: PathProblem, rho: Array, psi: Array, factor: Factor) -> tuple[Array, Factor]:
     """`c m grad psi`, brought to end at `p1` exactly, and past states that it would empty.
 
-    With it the factor that did so: `factor`, or a new one where that is too old.
+    Also returns the factorisation used, refreshed if it was stale.
     """
     source, target, _ = problem.kernel.edges
     edge = stages.stage_weights(*problem.kernel.edges, rho, problem.spec)
@@ -277,7 +277,7 @@ def finer_mesh(mesh: TimeMesh, errors: Array, target: float) -> TimeMesh:
     """More stages where the error is: two or four on a smooth piece, a cut elsewhere."""
     widths: list[float] = []
     orders: list[int] = []
-    # An unknown error is no reason to cut: the next mesh tells.
+    # An unknown error is no reason to cut: the next mesh will show it.
     errors = np.where(np.isfinite(errors), errors, 1e3 * target)
     for width, order, error in zip(mesh.widths, mesh.orders, errors, strict=True):
         if error <= target / mesh.pieces:

@@ -65,7 +65,7 @@ class Collocation(NamedTuple):
     factor: Factor
 
 
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # the status tells
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # reported by the status
 def solve_collocation(
     problem: PathProblem,
     rho: Array,
