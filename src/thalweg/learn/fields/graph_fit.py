@@ -43,9 +43,6 @@ _STIFFEST = 100.0
 """Bound on the prior's precision, in units of the information about each mode."""
 _SETTLED = 0.35
 """Difference of observed and simulated slopes, in standard errors of log beta, that ends a fit."""
-_OVERSHOOT = 1.6
-"""The simulated slope follows beta with 0.4 to 0.7 of the speed of the observed one: corrections
-taken at face value would fall short."""
 _ENOUGH = 0.02
 """Twice the log likelihood that a Newton step may leave on the table."""
 _CENTRE, _WEAK = float(np.log(0.1)), 0.05
@@ -89,7 +86,10 @@ class GraphFitter:
         """How the fields follow log beta."""
         self.variance = np.nan
         """Of log beta."""
+        self.overshoot = 1.0
         self.draws: Array | None = None
+        self.gains = [np.ones(spectrum.knots.size), np.ones(spectrum.knots.size)]
+        self.moves = [np.zeros(spectrum.knots.size), np.zeros(spectrum.knots.size)]
         self.seed = int(rng.integers(2**31))
         self.matched: Matched | None = None
 
@@ -168,7 +168,10 @@ class GraphFitter:
             if self.free:
                 self.along = solved[:, 1]
                 curve = max(float(info[0] + mixed[:, 0] @ self.along), 1e-3) + _WEAK
-                self.variance = 1.0 / curve
+                # Of the data alone: how rough the fields are is learned from them too.
+                pull = float(self.along @ self._curvature().prior(self.along[:, None])[:, 0])
+                own = max(curve - pull, 0.15 * curve)
+                self.variance, self.overshoot = 1.0 / own, curve / own
                 stride = -(by_theta + float(mixed[:, 0] @ step)) / (curve * (1.0 + self.damping))
                 stride *= 1.0 if self.draws is None else share
                 stride = float(np.clip(stride, -_LONGEST_STRIDE, _LONGEST_STRIDE))
@@ -222,9 +225,11 @@ class GraphFitter:
             max_iterations=80, guess=self.draws,
         )  # fmt: skip
         moved, determined, priors = 0.0, 0.0, []
-        for prior, part, about in (
-            (self.initial, slice(0, n), about0),
-            (self.potential, slice(n, 2 * n), aboutV),
+        for i, (prior, part, about) in enumerate(
+            (
+                (self.initial, slice(0, n), about0),
+                (self.potential, slice(n, 2 * n), aboutV),
+            )
         ):
             spectrum = prior.spectrum
             modes = spectrum.modes
@@ -236,9 +241,13 @@ class GraphFitter:
             known = np.clip(known, 0.02 * modes, modes)
             weight = np.maximum(known * np.maximum(known / modes, 0.2), 0.5)
             step = np.linalg.solve(0.5 * np.diag(weight) + spectrum.stiffness, slope)
+            # Levels that go to and fro take shorter steps.
+            turned = step * self.moves[i] < 0.0
+            self.gains[i] = np.clip(self.gains[i] * np.where(turned, 0.4, 1.3), 0.02, 1.0)
+            step = self.gains[i] * np.clip(step, -2.0, 2.0)
             limit = np.log(_STIFFEST * np.maximum(about, 0.1 * about.max()))
-            levels = np.clip(prior.levels + np.clip(step, -2.0, 2.0), -8.0, limit)
-            change = levels - prior.levels
+            levels = np.clip(prior.levels + step, -8.0, limit)
+            change = self.moves[i] = levels - prior.levels
             moved = max(moved, float(np.sqrt(np.sum(0.5 * known * change**2))))
             determined += float(known.sum())
             priors.append(replace(prior, levels=levels))
@@ -257,7 +266,8 @@ class GraphFitter:
             self.options.n_simulations, self.seed,
         )  # fmt: skip
         change = abs(-self.matched.slope - self.force) * np.sqrt(self.variance)
-        self.force += _OVERSHOOT * (-self.matched.slope - self.force)
+        # The simulated slope follows beta too; at face value corrections would fall short.
+        self.force += self.overshoot * (-self.matched.slope - self.force)
         return float(change)
 
     def _refine(self) -> bool:
