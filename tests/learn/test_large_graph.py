@@ -53,13 +53,24 @@ def curvature(kernel: MarkovKernel, spectrum: Spectrum) -> Curvature:
 
 def test_prior_is_a_function_of_the_laplacian(kernel: MarkovKernel, spectrum: Spectrum) -> None:
     values, vectors = np.linalg.eigh(spectrum.matrix.toarray())
-    prior = SpectralPrior(spectrum, np.linspace(-1.0, 3.0, spectrum.knots.size))
+    scale = np.sqrt(kernel.n_states * kernel.stationary)
+    walk = np.diag(1 / scale) @ (np.eye(values.size) - spectrum.matrix.toarray()) @ np.diag(scale)
+    np.testing.assert_allclose(walk, kernel.matrix.toarray(), atol=1e-12)
+    levels = np.linspace(-1.0, 3.0, spectrum.knots.size)
+
+    def half(levels: np.ndarray) -> np.ndarray:
+        q = np.exp(spectrum.bumps(values) @ levels)
+        return ((vectors * np.sqrt(q)) @ vectors.T * scale) / scale[:, None]
+
+    prior = SpectralPrior(spectrum, levels)
     x = np.random.default_rng(1).normal(size=(kernel.n_states, 3))
-    q = np.exp(spectrum.bumps(values) @ prior.levels)
-    exact = vectors @ (q[:, None] * (vectors.T @ x))
+    exact = half(levels).T @ half(levels) @ x
     np.testing.assert_allclose(prior.precision(x), exact, atol=2e-2 * np.abs(exact).max())
-    shares = spectrum.bumps(values)[:, :, None] * (q[:, None] * (vectors.T @ x) ** 2)[:, None, :]
-    np.testing.assert_allclose(prior.powers(x), shares.sum(axis=0).mean(axis=1), rtol=0.05)
+    for j in range(levels.size):
+        step = 1e-4 * np.eye(levels.size)[j]
+        ahead, behind = (np.sum((half(levels + s * step) @ x) ** 2) / 3 for s in (1, -1))
+        slope = (ahead - behind) / 2e-4
+        assert prior.powers(x)[j] == pytest.approx(slope, rel=0.02, abs=0.02 * abs(ahead))
 
 
 def test_prior_of_a_field_knows_how_rough_it_is(kernel: MarkovKernel, spectrum: Spectrum) -> None:

@@ -218,7 +218,7 @@ class GraphFitter:
         g0, gV, _ = self.place.pull(self.place.noise(count, rng), 1e-3)
         white = rng.standard_normal((2 * n, count))
         right = np.concatenate(
-            [g0 + self.initial.half(white[:n]), gV + self.potential.half(white[n:])]
+            [g0 + self.initial.transposed(white[:n]), gV + self.potential.transposed(white[n:])]
         )
         self.draws, _ = conjugate_gradients(
             curvature, right, preconditioner, tolerance=0.03, min_iterations=2,
@@ -234,9 +234,10 @@ class GraphFitter:
             spectrum = prior.spectrum
             modes = spectrum.modes
             x, field = self.draws[part], self.z[part]
-            x = x - x.mean(axis=0)
-            known = prior.shares(white[part] - white[part].mean(axis=0)) - prior.powers(x)
-            power = prior.powers((field - field.mean())[:, None])
+            x = x - spectrum.mean(x)
+            noise = white[part] - spectrum.mean(white[part])
+            known = prior.white_powers(noise) - prior.powers(x)
+            power = prior.powers((field - spectrum.mean(field))[:, None])
             slope = 0.5 * (known - power) - spectrum.stiffness @ prior.levels
             known = np.clip(known, 0.02 * modes, modes)
             weight = np.maximum(known * np.maximum(known / modes, 0.2), 0.5)
@@ -297,7 +298,7 @@ class GraphFitter:
             g0, gV, _ = self.place.pull(self.place.noise(count, self.rng), 1e-3)
             white = self.rng.standard_normal((2 * n, count))
             right = np.concatenate(
-                [g0 + self.initial.half(white[:n]), gV + self.potential.half(white[n:])]
+                [g0 + self.initial.transposed(white[:n]), gV + self.potential.transposed(white[n:])]
             )
             x, _ = conjugate_gradients(
                 curvature, right, preconditioner, tolerance=0.05, min_iterations=2

@@ -1,8 +1,10 @@
-"""Gaussian priors on a graph without coordinates: precision `q(L)`, with `q` chosen by the data.
+"""Gaussian priors on a graph without coordinates: white noise that the kernel has smoothed.
 
-`L` is the graph's Laplacian and `log q` a sum of smooth bumps in `log(mu + mu0)`, one level each,
-so that a field may be rough or smooth, and the data say which. Functions of `L` are applied as
-Chebyshev polynomials: nothing but products with the Laplacian, on any graph.
+A field is `g(K) w` with white `w`; in terms of `L = D (I - K) D^-1`, symmetric with `D^2 = N pi`,
+its precision is `A^T A` with `A = D^-1 q(L)^(1/2) D`. `log q` is a sum of smooth bumps in
+`log(mu + mu0)`, one level each, so that a field may be rough or smooth, and the data say which.
+Functions of `L` are applied as Chebyshev polynomials: nothing but products with the Laplacian, on
+any graph.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ _BENDING = 1.5
 """Standard deviation of the second differences of the levels under their own prior."""
 _EXACT_STATES = 1200
 """Up to this many states all eigenvalues of the Laplacian are computed (0.2 s)."""
+_PROBES, _LANCZOS_STEPS = 8, 80
+"""Beyond that, their density is probed."""
 _LARGEST_DEGREE = 240
 
 
@@ -45,17 +49,21 @@ def laplacian(n: int, source: Index, target: Index, weights: Array) -> sparse.cs
 
 
 class Spectrum:
-    """The Laplacian of a kernel, scaled to a mean degree of about one, and its eigenvalues."""
+    """The symmetric Laplacian of a kernel and its eigenvalues."""
 
     def __init__(self, kernel: MarkovKernel, rng: np.random.Generator) -> None:
         source, target, conductance = kernel.edges
         n = self.n = kernel.n_states
-        self.matrix = laplacian(n, source, target, conductance * n)
+        self.root = np.sqrt(n * kernel.stationary)
+        plain = laplacian(n, source, target, conductance * n)
+        scale = sparse.diags_array(1.0 / self.root)
+        self.matrix = sparse.csr_array(scale @ plain @ scale)
+        self.matrix.sort_indices()
         if n <= _EXACT_STATES:
             values = np.maximum(np.linalg.eigvalsh(self.matrix.toarray()), 0.0)
             self.nodes, self.weights = values[1:], np.ones(n - 1)
         else:
-            self.nodes, self.weights = _density_of_states(self.matrix, 8, 80, rng)
+            self.nodes, self.weights = _density_of_states(self.matrix, self.root, rng)
         self.top = 1.02 * float(self.nodes.max())
         order = np.argsort(self.nodes)
         first = int(np.searchsorted(np.cumsum(self.weights[order]), 1.0))
@@ -88,6 +96,10 @@ class Spectrum:
         out[0] *= 0.5
         return np.asarray(out)
 
+    def mean(self, x: Array) -> Array:
+        """The mean under `pi`, which no Laplacian sees."""
+        return np.asarray((self.root**2 / self.n) @ x)
+
     def shifted(self, x: Array) -> Array:
         """The Laplacian with its spectrum mapped onto `[-1, 1]`, times `x`."""
         return np.asarray((2.0 / self.top) * (self.matrix @ x) - x)
@@ -99,18 +111,15 @@ class Spectrum:
         out = _polynomial(m.indptr, m.indices, m.data, 2.0 / self.top, coefficients, columns)
         return np.asarray(out.reshape(x.shape))
 
-    def moments(self, x: Array) -> Array:
-        """`x^T T_k x`, averaged over the columns, for twice the degree."""
-        d = self.degree
-        out = np.zeros(2 * d + 1)
-        before, now = x, self.shifted(x)
-        out[0], out[1] = np.sum(x * x), np.sum(x * now)
-        for k in range(1, d):
-            out[2 * k] = 2.0 * np.sum(now * now) - out[0]
+    def shares(self, u: Array, v: Array) -> Array:
+        """`u^T bump_j(L) v` of each level, averaged over the columns."""
+        coefficients = self.coefficients(self.grid_bumps)
+        before, now = v, self.shifted(v)
+        out = coefficients[0] * np.sum(u * v) + coefficients[1] * np.sum(u * now)
+        for k in range(2, coefficients.shape[0]):
             before, now = now, 2.0 * self.shifted(now) - before
-            out[2 * k + 1] = 2.0 * np.sum(before * now) - out[1]
-        out[2 * d] = 2.0 * np.sum(now * now) - out[0]
-        return out / x.shape[1]
+            out += coefficients[k] * np.sum(u * now)
+        return np.asarray(out / u.shape[1])
 
 
 @njit(cache=True)
@@ -142,18 +151,18 @@ def _polynomial(
 
 
 def _density_of_states(
-    matrix: sparse.csr_array, probes: int, steps: int, rng: np.random.Generator
+    matrix: sparse.csr_array, null: Array, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Nodes and weights, which add up to `n - 1`, of the eigenvalues, by Lanczos from probes."""
     n = matrix.shape[0]
     nodes, weights = [], []
-    for _ in range(probes):
+    for _ in range(_PROBES):
         v = rng.choice([-1.0, 1.0], n)
-        v -= v.mean()
+        v -= null * (null @ v) / (null @ null)
         basis = [v / np.linalg.norm(v)]
         diagonal: list[float] = []
         beside: list[float] = []
-        for _ in range(min(steps, n - 2)):
+        for _ in range(min(_LANCZOS_STEPS, n - 2)):
             w = matrix @ basis[-1]
             diagonal.append(float(w @ basis[-1]))
             block = np.array(basis)
@@ -168,31 +177,33 @@ def _density_of_states(
         values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1))
         nodes.append(np.maximum(values, 0.0))
         weights.append(vectors[0] ** 2)
-    return np.concatenate(nodes), np.concatenate(weights) * (n - 1) / probes
+    return np.concatenate(nodes), np.concatenate(weights) * (n - 1) / _PROBES
 
 
 @dataclass(frozen=True, eq=False)
 class SpectralPrior:
-    """A Gaussian field with precision `q(L)`, `q = exp(sum_j level_j bump_j)`."""
+    """A Gaussian field with precision `A^T A`, `A = D^-1 q(L)^(1/2) D`."""
 
     spectrum: Spectrum
     levels: Array
+    """`q = exp(sum_j level_j bump_j)`."""
 
     @staticmethod
     def of_field(spectrum: Spectrum, field: Array) -> SpectralPrior:
         """The most likely prior of a field that is known."""
-        x = (field - field.mean())[:, None]
-        moments = spectrum.moments(x)
+        x = field[:, None] - spectrum.mean(field)
         bumps = spectrum.bumps(spectrum.nodes)
         information = 0.5 * (bumps.T * spectrum.weights) @ bumps + spectrum.stiffness
         information += 1e-6 * np.eye(information.shape[0])
         start = float(np.log(spectrum.n / max(float(np.sum(x**2)), 1e-6)))
         prior = SpectralPrior(spectrum, np.full(spectrum.knots.size, start))
         for _ in range(20):
-            slope = 0.5 * (spectrum.modes - prior.powers_of(moments))
+            slope = 0.5 * (spectrum.modes - prior.powers(x))
             slope -= spectrum.stiffness @ prior.levels
             step = np.clip(np.linalg.solve(information, slope), -1.5, 1.5)
             prior = replace(prior, levels=prior.levels + step)
+            if np.abs(step).max() < 0.05:
+                break
         return prior
 
     @cached_property
@@ -202,33 +213,30 @@ class SpectralPrior:
         kept = np.flatnonzero(np.abs(out) > 1e-4 * values.min())
         return out[: int(kept[-1]) + 1] if kept.size else out[:1]
 
-    @cached_property
-    def _on_grid(self) -> Array:
-        return self.at(self.spectrum.grid)
-
     def at(self, mu: Array) -> Array:
-        """The precision at eigenvalues `mu`."""
+        """`q` at eigenvalues `mu`."""
         x = 2.0 * np.minimum(mu, self.spectrum.top) / self.spectrum.top - 1.0
         return np.asarray(np.polynomial.chebyshev.chebval(x, self._half) ** 2)
 
     def half(self, x: Array) -> Array:
-        """`q(L)^(1/2) x`."""
-        return self.spectrum.apply(self._half, x)
+        """`A x`."""
+        root = self.spectrum.root if x.ndim == 1 else self.spectrum.root[:, None]
+        return self.spectrum.apply(self._half, root * x) / root
+
+    def transposed(self, x: Array) -> Array:
+        """`A^T x`."""
+        root = self.spectrum.root if x.ndim == 1 else self.spectrum.root[:, None]
+        return root * self.spectrum.apply(self._half, x / root)
 
     def precision(self, x: Array) -> Array:
-        """`q(L) x`."""
-        return self.half(self.half(x))
-
-    def powers_of(self, moments: Array) -> Array:
-        """`x^T dq/dlevel_j(L) x` of each level, from the Chebyshev moments of `x`."""
-        functions = self._on_grid[:, None] * self.spectrum.grid_bumps
-        return np.asarray(self.spectrum.coefficients(functions).T @ moments)
+        """`A^T A x`."""
+        return self.transposed(self.half(x))
 
     def powers(self, x: Array) -> Array:
-        """The same for fields, averaged over the columns of `x`."""
-        return self.powers_of(self.spectrum.moments(x))
+        """The derivatives of `|A x|^2` in the levels, averaged over the columns of `x`."""
+        return self.white_powers(self.half(x))
 
-    def shares(self, x: Array) -> Array:
-        """`x^T bump_j(L) x` of each level, averaged over the columns of `x`."""
-        coefficients = self.spectrum.coefficients(self.spectrum.grid_bumps)
-        return np.asarray(coefficients.T @ self.spectrum.moments(x))
+    def white_powers(self, w: Array) -> Array:
+        """The same given `w = A x`."""
+        root = self.spectrum.root[:, None]
+        return self.spectrum.shares(w / root, w * root)
