@@ -32,6 +32,12 @@ def test_what_is_lacking_is_refused_with_the_remedy(name: str, settings: Setting
         fit_snapshots(kernel, snapshots(600), settings)
 
 
+def test_growth_is_refused_without_naming_the_weak_form() -> None:
+    kernel = make_graph("grid", 600, rng=np.random.default_rng(0))
+    with pytest.raises(InputError, match=r"growth.*join states into groups\.$"):
+        fit_snapshots(kernel, snapshots(600), Settings(growth="states"))
+
+
 def test_where_the_states_allow_the_dense_fit_steps_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer, "SMALL_STATES", 5)
     kernel = make_graph("grid", 9, rng=np.random.default_rng(0))

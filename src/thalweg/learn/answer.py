@@ -356,9 +356,10 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
     two_times(snapshots)
     asked = beyond_plain(s)
     if asked:
+        other = "" if s.growth is not None else ", or use method='weak'"
         raise InputError(
             f"the likelihood of {kernel.n_states} states does not take {', '.join(asked)} (it does "
-            f"up to {DENSE_STATES} states); leave that out, or use method='weak'."
+            f"up to {DENSE_STATES} states); leave that out, join states into groups{other}."
         )
     fit = fit_likelihood_large(
         kernel,
