@@ -43,6 +43,9 @@ _STIFFEST = 100.0
 """Bound on the prior's precision, in units of the information about each mode."""
 _SETTLED = 0.35
 """Difference of observed and simulated slopes, in standard errors of log beta, that ends a fit."""
+_WIDER = 1.5
+"""Of the error of log beta: on 14 landscapes of 400 and 1000 states, rough and smooth, estimates were
+1.5 times as far from the truth (root mean square) as the information at given levels says."""
 _ENOUGH = 0.02
 """Twice the log likelihood that a Newton step may leave on the table."""
 _CENTRE, _WEAK = float(np.log(0.1)), 0.05
@@ -306,7 +309,7 @@ class GraphFitter:
             draws, error = np.full(count, beta), 0.0
             if self.free and self.along is not None:
                 doubt = 0.0 if self.matched is None else self.matched.error * self.variance
-                error = float(np.sqrt(self.variance + doubt**2))
+                error = _WIDER * float(np.sqrt(self.variance + doubt**2))
                 moves = error * self.rng.standard_normal(count)
                 x = x + self.along[:, None] * moves
                 draws = beta * np.exp(moves)
