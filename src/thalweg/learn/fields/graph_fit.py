@@ -44,8 +44,8 @@ _STIFFEST = 100.0
 _SETTLED = 0.35
 """Difference of observed and simulated slopes, in standard errors of log beta, that ends a fit."""
 _WIDER = 1.5
-"""Of the error of log beta: on 14 landscapes of 400 and 1000 states, rough and smooth, estimates were
-1.5 times as far from the truth (root mean square) as the information at given levels says."""
+"""Of the error of log beta: on 14 landscapes of 400 and 1000 states, rough and smooth, it was
+1.5 times (root mean square) what the information at given levels says."""
 _ENOUGH = 0.02
 """Twice the log likelihood that a Newton step may leave on the table."""
 _CENTRE, _WEAK = float(np.log(0.1)), 0.05
