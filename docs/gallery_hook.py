@@ -36,11 +36,15 @@ WHERE = """
     environment variable `THALWEG_DATA` names. This page was made with the data at hand by
     `python docs/gallery_hook.py examples/{name}.py`.
 """
+CELLS = (
+    "Mouse blood cells of Weinreb and others (2020) in two dimensions, as the repositories of "
+    "TIGON and DeepRUOT hold them (MIT)."
+)
 SOURCES = {
     "alanine_dipeptide": "Dihedral angles of ten runs of 10 ns, derived from the trajectories of "
     "msmb_data (CC-BY, doi 10.6084/m9.figshare.1026131).",
-    "blood_cells": "Mouse blood cells of Weinreb and others (2020) in two dimensions, as the "
-    "repositories of TIGON and DeepRUOT hold them (MIT).",
+    "blood_cells": CELLS,
+    "blood_fates": CELLS,
     "us_states": "Population of the 48 contiguous states, US Census Bureau; which of them touch, "
     "from libpysal (BSD).",
 }
