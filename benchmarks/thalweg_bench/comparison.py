@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,8 +39,6 @@ from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.likelihood.tracked import TrackedObjective
 from thalweg.learn.rivals import free_ctmc, no_movement, reversible_msm
-from thalweg.learn.weak.moments import fit_moments
-from thalweg.mobility import LogMean
 from thalweg.snapshots import Snapshots, hellinger
 from thalweg_bench.population import follow, follow_itself, frozen_chain
 from thalweg_bench.statistical_limit import Reading, chain_limit, hellinger_limit
@@ -148,16 +146,16 @@ class _Fit(NamedTuple):
     likelihood: LikelihoodFit | None = None
 
 
-def _network(data: Data) -> _Fit:
-    model = FreeEnergyRegressor(method="neural").fit(data.kernel, data.seen)
-    return _Fit(model.energy_, model.status_.name)
+def _regressor(method: Literal["weak", "neural"]) -> Callable[[Data], _Fit]:
+    def fit(data: Data) -> _Fit:
+        # A tracked population's counts are no fresh samples, whose noise the weak form subtracts.
+        tracked = data.frozen and method == "weak"
+        model = FreeEnergyRegressor(
+            method=method, observation="tracked" if tracked else "independent"
+        ).fit(data.kernel, data.seen)
+        return _Fit(model.energy_, model.status_.name)
 
-
-def _weak(data: Data) -> _Fit:
-    """The weak form without its error bars, whose refits nobody looks at here."""
-    counts = np.asarray(data.seen.counts, dtype=np.float64)
-    fit = fit_moments(data.kernel, data.times, counts, mobility=LogMean())
-    return _Fit(FreeEnergy(fit.potential, fit.beta))
+    return fit
 
 
 def _likelihood(data: Data, *, known_start: bool) -> _Fit:
@@ -193,8 +191,8 @@ def _markov_states(data: Data) -> Array:
 ENERGY_METHODS: dict[str, Callable[[Data], _Fit]] = {
     "likelihood": partial(_likelihood, known_start=True),
     "likelihood_free": partial(_likelihood, known_start=False),
-    "weak": _weak,
-    "paper": _network,
+    "weak": _regressor("weak"),
+    "paper": _regressor("neural"),
     "truth": lambda data: _Fit(data.energy),
 }
 CURVE_METHODS: dict[str, Callable[[Data], Array]] = {
