@@ -30,10 +30,17 @@ _STEP = 0.05
 _LONGEST_STEP = 0.4
 
 
-def band_around(p: Array, deviation: Array, size: float, level: float) -> tuple[Array, Array]:
+def band_around(
+    p: Array,
+    deviation: Array,
+    size: float,
+    level: float,
+    apart: tuple[Array, Array] | None = None,
+) -> tuple[Array, Array]:
     """Lower and upper bounds in [0, 1] from the standard deviation of `log p`.
 
-    `size`: individuals in an ordinary snapshot.
+    `size`: individuals in an ordinary snapshot. `apart`: where `p` is an average of flows, their
+    standard deviations in `log p` and in `arcsin sqrt p`; `deviation` is then that of one flow.
 
     >>> low, high = band_around(np.array([0.5, 1e-6]), np.array([0.1, 30.0]), 100.0, 0.95)
     >>> low.round(3), high.round(3)
@@ -43,10 +50,13 @@ def band_around(p: Array, deviation: Array, size: float, level: float) -> tuple[
         raise InputError(f"level is {level:g}; it must lie strictly between 0 and 1.")
     z = float(ndtri(0.5 + 0.5 * level))
     rest = np.maximum(1.0 - p, 1e-12)
-    odds, width = p / rest, np.minimum(z * deviation / rest, 600.0)
-    down, up = odds * np.exp(-width), odds * np.exp(width)
     angle = np.arcsin(np.sqrt(np.clip(p, 0.0, 1.0)))
     error = 0.5 * deviation * np.sqrt(p / rest)
+    if apart is not None:
+        logs, angles = apart
+        deviation, error = np.hypot(deviation, logs), np.hypot(error, angles)
+    odds, width = p / rest, np.minimum(z * deviation / rest, 600.0)
+    down, up = odds * np.exp(-width), odds * np.exp(width)
     low = np.sin(np.clip(angle - z * error, 0.0, 0.5 * np.pi)) ** 2
     seen = z * (error + 0.5 / np.sqrt(max(size, 1.0)))
     high = np.sin(np.clip(angle + seen, 0.0, 0.5 * np.pi)) ** 2

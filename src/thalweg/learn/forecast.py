@@ -240,6 +240,22 @@ def _draws(energy: FreeEnergy, covariance: Array, count: int) -> Array:
 
 
 @single_threaded
+def _between(members: Mixture) -> Array:
+    """Covariance of (potential, beta, log initial distribution) between the members."""
+    initials = np.log(np.maximum(members.initials, 1e-300))
+    points = np.column_stack([members.potentials, members.betas, initials])
+    apart = points - members.weights @ points
+    return np.asarray((members.weights[:, None] * apart).T @ apart)
+
+
+def _logarithm(p: Array) -> Array:
+    return np.log(np.maximum(p, 1e-300))
+
+
+def _arcsine(p: Array) -> Array:
+    return np.arcsin(np.sqrt(np.clip(p, 0.0, 1.0)))
+
+
 def bands(
     kernel: MarkovKernel,
     energy: FreeEnergy,
@@ -262,7 +278,7 @@ def bands(
     is certain, or a sample of `p0_size` individuals. `draws` of (potential, beta) take its place
     where there is none, at most `n_draws` of them, and then the start counts as certain too unless
     it is such a sample. `size`: individuals in a snapshot. With `members` the flow is their mean,
-    and a band is no narrower than their spread makes it.
+    and how far they lie apart is seen in their flows, which bend too much for the delta method.
     """
     if covariance is None and draws is None:
         raise InputError(
@@ -280,6 +296,8 @@ def bands(
             covariance = covariance.copy()
             covariance[n + 1 :] = covariance[:, n + 1 :] = 0.0
             covariance[n + 1 :, n + 1 :] = np.diag(1.0 / (sample * start)) - 1.0 / sample
+    if covariance is not None and members is not None:
+        covariance = covariance - _between(members)
     known = p0 is not None and sample is None
     deviation: Array | None
     if best.times.size < 2:
@@ -308,13 +326,15 @@ def bands(
         return Forecast(
             best.times, best.probabilities, nothing, nothing, level, Status.NOT_FINITE, kernel.names
         )
-    p = best.probabilities
+    p, apart = best.probabilities, None
     if members is not None:
         paths, weights = _member_paths(kernel, energy, members, p0, best.times, mobility)
         if paths:
             each = np.array([path.probabilities for path in paths])
             p = np.tensordot(weights, each, 1)
-            logs = np.log(np.maximum(each, 1e-300)) - np.log(np.maximum(p, 1e-300))
-            deviation = np.maximum(deviation, np.sqrt(np.tensordot(weights, logs**2, 1)))
-    lower, upper = band_around(p, deviation, size, level)
+            apart = tuple(
+                np.sqrt(np.tensordot(weights, (scale(each) - scale(p)) ** 2, 1))
+                for scale in (_logarithm, _arcsine)
+            )
+    lower, upper = band_around(p, deviation, size, level, apart)
     return Forecast(best.times, p, lower, upper, level, best.status, kernel.names)

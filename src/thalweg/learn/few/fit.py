@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.learn.few.inner import Cell, Inner
-from thalweg.learn.few.interval import beta_hull
+from thalweg.learn.few.interval import DROP, beta_hull
 from thalweg.learn.few.lattice import Lattice, explore
 from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.likelihood import start
@@ -124,6 +124,8 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
     for cell, weight in weighted:
         linear = _centring(cell, pi)
         covariance += weight * linear @ cell.covariance @ linear.T
+    if verdict.kind == "determined":
+        covariance += _between_columns(lattice, verdict, covariance[n, n] / mean[n] ** 2, pi)
     covariance *= fit.noise.inflation
     best = _as_fit(fit, lattice.best, inner)
     linear = _centring(lattice.best, pi)[:, :n]
@@ -149,6 +151,27 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
         n_cells=inner.n_cells,
         status=status,
     )
+
+
+def _between_columns(
+    lattice: Lattice, verdict: BetaVerdict, variance: float, pi: Array
+) -> Array | float:
+    """What the interval of beta says beyond the scatter of the columns, along their path.
+
+    Where data are many, beta is known better than two columns lie apart, and one of them has all
+    the weight: the `variance` of log beta between them is then nearly nothing.
+    """
+    log_betas = lattice.log_betas
+    reach = np.log(verdict.upper / verdict.lower) / (2.0 * np.sqrt(2.0 * DROP))
+    missing = float(reach**2 - variance)
+    if log_betas.size < 2 or missing <= 0.0:
+        return 0.0
+    i = int(np.clip(np.argmax(lattice.values), 1, log_betas.size - 1))
+    first, last = max(i - 1, 0), min(i + 1, log_betas.size - 1)
+    ends = [_point(lattice.columns[k].best, pi) for k in (first, last)]
+    slope = (ends[1] - ends[0]) / (log_betas[last] - log_betas[first])
+    slope[pi.size] = np.sqrt(verdict.lower * verdict.upper)
+    return np.asarray(missing * np.outer(slope, slope))
 
 
 def open_above(fit: LikelihoodFit) -> Array:
