@@ -20,7 +20,7 @@ __all__ = ["findings", "print_check", "warnings"]
 
 _MEASURED = 20_000
 """Up to this many states one round takes seconds."""
-_TRIAL = 10.0
+_TRIAL = 20.0
 """Seconds after which the trial fit of a small problem is stopped."""
 _USUAL_ITERATIONS = (10, 80)
 _USUAL_ROUNDS = (8, 25)
