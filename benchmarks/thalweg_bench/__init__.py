@@ -67,6 +67,7 @@ BENCHMARKS: dict[str, tuple[str, str, str]] = {
     "points": ("points", "run", "clouds of points under known potentials: forecasts, warnings"),
     "realdata": ("realdata", "run", "real data: held-out times, known answers, baselines"),
     "speed": ("speed", "run", "the whole fit against the paper's network; a million states"),
+    "start": ("start", "run", "compilation for the first fit and distance on a new machine"),
     "scale": ("scale", "run", "time and peak memory from a thousand to a million states"),
 }
 """By name: module, function, and what it shows."""

@@ -1,10 +1,11 @@
-// Browsers forbid the search index to pages opened from disk: say so, rather than wait for ever.
+// Browsers forbid the search index to pages opened from disk, and the theme hides its box: say why.
 if (location.protocol === "file:") {
   document.addEventListener("DOMContentLoaded", function () {
-    var box = document.querySelector(".md-search__input");
-    if (!box) return;
-    box.placeholder = "Search needs a server: run mkdocs serve";
-    box.disabled = true;
-    box.title = "Opened from disk, a browser may not read the search index. Run mkdocs serve.";
+    var header = document.querySelector(".md-header__inner");
+    if (!header) return;
+    var note = document.createElement("small");
+    note.className = "search-needs-server";
+    note.textContent = "Search needs a server: mkdocs serve";
+    header.appendChild(note);
   });
 }

@@ -20,8 +20,8 @@ class Status(Enum):
 
     CONVERGED = "The computation reached its tolerance."
     MAX_ITERATIONS = (
-        "The iteration limit was reached before the tolerance; allow more iterations, or ask for a "
-        "looser tolerance."
+        "The iteration limit was reached before the tolerance; raise the limit (max_iterations of "
+        "a fit, max_stages of a geodesic), or ask for a looser tolerance."
     )
     STALLED = (
         "Progress stopped above the requested tolerance, usually because rounding errors dominate; "

@@ -26,7 +26,7 @@ class Oddity(str):
 
 TIME_NAMES = (
     "time", "t", "times", "timepoint", "time_point", "day", "days", "date", "datetime", "hour",
-    "hours", "week", "month", "year", "years", "age", "stage", "samples", "frame",
+    "hours", "week", "month", "year", "years", "age", "stage", "samples", "frame", "lag",
 )  # fmt: skip
 STATE_NAMES = (
     "state", "states", "place", "node", "vertex", "cluster", "region", "site", "cell_type",

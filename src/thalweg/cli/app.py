@@ -173,6 +173,9 @@ def fit(
             "another mean, an interaction. By default where one is rejected on up to 30 states.",
         ),
     ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="Stop the fit after this time, with what it has.")
+    ] = None,
     time: TimeColumn = None,
     state: StateColumn = None,
     count: CountColumn = None,
@@ -223,6 +226,7 @@ def fit(
         beta=beta,
         horizon=horizon,
         remedies=remedies,
+        max_seconds=max_seconds,
         seed=seed,
         as_json=json,
         title=f"The landscape behind {snapshots.name}",

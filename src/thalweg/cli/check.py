@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from thalweg.cli.output import say
 from thalweg.cli.problem import Problem, guessed_lines
-from thalweg.errors import InputError
+from thalweg.errors import ConvergenceError, InputError
 from thalweg.snapshots import hellinger
 
 __all__ = ["findings", "print_check", "warnings"]
@@ -19,6 +20,8 @@ __all__ = ["findings", "print_check", "warnings"]
 
 _MEASURED = 20_000
 """Up to this many states one round takes seconds."""
+_TRIAL = 20.0
+"""Seconds after which the trial fit of a small problem is stopped."""
 _USUAL_ITERATIONS = (10, 80)
 _USUAL_ROUNDS = (8, 25)
 """What ordinary fits take, of small and of large problems."""
@@ -118,7 +121,7 @@ def _motion(problem: Problem) -> tuple[float, float]:
 
 
 def _cost(problem: Problem) -> str:
-    """How long a fit will take: one round of it, measured, times what fits usually need."""
+    """How long a fit will take: a trial fit, and where that is long, one round times the usual."""
     # Here, so that file errors surface before numba is loaded.
     from thalweg.learn.answer import SMALL_STATES, dense_counts
     from thalweg.learn.fields import LargeOptions, fit_likelihood_large
@@ -132,14 +135,13 @@ def _cost(problem: Problem) -> str:
             f"long: {n} states were not tried out; --method weak answers in the time of a few "
             "Laplacian solves"
         )
-    counts = dense_counts(snapshots)
+    counts, usual = dense_counts(snapshots), _USUAL_ROUNDS
     if n <= SMALL_STATES:
-        options = LikelihoodOptions(max_iterations=1, prior_strength=1.0)
+        options, usual = LikelihoodOptions(max_iterations=1, prior_strength=1.0), _USUAL_ITERATIONS
 
         def once() -> int:
             return fit_likelihood(kernel, snapshots.times, counts, options=options).n_iterations
 
-        usual = _USUAL_ITERATIONS
     else:
         few = LargeOptions(max_rounds=1, n_samples=2)
 
@@ -147,16 +149,40 @@ def _cost(problem: Problem) -> str:
             fit_likelihood_large(kernel, snapshots.times, counts, options=few)
             return 1
 
-        usual = _USUAL_ROUNDS
     once()  # compiles
     begun = process_time()
     rounds = once()
     each = (process_time() - begun) / max(rounds, 1)
+    if n <= SMALL_STATES:
+        taken, ended = _trial(problem)
+        if ended:
+            return (
+                f"{_duration(taken)} of computing (a trial fit took {taken:.2g} s); the report "
+                "adds some seconds"
+            )
+        return (
+            f"more than {_duration(taken)} of computing: a trial fit was stopped there. One round "
+            f"takes {each:.2g} s, fits take {usual[0]} to {usual[1]}, and several times that where "
+            "landscapes are averaged; fit --max-seconds bounds it"
+        )
     low, high = (_duration(each * count) for count in usual)
     return (
         f"{low} to {high} of computing (one round took {each:.2g} s, and fits take {usual[0]} to "
-        f"{usual[1]}); with few individuals, when landscapes are averaged, several times that"
+        f"{usual[1]})"
     )
+
+
+def _trial(problem: Problem) -> tuple[float, bool]:
+    """CPU seconds of a fit with everything at its default, and whether it ended by itself."""
+    from thalweg.learn import FreeEnergyRegressor
+    from thalweg.status import Status
+
+    model = FreeEnergyRegressor(max_seconds=_TRIAL)
+    begun = process_time()
+    with suppress(ConvergenceError):
+        model.fit(problem.kernel, problem.snapshots)
+    stopped = getattr(model, "status_", Status.TIME_LIMIT) is Status.TIME_LIMIT
+    return process_time() - begun, not stopped
 
 
 def _duration(seconds: float) -> str:

@@ -49,6 +49,7 @@ def run_fit(
     beta: float | None,
     horizon: float | None,
     remedies: bool | None,
+    max_seconds: float | None,
     seed: int,
     as_json: bool,
     title: str,
@@ -67,6 +68,7 @@ def run_fit(
         ),
         growth=_growth(growth, problem),
         beta=beta,
+        max_seconds=max_seconds,
         seed=seed,
     )
     try:

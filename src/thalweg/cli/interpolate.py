@@ -161,7 +161,10 @@ def _picture(problem: Problem, when: Array, p: Array, method: str, out: Path) ->
     order = np.argsort(times, kind="stable")
     keep = order[np.concatenate([[True], np.diff(times[order]) > 0])]
     figure = plots.flow(
-        problem.kernel, times[keep], np.vstack([shown, p])[keep], title="density p / pi"
+        problem.kernel,
+        times[keep],
+        np.vstack([shown, p])[keep],
+        title="share, relative to pure diffusion at rest",
     )
     how = {
         "flow": "Between the snapshots the population follows the learned landscape, bent to meet "

@@ -133,7 +133,7 @@ def accumulate_velocity(
         # An explicit stage may dip below zero; the density it uses does not.
         rho[x] = max(p[x], 0.0) / pi[x]
         out[x] = 0.0
-    if spec[0] == formulas.LOGARITHMIC and inner[1] == 1.0:
+    if formulas.is_logarithmic(spec) and inner[1] == 1.0:
         # The usual case: a loop without branches on the kind of mean is several times faster.
         for e in range(source.size):
             x, y = source[e], target[e]

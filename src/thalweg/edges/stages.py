@@ -32,6 +32,19 @@ def stage_weights(
 
 
 @njit(cache=True, error_model="numpy")
+def stage_derivatives(source: Index, target: Index, rho: Array, spec: Array) -> Array:
+    """`m_s, m_t, m_ss, m_st, m_tt` of every stage and edge, (stages, edges, 5)."""
+    out = np.empty((rho.shape[0], source.size, 5))
+    for i in range(rho.shape[0]):
+        for e in range(source.size):
+            s, t = rho[i, source[e]], rho[i, target[e]]
+            _, out[i, e, 0], out[i, e, 1], out[i, e, 2], out[i, e, 3], out[i, e, 4] = (
+                formulas.fast_derivatives(spec, s, t)
+            )
+    return out
+
+
+@njit(cache=True, error_model="numpy")
 def sweep(
     source: Index,
     target: Index,

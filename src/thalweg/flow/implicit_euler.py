@@ -69,7 +69,8 @@ class ImplicitEuler:
         self.spec, self.q = mobility.spec, float(internal_spec(energy, mobility)[0])
         self.dense = n <= _DENSE_STATES or (n <= 3000 and source.size > _DENSE_FILL * n * n)
         # m(s, t) goes to zero like this power of t; 0 for the logarithmic and arithmetic means.
-        self.vanishing = self.spec[2] - abs(self.spec[3]) + abs(self.spec[4]) > 1e-9
+        form = mobility.form
+        self.vanishing = form.k - abs(form.a) + abs(form.b) > 1e-9
         states = np.arange(n, dtype=np.int64)
         if self.dense:
             # Fortran order, as LAPACK wants it: entry (x, y) at x + n y.

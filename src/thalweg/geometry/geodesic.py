@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +26,9 @@ from thalweg.paths.interior.method import solve_inside
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import Path, PathProblem
 from thalweg.status import Status
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "DistanceGradient",
@@ -89,6 +92,14 @@ class Geodesic:
             f"Geodesic(distance={self.distance:.6g} ± {self.error_estimate:.1g}, "
             f"{self.kernel.n_states} states, {self.status.name})"
         )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per time (the index), one column per state, under its name."""
+        from thalweg._optional import optional
+
+        pd = optional("pandas", extra="cli", what="a data frame")
+        index = pd.Index(self.times, name="time")
+        return pd.DataFrame(self.probabilities, index=index, columns=self.kernel.names)
 
     def _repr_html_(self) -> str:
         from thalweg._sketch import sketch

@@ -114,7 +114,9 @@ def eliminate(
     half, node = _half_edges(n_nodes, source, target, weights)
     # Nodes of equal degree form a doubly linked list. The number of these buckets is not capped: a
     # hub among nodes of smaller degree would go too early and spoil the factor.
-    bucket = np.full(source.size + 2, -1, np.int32)
+    bucket = np.empty(source.size + 2, np.int32)
+    for v in range(bucket.size):
+        bucket[v] = -1
     for v in range(n_nodes - 1, -1, -1):
         _link(v, node, bucket)
     lowest = 0
@@ -122,10 +124,11 @@ def eliminate(
     start = np.zeros(n_nodes + 1, np.int64)
     rows = np.empty(2 * source.size + n_nodes, np.int32)
     fractions = np.empty(rows.size)
-    pivot = np.ones(n_nodes)
+    pivot = np.empty(n_nodes)
     star, light, gain = np.empty(64, np.int32), np.empty(64), np.empty(64, np.int32)
     beyond = np.empty(65)
-    random = np.array([seed], dtype=np.uint64)
+    random = np.empty(1, dtype=np.uint64)
+    random[0] = seed
     count = 0
     for step in range(n_nodes):
         start[step] = count
@@ -153,6 +156,7 @@ def eliminate(
                     half[h ^ 1].weight = 0.0
                     gain[k] -= 1
             h = half[h].following
+        pivot[step] = 1.0
         if d == 0:
             continue
         for i in range(d):
@@ -187,7 +191,7 @@ def eliminate(
                 j = rows[count + i]
                 _unlink(j, node, bucket)
                 node[j].degree += gain[i]
-                _link(j, node, bucket)
+                _link(int(j), node, bucket)
                 lowest = min(lowest, node[j].degree)
         count += d
     start[n_nodes] = count
@@ -239,24 +243,29 @@ def _unlink(v: int, node: Records, bucket: Index) -> None:
 
 @njit(cache=True)
 def _double(array: Any) -> Any:
-    return np.concatenate((array, np.empty_like(array)))
+    """The array with as much room again behind it."""
+    out = np.empty(2 * array.size, array.dtype)
+    for i in range(array.size):
+        out[i] = array[i]
+    return out
 
 
 @njit(cache=True)
 def _sort(keys: Array, first: Index, second: Index, count: int) -> None:
     """Sort the first `count` keys in increasing order, and two more arrays along with them."""
-    if count > 40:
-        by = np.argsort(keys[:count])
-        keys[:count], first[:count] = keys[:count][by], first[:count][by]
-        second[:count] = second[:count][by]
-        return
-    for i in range(1, count):
-        key, one, two = keys[i], first[i], second[i]
-        j = i - 1
-        while j >= 0 and keys[j] > key:
-            keys[j + 1], first[j + 1], second[j + 1] = keys[j], first[j], second[j]
-            j -= 1
-        keys[j + 1], first[j + 1], second[j + 1] = key, one, two
+    # Shell's sort: for few keys plain insertion; numba's `argsort` takes seconds to compile.
+    gap = 1
+    while count > 40 and 3 * gap + 1 < count:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, count):
+            key, one, two = keys[i], first[i], second[i]
+            j = i - gap
+            while j >= 0 and keys[j] > key:
+                keys[j + gap], first[j + gap], second[j + gap] = keys[j], first[j], second[j]
+                j -= gap
+            keys[j + gap], first[j + gap], second[j + gap] = key, one, two
+        gap //= 3
 
 
 @njit(cache=True)

@@ -75,8 +75,10 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     discretization : `"continuous"` flow, or rates `"frozen"` over each interval, as in the paper.
     environment : of a tracked population: rates set by the density of the infinite population
         (`"mean-field"`), or by its own (`"empirical"`).
-    mobility, internal : the mean and the internal energy; logarithmic mean and entropy by default.
-    beta, potential : what is known of them.
+    mobility : the mean; logarithmic by default.
+    internal : the internal energy; the entropy by default.
+    beta : the noise, where it is known.
+    potential : what is known of the potential.
     initial : the distribution at the first time, where it is known.
     features : `(N, d)`; the potential is linear in them (a network of them for `"neural"`).
     interactions : symmetric matrices whose strengths are learned.

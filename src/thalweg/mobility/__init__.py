@@ -74,7 +74,7 @@ class Mobility(ABC):
 
     @property
     def spec(self) -> Array:
-        """`[code, C, k, a, b]`, the array in which compiled loops take the mean."""
+        """`[code, C, k, a, b]` for compiled loops; in one row of two dimensions for the family."""
         form = self.form
         if form.code not in formulas.CODES or not all(map(math.isfinite, form)):
             raise InputError(
@@ -82,12 +82,12 @@ class Mobility(ABC):
                 f"{', '.join(map(str, formulas.CODES))} (thalweg.mobility.formulas) and its "
                 "constants must be finite."
             )
-        return np.array(form, dtype=np.float64)
+        return np.array([form] if form.code == formulas.FAMILY else form, dtype=np.float64)
 
     @property
     def degree(self) -> float:
         """`k` of `m(l s, l t) = l^k m(s, t)`."""
-        return float(self.spec[2])
+        return float(self.form.k)
 
     @property
     def is_homogeneous(self) -> bool:

@@ -6,8 +6,11 @@ the library belong to one family: with `d = (log s - log t) / 2` and `sinhc(x) =
     m(s, t) = C (s t)^(k/2) sinhc(a d) / sinhc(b d).
 
 The four classical ones have formulas of their own here, because the family's exponentiates
-logarithms, which costs a digit over some hundred decades. The `*_log` functions take `u = log s`,
-`v = log t`, and stay finite where `exp(u)` underflows, as it does when beta is small.
+logarithms, which costs a digit over some hundred decades. The family's own formulas are in
+`thalweg.mobility.family`; its `spec` has one row of two dimensions, so that numba, which drops
+branches on the number of dimensions, compiles them only where such a mean is used. The `*_log`
+functions take `u = log s`, `v = log t`, and stay finite where `exp(u)` underflows, as it does when
+beta is small.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
-from thalweg.mobility import logarithmic, special
+from thalweg.mobility import family, logarithmic, special
 
 LOGARITHMIC, GEOMETRIC, ARITHMETIC, HARMONIC, FAMILY = 0, 1, 2, 3, 4
 CODES = (LOGARITHMIC, GEOMETRIC, ARITHMETIC, HARMONIC, FAMILY)
@@ -28,25 +31,26 @@ Spec = NDArray[np.float64]
 
 
 @njit(cache=True)
-def log_slopes(spec: Spec, d: float) -> tuple[float, float]:
-    """`2 d log m / d log s` and `2 d log m / d log t` of the family, for `d = (log s - log t) / 2`.
+def degree(spec: Spec) -> float:
+    """`k` of `m(l s, l t) = l^k m(s, t)`."""
+    if spec.ndim == 2:
+        return spec[0, 2]
+    return spec[2]
 
-    They are `k + g`, `k - g` with `g = a L(a d) - b L(b d)`, `L` the Langevin function. Far from
-    the diagonal the smaller one cancels; there it is summed from what `L` lacks to one.
-    """
-    a, b, k = abs(spec[3]), abs(spec[4]), spec[2]
-    far = abs(d)
-    if far * max(a, b) < 0.5:
-        g = a * special.langevin(a * d) - b * special.langevin(b * d)
-        return k + g, k - g
-    small = (k - a + b) + special.excess(b, far) - special.excess(a, far)
-    large = 2.0 * k - small
-    return (large, small) if d > 0 else (small, large)
+
+@njit(cache=True)
+def is_logarithmic(spec: Spec) -> bool:
+    """Whether the mean is the logarithmic one."""
+    if spec.ndim == 2:
+        return False
+    return int(spec[0]) == LOGARITHMIC
 
 
 @njit(cache=True)
 def mean(spec: Spec, s: float, t: float) -> float:
     """`m(s, t)`."""
+    if spec.ndim == 2:
+        return family.mean(spec[0], s, t)
     code = int(spec[0])
     if code == ARITHMETIC:
         return 0.5 * s + 0.5 * t
@@ -62,26 +66,25 @@ def mean(spec: Spec, s: float, t: float) -> float:
         return (s - t) / z
     if code == GEOMETRIC:
         return math.sqrt(s) * math.sqrt(t)
-    if code == HARMONIC:
-        if s < t:
-            return 2.0 * s / (1.0 + s / t)
-        return 2.0 * t / (1.0 + t / s)
-    u, v = math.log(s), math.log(t)
-    d = 0.5 * special.log_ratio(s, t)
-    shape = special.log_sinhc(spec[3] * d) - special.log_sinhc(spec[4] * d)
-    if spec[3] == spec[4] or spec[3] == -spec[4]:
-        return spec[1] * s ** (0.5 * spec[2]) * t ** (0.5 * spec[2])
-    return spec[1] * math.exp(0.5 * spec[2] * (u + v) + shape)
+    if s < t:
+        return 2.0 * s / (1.0 + s / t)
+    return 2.0 * t / (1.0 + t / s)
 
 
 @njit(cache=True)
 def mean_partials(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     """`m`, its derivative in `s`, its derivative in `t` (infinite at zero where it is)."""
+    if spec.ndim == 2:
+        return family.mean_partials(spec[0], s, t)
     code = int(spec[0])
     if code == ARITHMETIC:
         return 0.5 * s + 0.5 * t, 0.5, 0.5
     if s <= 0.0 or t <= 0.0:
-        return _partials_at_zero(spec, s, t)
+        if s <= 0.0 and t <= 0.0:
+            # The direction decides at the corner; the diagonal's value is the useful one.
+            return 0.0, 0.5, 0.5
+        steep = 2.0 if code == HARMONIC else math.inf
+        return (0.0, steep, 0.0) if s <= 0.0 else (0.0, 0.0, steep)
     if code == LOGARITHMIC:
         z = special.log_ratio(s, t)
         # special.phi2(z) overflows before s / t does not: use the quotient that is at hand.
@@ -93,43 +96,18 @@ def mean_partials(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     if code == GEOMETRIC:
         a, b = math.sqrt(s), math.sqrt(t)
         return a * b, 0.5 * b / a, 0.5 * a / b
-    if code == HARMONIC:
-        if s < t:
-            x = s / t
-            return 2.0 * s / (1.0 + x), 2.0 / (1.0 + x) ** 2, 2.0 * (x / (1.0 + x)) ** 2
-        x = t / s
-        return 2.0 * t / (1.0 + x), 2.0 * (x / (1.0 + x)) ** 2, 2.0 / (1.0 + x) ** 2
-    m = mean(spec, s, t)
-    d = 0.5 * special.log_ratio(s, t)
-    slope_s, slope_t = log_slopes(spec, d)
-    return m, 0.5 * m * slope_s / s, 0.5 * m * slope_t / t
-
-
-@njit(cache=True)
-def _partials_at_zero(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
-    """Limits on the boundary: the derivative along the empty side may be infinite."""
-    code = int(spec[0])
-    if s <= 0.0 and t <= 0.0:
-        # The direction decides at the corner; the diagonal's value is the useful one.
-        return 0.0, 0.5, 0.5
-    if code == HARMONIC:
-        return (0.0, 2.0, 0.0) if s <= 0.0 else (0.0, 0.0, 2.0)
-    if code == FAMILY:
-        # Towards t = 0, m behaves like t^(k/2 - (|a| - |b|)/2).
-        exponent = 0.5 * (spec[2] - abs(spec[3]) + abs(spec[4]))
-        side = math.inf if exponent < 1.0 else 0.0
-        if exponent == 1.0:
-            rest = spec[1] * (s + t) ** (spec[2] - 1.0)
-            if spec[3] != 0.0 and spec[4] != 0.0:
-                rest *= abs(spec[4] / spec[3])
-            side = rest
-        return (0.0, side, 0.0) if s <= 0.0 else (0.0, 0.0, side)
-    return (0.0, math.inf, 0.0) if s <= 0.0 else (0.0, 0.0, math.inf)
+    if s < t:
+        x = s / t
+        return 2.0 * s / (1.0 + x), 2.0 / (1.0 + x) ** 2, 2.0 * (x / (1.0 + x)) ** 2
+    x = t / s
+    return 2.0 * t / (1.0 + x), 2.0 * (x / (1.0 + x)) ** 2, 2.0 / (1.0 + x) ** 2
 
 
 @njit(cache=True)
 def mean_seconds(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     """Second derivatives `m_ss`, `m_st`, `m_tt` for `s, t > 0`."""
+    if spec.ndim == 2:
+        return family.mean_seconds(spec[0], s, t)
     code = int(spec[0])
     if code == ARITHMETIC:
         return 0.0, 0.0, 0.0
@@ -141,23 +119,13 @@ def mean_seconds(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
         a, b = math.sqrt(s), math.sqrt(t)
         cross = 0.25 / a / b
         return -cross * (t / s), cross, -cross * (s / t)
-    if code == HARMONIC:
-        if s < t:
-            x = s / t
-            cross = 4.0 * x / (1.0 + x) ** 3 / t
-        else:
-            x = t / s
-            cross = 4.0 * x / (1.0 + x) ** 3 / s
-        return -cross * (t / s), cross, -cross * (s / t)
-    m = mean(spec, s, t)
-    d = 0.5 * special.log_ratio(s, t)
-    a, b, k = spec[3], spec[4], spec[2]
-    g = a * special.langevin(a * d) - b * special.langevin(b * d)
-    slope = a * a * special.langevin_prime(a * d) - b * b * special.langevin_prime(b * d)
-    cross = 0.25 * m * (k * k - g * g - slope) / s / t
-    own_s = 0.25 * m * ((k + g) * (k + g - 2.0) + slope) / s / s
-    own_t = 0.25 * m * ((k - g) * (k - g - 2.0) + slope) / t / t
-    return own_s, cross, own_t
+    if s < t:
+        x = s / t
+        cross = 4.0 * x / (1.0 + x) ** 3 / t
+    else:
+        x = t / s
+        cross = 4.0 * x / (1.0 + x) ** 3 / s
+    return -cross * (t / s), cross, -cross * (s / t)
 
 
 @njit(cache=True)
@@ -169,6 +137,8 @@ def mean_log(spec: Spec, u: float, v: float) -> float:
 @njit(cache=True)
 def mean_log_partials(spec: Spec, u: float, v: float) -> tuple[float, float, float]:
     """`m(exp(u), exp(v))` and its derivatives in `u` and in `v`."""
+    if spec.ndim == 2:
+        return family.mean_log_partials(spec[0], u, v)
     code = int(spec[0])
     if code == ARITHMETIC:
         s, t = 0.5 * math.exp(u), 0.5 * math.exp(v)
@@ -188,16 +158,10 @@ def mean_log_partials(spec: Spec, u: float, v: float) -> tuple[float, float, flo
     if code == GEOMETRIC:
         m = math.exp(0.5 * (u + v))
         return m, 0.5 * m, 0.5 * m
-    if code == HARMONIC:
-        x = math.exp(-abs(u - v))
-        m = 2.0 * math.exp(min(u, v)) / (1.0 + x)
-        high, low = m * x / (1.0 + x), m / (1.0 + x)
-        return (m, high, low) if u >= v else (m, low, high)
-    d = 0.5 * (u - v)
-    a, b, k = spec[3], spec[4], spec[2]
-    m = spec[1] * math.exp(0.5 * k * (u + v) + special.log_sinhc(a * d) - special.log_sinhc(b * d))
-    slope_u, slope_v = log_slopes(spec, d)
-    return m, 0.5 * m * slope_u, 0.5 * m * slope_v
+    x = math.exp(-abs(u - v))
+    m = 2.0 * math.exp(min(u, v)) / (1.0 + x)
+    high, low = m * x / (1.0 + x), m / (1.0 + x)
+    return (m, high, low) if u >= v else (m, low, high)
 
 
 @njit(cache=True)
@@ -208,6 +172,8 @@ def log_mean_partials(spec: Spec, u: float, v: float) -> tuple[float, float, flo
     >>> log_mean_partials(HarmonicMean().spec, -3000.0, -3000.0)
     (-3000.0, 0.5, 0.5)
     """
+    if spec.ndim == 2:
+        return family.log_mean_partials(spec[0], u, v)
     code = int(spec[0])
     z = abs(u - v)
     if code == LOGARITHMIC:
@@ -229,23 +195,15 @@ def log_mean_partials(spec: Spec, u: float, v: float) -> tuple[float, float, flo
         log_m = max(u, v) + math.log1p(x) - math.log(2.0)
         high, low = 1.0 / (1.0 + x), x / (1.0 + x)
         return (log_m, high, low) if u >= v else (log_m, low, high)
-    if code == HARMONIC:
-        x = math.exp(-z)
-        log_m = min(u, v) + math.log(2.0) - math.log1p(x)
-        high, low = x / (1.0 + x), 1.0 / (1.0 + x)
-        return (log_m, high, low) if u >= v else (log_m, low, high)
-    d = 0.5 * (u - v)
-    a, b, k = spec[3], spec[4], spec[2]
-    log_m = (
-        math.log(spec[1]) + 0.5 * k * (u + v) + special.log_sinhc(a * d) - special.log_sinhc(b * d)
-    )
-    g = a * special.langevin(a * d) - b * special.langevin(b * d)
-    return log_m, 0.5 * (k + g), 0.5 * (k - g)
+    x = math.exp(-z)
+    log_m = min(u, v) + math.log(2.0) - math.log1p(x)
+    high, low = x / (1.0 + x), 1.0 / (1.0 + x)
+    return (log_m, high, low) if u >= v else (log_m, low, high)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy")
 def _is_plain_logarithmic(spec: Spec, s: float, t: float) -> bool:
-    return int(spec[0]) == LOGARITHMIC and logarithmic.is_plain(s, t)
+    return is_logarithmic(spec) and logarithmic.is_plain(s, t)
 
 
 @njit(cache=True, error_model="numpy")

@@ -9,6 +9,7 @@ from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import View, view
@@ -140,7 +141,10 @@ def _layout(shown: View) -> tuple[Array, float, float]:
     scale = size / max(float(span.max()), 1e-12)
     centre = 0.5 * (xy.min(axis=0) + xy.max(axis=0))
     points = (xy - centre) * scale * np.array([1.0, -1.0]) + np.array([_SIDE / 2, height / 2])
-    radius = float(np.clip(190 / np.sqrt(n), 2.2, 15.0))
+    # Crowded states are drawn smaller: most of them should not cover their nearest neighbour.
+    near = cKDTree(points).query(points, k=min(2, n))[0].reshape(n, -1)[:, -1]
+    room = 0.55 * float(np.quantile(near, 0.25)) if n > 1 else 15.0
+    radius = float(np.clip(min(190 / np.sqrt(n), max(room, 6.0)), 2.2, 15.0))
     return points, radius, height
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from thalweg._compile import njit
 
-__all__ = ["Births", "grow", "no_births"]
+__all__ = ["Births", "grow"]
 
 Array = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ class Births(NamedTuple):
 
     Parameters
     ----------
-    rates : Rate of each state, shape (N,); empty where nothing is born.
+    rates : Rate of each state, shape (N,).
     columns : Derivatives of the rates in their coefficients, shape (N, n).
     offset : Column of the sensitivities where these coefficients begin.
     log_mass : Logarithm of the whole population, one per chain.
@@ -40,12 +40,6 @@ class Births(NamedTuple):
     log_mass: Array
     slopes: Array
     out: Array
-
-
-def no_births() -> Births:
-    """Transport alone."""
-    none = np.zeros((0, 0))
-    return Births(np.zeros(0), none, 0, np.zeros(0), none, none)
 
 
 @njit(cache=True)

@@ -27,7 +27,7 @@ from thalweg._dense import copy, factor, solve, solve_factored
 from thalweg.learn.likelihood.births import Births, grow
 from thalweg.mobility import formulas
 
-__all__ = ["EXTRAPOLATION", "integrate"]
+__all__ = ["EXTRAPOLATION", "extrapolate", "integrate"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int32]
@@ -78,7 +78,7 @@ def _assemble(
 
     `weights[e]` holds `h c m / (pi_x exp(level_x))` for both ends. Returns the largest residual.
     """
-    n, n_edges, degree = pi.size, source.size, spec[2]
+    n, n_edges, degree = pi.size, source.size, formulas.degree(spec)
     lowest = u[0]
     for x in range(n):
         lowest = min(lowest, u[x], u0[x])
@@ -143,70 +143,26 @@ def _assemble(
 
 
 @njit(cache=True, error_model="numpy")
-def _newton(
-    source: Index,
-    target: Index,
-    conductance: Array,
-    pi: Array,
-    spec: Array,
-    order: float,
-    beta: float,
-    potential: Array,
-    interaction: Array,
-    h: float,
-    u0: Array,
-    u: Array,
-    level: Array,
-    weights: Array,
-    jacobian: Array,
-    pivot: NDArray[np.int64],
-    update: Array,
-) -> bool:
-    """Solve one step for `u` in place; on success `jacobian` is factored there (small sizes)."""
-    n = pi.size
-    small = n <= _HAND_MADE
-    damp = 1.0
-    before = math.inf
-    for iteration in range(_NEWTON_LIMIT):
-        worst = _assemble(
-            source, target, conductance, pi, spec, order, beta, potential, interaction,
-            h, u0, u, level, weights, jacobian, update,
-        )  # fmt: skip
-        if not math.isfinite(worst):
-            return False
-        if small:
-            if not factor(jacobian, pivot):
-                return False
-            solve_factored(jacobian, pivot, update)
-        elif not solve(jacobian, update):
-            return False
-        # The balance of an emptying state behaves like 1/z - beta in its depth z, for which
-        # Newton doubles z and overshoots upwards: the limits follow the depth.
-        biggest = 0.0
-        top = u[0]
-        for x in range(1, n):
-            top = max(top, u[x])
-        for x in range(n):
-            step = -update[x, 0]
-            depth = top - u[x]
-            if not math.isfinite(step):
-                return False
-            biggest = max(biggest, abs(step) / max(1.0, depth))
-            if step > 0.0:
-                # What a state had is where its own mass alone would hold it.
-                step = min(step, u0[x] - u[x] if u0[x] - u[x] > 2.0 else max(2.0, 0.5 * depth))
-            else:
-                step = max(step, -max(20.0, 1.5 * depth))
-            u[x] += damp * step
-        if biggest < _NEWTON_TOLERANCE and worst < 1e-5:
-            return True
-        # A cycle between two points is broken by halving.
-        if iteration > 12 and biggest > 0.5 * before:
-            damp = max(0.25, 0.5 * damp)
-        elif damp < 1.0:
-            damp = min(1.0, 1.5 * damp)
-        before = biggest
-    return False
+def _move(u0: Array, u: Array, update: Array, damp: float) -> float:
+    """Newton's update of `u`, damped and limited; its largest entry relative to the depth."""
+    # The balance of an emptying state behaves like 1/z - beta in its depth z, for which Newton
+    # doubles z and overshoots upwards: the limits follow the depth.
+    biggest, top = 0.0, u[0]
+    for x in range(1, u.size):
+        top = max(top, u[x])
+    for x in range(u.size):
+        step = -update[x, 0]
+        depth = top - u[x]
+        if not math.isfinite(step):
+            return math.inf
+        biggest = max(biggest, abs(step) / max(1.0, depth))
+        if step > 0.0:
+            # What a state had is where its own mass alone would hold it.
+            step = min(step, u0[x] - u[x] if u0[x] - u[x] > 2.0 else max(2.0, 0.5 * depth))
+        else:
+            step = max(step, -max(20.0, 1.5 * depth))
+        u[x] += damp * step
+    return biggest
 
 
 @njit(cache=True, error_model="numpy")
@@ -229,42 +185,75 @@ def _step(
     pivot: NDArray[np.int64],
     update: Array,
 ) -> bool:
-    """One step from `u0`, into `u`; where Newton fails, along the path of growing step sizes."""
-    copy(u0, u)
-    if _newton(
-        source, target, conductance, pi, spec, order, beta, potential, interaction,
-        h, u0, u, level, weights, jacobian, pivot, update,
-    ):  # fmt: skip
-        return True
-    reached, part = 0.0, h / 16.0
-    copy(u0, u)
-    keep = u0.copy()
+    """One step from `u0`, into `u`, by Newton's method; where that fails, along the path of growing
+    step sizes. On success `jacobian` is factored there (small sizes)."""
+    reached, part, keep = 0.0, h, u0
     while reached < h:
         trial = min(h, reached + part)
         copy(keep, u)
-        if _newton(
-            source, target, conductance, pi, spec, order, beta, potential, interaction,
-            trial, u0, u, level, weights, jacobian, pivot, update,
-        ):  # fmt: skip
-            copy(u, keep)
+        damp, before, solved = 1.0, math.inf, False
+        for iteration in range(_NEWTON_LIMIT):
+            worst = _assemble(
+                source, target, conductance, pi, spec, order, beta, potential, interaction,
+                trial, u0, u, level, weights, jacobian, update,
+            )  # fmt: skip
+            if not math.isfinite(worst):
+                break
+            if pi.size <= _HAND_MADE:
+                if not factor(jacobian, pivot):
+                    break
+                solve_factored(jacobian, pivot, update)
+            elif not solve(jacobian, update):
+                break
+            biggest = _move(u0, u, update, damp)
+            if not math.isfinite(biggest):
+                break
+            if biggest < _NEWTON_TOLERANCE and worst < 1e-5:
+                solved = True
+                break
+            # A cycle between two points is broken by halving.
+            if iteration > 12 and biggest > 0.5 * before:
+                damp = max(0.25, 0.5 * damp)
+            elif damp < 1.0:
+                damp = min(1.0, 1.5 * damp)
+            before = biggest
+        if solved:
             reached = trial
+            if reached < h:
+                keep = u.copy()
             part *= 2.0
         else:
-            part *= 0.25
+            part *= 0.25 if part < h else 0.0625
             if part < 1e-9 * h:
                 return False
     return True
 
 
-@njit(cache=True, error_model="numpy")
-def _limited(correction: float) -> tuple[float, float]:
+def extrapolate(chains: Array, slopes: Array) -> tuple[Array, Array, Array]:
+    """Chains (levels, outputs, N) and their sensitivities, extrapolated in the step.
+
+    Returns the log densities, those of one order less, for the error, and the sensitivities.
+    """
+    levels = len(chains)
+    fine = chains[-1]
+    best, coarse = (
+        np.tensordot(EXTRAPOLATION[max(k, 0), :levels], chains, 1) - fine
+        for k in (levels - 1, levels - 2)
+    )
+    correction, share = _limited(best)
+    total = np.tensordot(EXTRAPOLATION[levels - 1, :levels], slopes, 1)
+    total -= slopes[-1]
+    total *= share[:, :, None]
+    total += slopes[-1]
+    return fine + correction, fine + _limited(coarse)[0], total
+
+
+def _limited(correction: Array) -> tuple[Array, Array]:
     """A correction of `log p` kept within `+-2`, and the derivative: at depth chains differ wildly.
 
     It leaves small corrections alone to fifth order, so the order of the scheme stays.
     """
-    power = (0.5 * correction) ** 4
-    if power > 1e60:
-        return math.copysign(2.0, correction), 0.0
+    power = np.minimum(abs(0.5 * correction), 1e15) ** 4
     return correction * (1.0 + power) ** -0.25, (1.0 + power) ** -1.25
 
 
@@ -280,13 +269,12 @@ def integrate(
     features: Array,
     basis: Array,
     fixed: Array,
-    coefficients: Array,
+    fields: Array,
     interactions: Array,
-    strengths: Array,
-    fixed_interaction: Array,
+    interaction: Array,
     beta: float,
     learn_beta: bool,
-    births: Births,
+    births: Births | None,
     forces: Array,
     lengths: Array,
     substeps: NDArray[np.int64],
@@ -296,10 +284,9 @@ def integrate(
     sensitivities: Array,
     starts: Array,
     out: Array,
-    out_coarse: Array,
     out_sensitivities: Array,
 ) -> bool:
-    """Advance all chains over the intervals `lengths`; outputs after each of them.
+    """Advance all chains over the intervals `lengths`; outputs of each chain after each of them.
 
     `starts` (intervals, N): log densities at which the intervals start, each by itself; if it is
     empty, each starts where the last one ended.
@@ -309,13 +296,12 @@ def integrate(
     strengths, the rates of birth, `log beta`, then those that start in the initial distribution,
     last the responses to `forces` (edges, n) that would be added to the differences of the first
     variation. `basis` (fine steps, n_basis) holds the time basis averaged over the steps of the
-    finest chain.
-    `out_coarse` is the extrapolation one order lower, for the error. Returns False where a step
-    could not be solved.
+    finest chain, `fields` (n_basis, N) the potential of each basis function; `interaction` is the
+    sum of the interactions in force. Returns False where a step could not be solved.
     """
     n, n_edges = pi.size, source.size
     n_columns = sensitivities.shape[2]
-    n_features, n_basis = features.shape[1], coefficients.shape[0]
+    n_features, n_basis = features.shape[1], fields.shape[0]
     n_interactions, n_forces = interactions.shape[0], forces.shape[1]
     u = np.empty(n)
     potential = np.empty(n)
@@ -324,33 +310,14 @@ def integrate(
     pivot = np.empty(n, dtype=np.int64)
     right = np.empty((n, n_columns))
     field = np.empty(n)
-    parts = np.ones(n_basis)
+    parts = np.empty(n_basis)
     finest = 2 ** (n_levels - 1)
     n_energy = n_basis * n_features + n_interactions + (1 if learn_beta else 0)
-    n_energy += births.columns.shape[1] if n_columns > 0 else 0
+    if births is not None:
+        n_energy += births.columns.shape[1] if n_columns > 0 else 0
 
-    interaction = np.zeros((0, 0))
-    if n_interactions > 0 or fixed_interaction.shape[0] > 0:
-        interaction = np.zeros((n, n))
-        if fixed_interaction.shape[0] > 0:
-            for x in range(n):
-                for z in range(n):
-                    interaction[x, z] = fixed_interaction[x, z]
-        for j in range(n_interactions):
-            for x in range(n):
-                for z in range(n):
-                    interaction[x, z] += strengths[j] * interactions[j, x, z]
-
-    # With a constant potential it is built once.
     moving = basis.shape[0] > 0
     first_fine = basis_start
-    if not moving:
-        copy(fixed, potential)
-        for j in range(n_basis):
-            for x in range(n):
-                for i in range(n_features):
-                    potential[x] += features[x, i] * coefficients[j, i]
-
     for k in range(lengths.size):
         if starts.shape[0] > 0:
             for chain in range(n_levels):
@@ -362,17 +329,17 @@ def integrate(
             group = finest // 2**chain
             u0, s0 = chains[chain], sensitivities[chain]
             for s in range(count):
-                if moving:
-                    for j in range(n_basis):
-                        total = 0.0
-                        for i in range(group):
-                            total += basis[first_fine + s * group + i, j]
-                        parts[j] = total / group
+                if moving or s == 0:
                     copy(fixed, potential)
-                    for x in range(n):
-                        for j in range(n_basis):
-                            for i in range(n_features):
-                                potential[x] += parts[j] * features[x, i] * coefficients[j, i]
+                    for j in range(n_basis):
+                        parts[j] = 1.0
+                        if moving:
+                            total = 0.0
+                            for i in range(group):
+                                total += basis[first_fine + s * group + i, j]
+                            parts[j] = total / group
+                        for x in range(n):
+                            potential[x] += parts[j] * fields[j, x]
                 if not _step(
                     source, target, conductance, pi, spec, order, beta, potential, interaction,
                     h, u0, u, level, weights, jacobian, pivot, update,
@@ -424,29 +391,17 @@ def integrate(
                         for j in range(n_columns):
                             s0[x, j] = right[x, j]
                 copy(u, u0)
-                if births.rates.size > 0:
+                if births is not None:
                     grow(births, chain, h, pi, u0, s0)
         first_fine += substeps[k] * finest
-        if births.rates.size > 0:
+        if births is not None:
             for chain in range(n_levels):
                 c = EXTRAPOLATION[n_levels - 1, chain]
                 births.out[k, 0] += c * births.log_mass[chain]
                 for j in range(births.slopes.shape[1]):
                     births.out[k, 1 + j] += c * births.slopes[chain, j]
-        for x in range(n):
-            fine, best, coarse = chains[n_levels - 1, x], 0.0, 0.0
-            for chain in range(n_levels):
-                best += EXTRAPOLATION[n_levels - 1, chain] * chains[chain, x]
-                coarse += EXTRAPOLATION[max(n_levels - 2, 0), chain] * chains[chain, x]
-            out[k, x] = fine + _limited(best - fine)[0]
-            out_coarse[k, x] = fine + _limited(coarse - fine)[0]
-            if n_columns > 0:
-                share = _limited(best - fine)[1]
-                for j in range(n_columns):
-                    own = sensitivities[n_levels - 1, x, j]
-                    total = 0.0
-                    for chain in range(n_levels):
-                        c = EXTRAPOLATION[n_levels - 1, chain]
-                        total += c * sensitivities[chain, x, j]
-                    out_sensitivities[k, x, j] = own + share * (total - own)
+        for chain in range(n_levels):
+            copy(chains[chain], out[chain, k])
+            for x in range(n):
+                copy(sensitivities[chain, x], out_sensitivities[chain, k, x])
     return True

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy, PowerEnergy
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood import dynamics
-from thalweg.learn.likelihood.births import Births, no_births
+from thalweg.learn.likelihood.births import Births
 from thalweg.mobility import LogMean, Mobility
 
 __all__ = ["Chunk", "FlowModel", "Mesh", "PiecewiseConstant", "TimeBasis", "first_mesh"]
@@ -191,9 +191,9 @@ class FlowModel:
             return g
         return np.asarray(g + self.growth_features @ theta[self.growth_slice])
 
-    def _births(self, theta: Array, n_levels: int, n_columns: int) -> Births:
+    def _births(self, theta: Array, n_levels: int, n_columns: int) -> Births | None:
         if not self.grows:
-            return no_births()
+            return None
         columns = np.zeros((self.n_states, 0))
         if self.growth_features is not None:
             columns = self.growth_features
@@ -232,14 +232,17 @@ class FlowModel:
     def energy(self, theta: Array) -> FreeEnergy:
         """The free energy, its potential centred."""
         v = self.potential(theta)
-        w = None
-        if self.n_interactions or self.fixed_interaction.size:
-            w = np.zeros((self.n_states, self.n_states))
-            if self.fixed_interaction.size:
-                w += self.fixed_interaction
-            w += np.tensordot(theta[self.interaction_slice], self.interactions, 1)
+        w = self.interaction(theta)
         v = v - self.kernel.stationary @ v
-        return FreeEnergy(v, self.beta(theta), w, self.internal)
+        return FreeEnergy(v, self.beta(theta), w if w.size else None, self.internal)
+
+    def interaction(self, theta: Array) -> Array:
+        """The sum of the interactions, shape (N, N); empty if there are none."""
+        w = self.fixed_interaction
+        if self.n_interactions:
+            learned = np.tensordot(theta[self.interaction_slice], self.interactions, 1)
+            w = w + learned if w.size else learned
+        return w
 
     def log_density(self, theta: Array) -> Array:
         """Log density at the first time, mass one."""
@@ -282,10 +285,12 @@ class FlowModel:
         yield Chunk(0, (u0 + np.log(pi))[None], (u0 + np.log(pi))[None], carried[:1].copy())
 
         births = self._births(theta, mesh.n_levels, n_columns)
+        mass = np.zeros((0, 0)) if births is None else births.out
         identity = self.features is None
         features = np.eye(n) if self.features is None else self.features
         fixed = np.zeros(n) if self.fixed_potential is None else self.fixed_potential
-        a = theta[self.potential_slice].reshape(self.n_basis, self.n_features)
+        fields = np.ascontiguousarray(self.potentials(theta))
+        interaction = np.ascontiguousarray(self.interaction(theta))
         lengths = np.diff(self.times)
         basis = np.zeros((0, 1))
         finest = 2 ** (mesh.n_levels - 1)
@@ -304,8 +309,8 @@ class FlowModel:
         for start in range(0, lengths.size, size):
             part = slice(start, min(start + size, lengths.size))
             count = part.stop - part.start
-            out, coarse = np.empty((count, n)), np.empty((count, n))
-            slopes = np.empty((count, n, n_columns))
+            out = np.empty((mesh.n_levels, count, n))
+            slopes = np.empty((mesh.n_levels, count, n, n_columns))
             try:
                 solved = dynamics.integrate(
                     kernel.edges.source,
@@ -318,13 +323,12 @@ class FlowModel:
                     features,
                     basis,
                     fixed,
-                    a,
+                    fields,
                     self.interactions,
-                    theta[self.interaction_slice],
-                    self.fixed_interaction,
+                    interaction,
                     self.beta(theta),
                     self.learns_beta and sensitivities,
-                    births._replace(out=births.out[part]),
+                    None if births is None else births._replace(out=mass[part]),
                     forces if sensitivities else forces[:, :0],
                     lengths[part],
                     mesh.substeps[part],
@@ -334,7 +338,6 @@ class FlowModel:
                     carried,
                     known[part],
                     out,
-                    coarse,
                     slopes,
                 )
             except np.linalg.LinAlgError:
@@ -344,7 +347,7 @@ class FlowModel:
                 yield None
                 return
             fine += int(mesh.substeps[part].sum()) * finest
-            yield Chunk(start + 1, *_normalised(out, coarse, slopes, pi), births.out[part])
+            yield Chunk(start + 1, *_normalised(*dynamics.extrapolate(out, slopes), pi), mass[part])
 
     def probabilities(self, theta: Array, mesh: Mesh) -> Array | None:
         """The flow at `times`, without derivatives."""

@@ -46,7 +46,7 @@ def normal_equations(
 ) -> tuple[Array, Array, float, float]:
     """Edge weights, the column of beta, its Gram entry and its moment, summed over the nodes."""
     n, count, n_nodes = stationary.size, source.size, node_weight.size
-    is_log = int(spec[0]) == formulas.LOGARITHMIC
+    is_log = formulas.is_logarithmic(spec)
     weights = np.zeros(count)
     column = np.zeros(n)
     average = np.zeros(n)
@@ -111,7 +111,7 @@ def unexplained(
 ) -> float:
     """`sum_k |p_{k-1} - p_k - integral|_1` of a fixed energy; `shared`: a node serves two."""
     n, count, n_nodes = stationary.size, source.size, left.size
-    is_log = int(spec[0]) == formulas.LOGARITHMIC
+    is_log = formulas.is_logarithmic(spec)
     width = min(_BLOCK, n_nodes)
     rho = np.empty((n, width))
     log_rho = np.empty((n, width))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
-from thalweg.mobility import formulas
+from thalweg.edges import stages
 
 __all__ = ["factor_all", "piece_blocks"]
 
@@ -21,7 +21,6 @@ Index = NDArray[np.int32]
 Order = NDArray[np.int64]
 
 
-@njit(cache=True, error_model="numpy")
 def factor_all(
     source: Index,
     target: Index,
@@ -35,17 +34,28 @@ def factor_all(
 
     `M(rho) psi = rate`. An action that is not finite means that the graph falls apart there.
     """
-    count, n = rho.shape
-    upper, order = np.zeros((count, n, n)), np.empty((count, n), np.int64)
+    # Sorting, means and products of matrices stay outside the compiled loops: compiled with them,
+    # the loops took 20 CPU seconds to compile.
+    order = np.argsort(pi * rho, axis=1)
+    weights = stages.stage_weights(source, target, conductance, rho, spec)
+    upper, order, psi, action = _factor(source, target, weights, order, rate)
+    return upper, order, psi, action
+
+
+@njit(cache=True, error_model="numpy")
+def _factor(
+    source: Index, target: Index, weights: Array, order: Order, rate: Array
+) -> tuple[Array, Order, Array, Array]:
+    count, n = order.shape
+    upper = np.zeros((count, n, n))
     psi, action = np.zeros((count, n)), np.zeros(count)
     place, w, y = np.empty(n, np.int64), np.empty((n, n)), np.empty(n)
     for i in range(count):
-        order[i] = np.argsort(pi * rho[i])
         for k in range(n):
             place[order[i, k]] = k
         w[:] = 0.0
         for e in range(source.size):
-            m = conductance[e] * formulas.fast_mean(spec, rho[i, source[e]], rho[i, target[e]])
+            m = weights[i, e]
             a, b = place[source[e]], place[target[e]]
             w[a, b] += m
             w[b, a] += m
@@ -77,7 +87,6 @@ def factor_all(
     return upper, order, psi, action
 
 
-@njit(cache=True, error_model="numpy")
 def piece_blocks(
     source: Index,
     target: Index,
@@ -97,11 +106,34 @@ def piece_blocks(
     `drho dd`; and the force.
     """
     count, n = rho.shape
-    squares, force = np.empty((4 * count, n, n)), np.zeros((count, n))
+    table = stages.stage_derivatives(source, target, rho, spec)
+    columns, squares, force = _columns(source, target, conductance, pi, table, psi, upper, order)
+    product = columns.transpose(0, 2, 1) @ columns
+    squares[:count] = product[:, :n, :n]
+    squares[count : 2 * count] += product[:, n:, n:]
+    squares[2 * count : 3 * count], squares[3 * count :] = product[:, :n, n:], product[:, n:, :n]
+    return squares, force
+
+
+@njit(cache=True, error_model="numpy")
+def _columns(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    pi: Array,
+    table: Array,
+    psi: Array,
+    upper: Array,
+    order: Order,
+) -> tuple[Array, Array, Array]:
+    """`L^-1` of `dd` and of `N drho`, side by side; `C` in the second quarter of the squares."""
+    count, n = order.shape
+    all_columns, squares = np.zeros((count, n, 2 * n)), np.zeros((4 * count, n, n))
+    force = np.zeros((count, n))
     place = np.empty(n, np.int64)
-    inverse, columns = np.zeros((n, n)), np.empty((n, 2 * n))
-    product = np.empty((2 * n, 2 * n))
+    inverse = np.zeros((n, n))
     for i in range(count):
+        columns, curvature = all_columns[i], squares[count + i]
         for k in range(n):
             place[order[i, k]] = k
         inverse[:] = 0.0
@@ -112,33 +144,25 @@ def piece_blocks(
                     inverse[k, b] -= upper[i, j, k] * inverse[j, b]
             for b in range(k + 1):
                 inverse[k, b] /= upper[i, k, k]
-        columns[:] = 0.0
         for b in range(n - 1):
             x = order[i, b]
             for k in range(b, n - 1):
                 columns[k, x] = inverse[k, b] * pi[x]
-        curvature = squares[count + i]
-        curvature[:] = 0.0
         for e in range(source.size):
             x, y = source[e], target[e]
-            _, first, second, ss, st, tt = formulas.fast_derivatives(spec, rho[i, x], rho[i, y])
+            first, second = table[i, e, 0], table[i, e, 1]
             drop = psi[i, x] - psi[i, y]
             half = 0.5 * conductance[e] * drop * drop
             force[i, x] += half * first
             force[i, y] += half * second
-            curvature[x, x] -= half * ss
-            curvature[y, y] -= half * tt
-            curvature[x, y] -= half * st
-            curvature[y, x] -= half * st
+            curvature[x, x] -= half * table[i, e, 2]
+            curvature[y, y] -= half * table[i, e, 4]
+            curvature[x, y] -= half * table[i, e, 3]
+            curvature[y, x] -= half * table[i, e, 3]
             flow = conductance[e] * drop
             a, b = place[x], place[y]
             for k in range(min(a, b), n - 1):
                 gain = flow * (inverse[k, a] - inverse[k, b])
                 columns[k, n + x] += gain * first
                 columns[k, n + y] += gain * second
-        np.dot(columns.T, columns, product)
-        squares[i] = product[:n, :n]
-        squares[count + i] += product[n:, n:]
-        squares[2 * count + i] = product[:n, n:]
-        squares[3 * count + i] = product[n:, :n]
-    return squares, force
+    return all_columns, squares, force

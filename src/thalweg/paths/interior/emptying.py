@@ -108,7 +108,7 @@ def find_clusters(source: Index, target: Index, urge: Array) -> Clusters | None:
     start, edges = _incidence(source, target, urge.size)
     order = urgent[np.argsort(-urge[urgent])]
     states, bounds, around = _grow(order, urge > 1.0, source, target, start, edges)
-    return Clusters(states, bounds, around, start, edges)
+    return Clusters(states, bounds, np.flatnonzero(around), start, edges)
 
 
 @njit(cache=True, error_model="numpy")
@@ -136,7 +136,7 @@ def _grow(
     target: Index,
     start: States,
     edges: States,
-) -> tuple[States, States, States]:
+) -> tuple[States, States, NDArray[np.bool_]]:
     seen = np.zeros(urgent.size, np.bool_)
     states, bounds = np.empty(order.size, np.int64), np.zeros(order.size + 1, np.int64)
     size, count = 0, 0
@@ -164,7 +164,7 @@ def _grow(
         around[x] = True
         for p in range(start[x], start[x + 1]):
             around[source[edges[p]] + target[edges[p]] - x] = True
-    return states[:size], bounds[: count + 1], np.flatnonzero(around)
+    return states[:size], bounds[: count + 1], around
 
 
 def settle(
@@ -317,10 +317,12 @@ def _equations(
             size += local.weights[i] * mass[i] * (right[j, i] ** 2 + right[j, count + i] ** 2)
             offset = max(offset, abs(right[j, i]))
         right[j, -1] = local.gap[x]
+        least = mass[0]
         for i in range(count):
             right[j, -1] -= gain[i] * local.weights[i]
+            least = min(least, mass[i])
         defect += abs(right[j, -1])
-        offset = max(offset, abs(right[j, -1]) / mass.min())
+        offset = max(offset, abs(right[j, -1]) / least)
     return matrix, right, max(np.sqrt(size), defect), offset
 
 

@@ -117,7 +117,11 @@ def move(
         top = max(u[x], u[y])
         m, m_x, m_y = formulas.mean_log_partials(graph.spec, u[x] - top, u[y] - top)
         # Mobility over the density of the state that is left.
-        ratio = graph.conductance[e] / pi[x] * math.exp(min(graph.spec[2] * top - u[x], 600.0))
+        ratio = (
+            graph.conductance[e]
+            / pi[x]
+            * math.exp(min(formulas.degree(graph.spec) * top - u[x], 600.0))
+        )
         drop = f[x] - f[y]
         rate = ratio * m * drop
         if rate > FASTEST / dt:
