@@ -65,6 +65,7 @@ BENCHMARKS: dict[str, tuple[str, str, str]] = {
     "diffusion": ("diffusion", "run", "exact reversal, learned denoisers, tilted noise"),
     "dynamics": ("dynamics", "run", "fates, passage times, comparison, steering: agreement, cover"),
     "points": ("points", "run", "clouds of points under known potentials: forecasts, warnings"),
+    "cells": ("points_scale", "run", "100 000 cells in 50 dimensions: CPU and memory of stages"),
     "realdata": ("realdata", "run", "real data: held-out times, known answers, baselines"),
     "speed": ("speed", "run", "the whole fit against the paper's network; a million states"),
     "start": ("start", "run", "compilation for the first fit and distance on a new machine"),

@@ -17,6 +17,8 @@ from thalweg.points.coupling import coupling
 from thalweg.points.displacement import MOST_COUPLED, Couplings, Displacement, displace
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape import PointLandscape
+from thalweg.points.landscape.least_squares import Whitening
+from thalweg.points.landscape.moments import Moments
 from thalweg.points.relaxation import RelaxationFit, fit_relaxation
 from thalweg.snapshots import HeatKernel, PointSnapshots, WeightedPoints, estimate_probabilities
 from thalweg.snapshots.clouds import assign, build
@@ -48,6 +50,8 @@ _SAME = 1e-9
 _FEWEST = 20
 _SLACK = 1.2  # smoothing and the mesh in time add to the deviance of a true flow
 _MOST_ORDER = 2
+_POOL_MOMENTS = 105  # that snapshots are compared by before they are pooled
+_THROWN = 1.5  # extent of a cloud pushed backwards, against the clouds that were seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,11 +174,15 @@ class Methods:
             cloud = self._pooled(time, rng) if time > self.times[-1] else self._met(time, rng)
             return Guess(cloud, model.goodness_, model.warning_)
         ps = [part.distribution(time, name) for part in self.parts]
-        clouds = [
-            part.seen.to_points(p / p.sum(), time=time)
-            for part, p in zip(self.parts, ps, strict=True)
-        ]
-        cloud = pooled([c.pruned() for c in clouds], np.full(len(clouds), 1 / len(clouds)))
+        # Every partition weighs the same points, so that their average has each of them once.
+        weights = np.mean(
+            [
+                part.seen.to_points(p / p.sum(), time=time).weights
+                for part, p in zip(self.parts, ps, strict=True)
+            ],
+            axis=0,
+        )
+        cloud = WeightedPoints(self.parts[0].seen.pooled, weights).pruned()
         goodness = None if name == "geodesic" else self.parts[0].goodness
         return Guess(cloud, goodness, _words(goodness), ps[0])
 
@@ -187,33 +195,56 @@ class Methods:
             for x in self.clouds[right - 1 : right + 1]
         ]
         model = self.landscape
+        share = (time - a) / (b - a)
         forward = model.push(ends[0], a, time, rng)
         backward = model.push(ends[1], b, time)
-        share = (time - a) / (b - a)
-        i, j, mass = coupling(forward, backward)
-        middle = (1 - share) * forward[i] + share * backward[j]
+        if _radius(backward) > _THROWN * max(_radius(x) for x in ends):
+            # A flow that contracts is ill-posed backwards: correct the forward one at its end.
+            reached = model.push(forward, time, b, rng)
+            i, j, mass = coupling(reached, ends[1])
+            middle = forward[i] + share * (ends[1][j] - reached[i])
+        else:
+            i, j, mass = coupling(forward, backward)
+            middle = (1 - share) * forward[i] + share * backward[j]
         return WeightedPoints(middle, mass / mass.sum())
 
     def _pooled(self, time: float, rng: np.random.Generator) -> WeightedPoints:
         """All snapshots pushed to `time`; the last alone where they are the same individuals.
 
-        A snapshot whose push is uncertain by `e` weighs `1 / (1 + (e / s)^2)`, `s` the distance
-        between neighbouring individuals: pooling is to fill gaps, not to blur.
+        Pooling is to fill gaps, not to blur. A snapshot whose push is uncertain by `e` weighs
+        `1 / (1 + (e / s)^2)`, `s` the distance between neighbouring individuals; and one whose
+        moments, pushed to the time of the last snapshot, differ from those seen there by more than
+        sampling does weighs less by what that bias adds to the variance of a sample.
         """
         model = self.landscape
+        last = self.times.size - 1
         alone = model.tracked_ or model.time_order > 0 or model.goodness_.rejected
-        first = self.times.size - 1 if alone else 0
         clouds, shares = [], []
-        last = self.clouds[-1][: min(len(self.clouds[-1]), 1000)]
-        apart = float(np.median(cKDTree(last).query(last, k=2)[0][:, 1])) + 1e-300
-        unsure = float(np.sqrt((model.gradient_stderr(last) ** 2).sum(axis=1).mean()))
-        for k in range(first, self.times.size):
-            x = model.push(self.clouds[k], float(self.times[k]), time, rng)
+        some = self.clouds[-1][:1000]
+        apart = float(np.median(cKDTree(some).query(some, k=2)[0][:, 1])) + 1e-300
+        unsure = float(np.sqrt((model.gradient_stderr(some) ** 2).sum(axis=1).mean()))
+        for k in range(last if alone else 0, last + 1):
+            now = model.push(self.clouds[k], float(self.times[k]), float(self.times[-1]), rng)
+            x = model.push(now, float(self.times[-1]), time, rng)
             clouds.append(even(x[np.isfinite(x).all(axis=1)]))
             ahead = time - float(self.times[k])
             error = (ahead * unsure) ** 2 + 2 * model.beta_stderr_ * ahead
-            shares.append(1 / (1 + error / apart**2))
+            off = 2 * self._excess(now) if k < last else 0.0
+            shares.append(1 / (1 + error / apart**2) / (1 + off))
         return pooled(clouds, np.array(shares) / np.sum(shares))
+
+    def _excess(self, x: Array) -> float:
+        """Mean square of the differences of moments to the last snapshot's, beyond sampling's."""
+        ends = [self._moments.value(y) for y in (x, self.clouds[-1])]
+        means, spreads = [v.mean(axis=0) for v in ends], [np.cov(v.T) / len(v) for v in ends]
+        white = Whitening.of(sum(spreads))(means[0] - means[1])
+        return max(float((white**2).mean()) - 1.0, 0.0)
+
+    @cached_property
+    def _moments(self) -> Moments:
+        most = int(np.clip(min(len(x) for x in self.clouds) // 8, 4, _POOL_MOMENTS))
+        rng = np.random.default_rng([self._seed, 6])
+        return Moments.of(np.concatenate([x[:2000] for x in self.clouds]), most, rng)
 
 
 def pooled(clouds: list[WeightedPoints], shares: Array) -> WeightedPoints:
@@ -223,6 +254,13 @@ def pooled(clouds: list[WeightedPoints], shares: Array) -> WeightedPoints:
         [share * cloud.weights for cloud, share in zip(clouds, shares, strict=True)]
     )
     return WeightedPoints(points, weights / weights.sum()).pruned()
+
+
+def _radius(points: Array) -> float:
+    """Root mean square distance from the mean; infinite where a point is."""
+    if not np.isfinite(points).all():
+        return float("inf")
+    return float(np.sqrt(points.var(axis=0).sum()))
 
 
 def _words(goodness: GoodnessOfFit | None) -> str:

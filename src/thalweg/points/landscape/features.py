@@ -286,7 +286,15 @@ class Basis:
 
     @property
     def local(self) -> NDArray[np.bool_]:
-        return np.concatenate([np.full(block.size, block.local) for block in self.blocks])
+        """Functions to be shrunk on their own: local ones, and powers beyond the second."""
+        return np.concatenate(
+            [
+                block.exponents.sum(axis=1) > 2
+                if isinstance(block, Polynomials)
+                else np.full(block.size, block.local)
+                for block in self.blocks
+            ]
+        )
 
     def value(self, x: Array, spread: float = 0.0) -> Array:
         return np.concatenate([block.value(x, spread) for block in self.blocks], axis=1)

@@ -13,13 +13,14 @@ from scipy.stats import chi2
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape.model import PushModel
 from thalweg.points.landscape.moments import Moments
+from thalweg.points.landscape.shrinkage import Prior, Scales, averaged, best_scales, solution
 from thalweg.status import Status
 
 __all__ = [
-    "Prior",
     "PushFit",
     "Whitening",
     "at_rest",
+    "average",
     "covariance",
     "fit_push",
     "goodness",
@@ -31,12 +32,9 @@ Array = NDArray[np.float64]
 
 _JITTERS = (1e-6, 1e-4, 1e-2, 1.0)
 _MOST_NOISE = 0.05
-_GLOBAL_RIDGE = 1.0
-_TIME_DAMPING = 3.0
-_BETA_RIDGE = 1e-6
-_RIDGES = 10.0 ** np.arange(0.0, 6.1, 0.5)
 _ITERATIONS = 12
-_FREE_RIDGE = 2  # iterations in which the ridge still moves
+_FREE_SCALES = 2  # iterations in which the prior still moves
+_ALIKE = 1.5  # residuals of an average against those of the best fit
 _GAIN = 0.05  # of chi-square: a twentieth of a standard error, squared, is nothing
 _DAMPINGS = 7
 _SIZES = (150, 105, 70, 45, 30, 20, 12)
@@ -44,27 +42,6 @@ _TESTED = 30  # leading moments per interval in the test of fit
 _FIRST = 6  # the smoothest moments, in which a slow drift shows best
 _STILL = 0.05  # level of the test of no movement
 _ABSORBED = 0.2  # directions that the parameters absorb beyond this are no test
-
-
-@dataclass(frozen=True, eq=False)
-class Prior:
-    """Precisions of `z`: global functions weakly, local ones by the ridge, time functions more."""
-
-    local: NDArray[np.bool_]
-    order: int
-    velocity: float
-    free_beta: bool
-
-    @classmethod
-    def of(cls, model: PushModel) -> Prior:
-        spread = np.sqrt(np.concatenate(model.clouds).var(axis=0).sum())
-        velocity = float(spread / (model.times[-1] - model.times[0])) or 1.0
-        return cls(model.basis.local, model.order, velocity, model.beta is None)
-
-    def precision(self, ridge: float) -> Array:
-        one = np.where(self.local, ridge, _GLOBAL_RIDGE) / self.velocity**2
-        parts = [one * _TIME_DAMPING**b for b in range(self.order + 1)]
-        return np.concatenate([*parts, [_BETA_RIDGE]] if self.free_beta else parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +122,8 @@ class PushFit:
     precision: Array
     evidence: float
     status: Status
+    spread: Array | None = None
+    """Covariance of `z` over all scales of the prior; by default, with the precision alone."""
 
     @property
     def chi(self) -> float:
@@ -155,8 +134,11 @@ class PushFit:
 
     def posterior(self) -> Array:
         """Covariance of `z`, inflated where the model leaves over more than sampling does."""
-        normal = self.jacobian.T @ self.jacobian + np.diag(self.precision)
-        return np.asarray(max(1.0, self.chi) * cho_solve(cho_factor(normal), np.eye(len(self.z))))
+        spread = self.spread
+        if spread is None:
+            normal = self.jacobian.T @ self.jacobian + np.diag(self.precision)
+            spread = cho_solve(cho_factor(normal), np.eye(len(self.z)))
+        return np.asarray(max(1.0, self.chi) * spread)
 
 
 def informative(model: PushModel) -> Moments:
@@ -184,71 +166,60 @@ def informative(model: PushModel) -> Moments:
     return full.first(min(_SIZES[-1], full.size))
 
 
-def weak_start(model: PushModel, prior: Prior, white: Whitening) -> tuple[Array, float, float]:
-    """The linear weak form's parameters, ridge and evidence."""
-    rows, side = model.weak()
-    m, y = white(rows), white(side)
-    ridge, evidence = _best_ridge(m.T @ m, m.T @ y, float(y @ y), prior)
-    z = _ridge_solution(m, y, prior.precision(ridge), prior.free_beta)
-    return z, ridge, evidence
-
-
-def _best_ridge(normal: Array, side: Array, square: float, prior: Prior) -> tuple[float, float]:
-    """The ridge with the largest evidence for `z normal z - 2 side z + square`."""
-    best = (1.0, -np.inf)
-    for ridge in _RIDGES if prior.local.any() else _RIDGES[:1]:
-        d = prior.precision(float(ridge))
-        lower = cholesky(normal + np.diag(d), lower=True)
-        half = solve_triangular(lower, side, lower=True)
-        value = -0.5 * (square - float(half @ half)) - np.log(np.diag(lower)).sum()
-        value += 0.5 * np.log(d).sum()
-        if value > best[1]:
-            best = (float(ridge), float(value))
-    return best
-
-
-def _ridge_solution(m: Array, y: Array, d: Array, free_beta: bool) -> Array:
-    normal, side = m.T @ m + np.diag(d), m.T @ y
-    z = np.asarray(cho_solve(cho_factor(normal), side))
-    if free_beta and z[-1] < 0:
-        z[:-1] = cho_solve(cho_factor(normal[:-1, :-1]), side[:-1])
-        z[-1] = 0.0
-    return z
+def weak_start(model: PushModel, prior: Prior, white: Whitening) -> tuple[Array, Scales, float]:
+    """The linear weak form's parameters, scales of the prior, and evidence."""
+    rows, right = model.weak()
+    m, y = white(rows), white(right)
+    normal, side = m.T @ m, m.T @ y
+    scales, evidence = best_scales(normal, side, float(y @ y), prior)
+    return solution(normal, side, prior.precision(scales), prior.free_beta), scales, evidence
 
 
 def fit_push(
-    model: PushModel, prior: Prior, white: Whitening, z: Array, ridge: float,
+    model: PushModel, prior: Prior, white: Whitening, z: Array, scales: Scales,
     *, iterations: int = _ITERATIONS,
-) -> tuple[PushFit, float]:  # fmt: skip
-    """Gauss-Newton with damping; the ridge follows the evidence in the first iterations."""
+) -> tuple[PushFit, Scales]:  # fmt: skip
+    """Gauss-Newton with damping; the prior follows the evidence in the first iterations."""
 
     def left_over(z: Array) -> Array:
         return white(model.residual(model.pushed(z)))
 
-    def at_ridge() -> tuple[float, float]:
-        """The best ridge and the evidence of the linearised problem."""
+    def linear() -> tuple[Array, Array, float]:
+        """The normal equations of the linearised problem."""
         y = m @ z - r
-        return _best_ridge(m.T @ m, m.T @ y + bias, float(y @ y), prior)
+        return m.T @ m, m.T @ y + bias, float(y @ y)
 
     bias = np.zeros(z.size) if white.bias is None else white.bias
     r, m = left_over(z), white(model.jacobian(z))
     damping, status = 1e-3, Status.MAX_ITERATIONS
     for step in range(iterations):
-        if step < _FREE_RIDGE:
-            ridge, _ = at_ridge()
+        if step < _FREE_SCALES:
+            scales, _ = best_scales(*linear(), prior)
         found = _damped_step(
-            left_over, (z, r, m), (prior.precision(ridge), bias), prior.free_beta, damping
+            left_over, (z, r, m), (prior.precision(scales), bias), prior.free_beta, damping
         )
         if found is None:
             status = Status.CONVERGED if damping <= 1e-3 else Status.STALLED
             break
         z, r, gain, damping = found
         m = white(model.jacobian(z))
-        if gain < _GAIN and step >= min(_FREE_RIDGE, iterations - 1):
+        if gain < _GAIN and step >= min(_FREE_SCALES, iterations - 1):
             status = Status.CONVERGED
             break
-    _, evidence = at_ridge()
-    return PushFit(z, r, m, prior.precision(ridge), evidence, status), ridge
+    _, evidence = best_scales(*linear(), prior)
+    return PushFit(z, r, m, prior.precision(scales), evidence, status), scales
+
+
+def average(model: PushModel, prior: Prior, white: Whitening, fit: PushFit) -> PushFit:
+    """The same fit over all scales of the prior, each with its evidence as weight."""
+    y = fit.jacobian @ fit.z - fit.residual
+    bias = np.zeros(fit.z.size) if white.bias is None else white.bias
+    normal, side = fit.jacobian.T @ fit.jacobian, fit.jacobian.T @ y + bias
+    z, spread = averaged(normal, side, float(y @ y), prior)
+    r = white(model.residual(model.pushed(z)))
+    if not float(r @ r) < _ALIKE * float(fit.residual @ fit.residual):
+        z, r = fit.z, fit.residual  # too far for the linear problem
+    return replace(fit, z=z, residual=r, jacobian=white(model.jacobian(z)), spread=spread)
 
 
 def _damped_step(

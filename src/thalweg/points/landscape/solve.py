@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.points.landscape.least_squares import (
-    Prior,
     PushFit,
     Whitening,
     at_rest,
+    average,
     fit_push,
     goodness,
     informative,
@@ -20,6 +20,7 @@ from thalweg.points.landscape.least_squares import (
 from thalweg.points.landscape.model import Field, PushModel, bounding_box
 from thalweg.points.landscape.moments import Moments
 from thalweg.points.landscape.problem import Answer, Problem, candidates
+from thalweg.points.landscape.shrinkage import Prior, Scales
 from thalweg.points.landscape.tracked import TRACKED, solve_tracks, stiffness
 from thalweg.status import Status
 
@@ -35,6 +36,7 @@ _MOST_STEPS = 12
 _TIE = 3.0
 _FAR = 100.0  # mean square residual beyond which the flow is no start
 _REWEIGHTINGS = 2
+_SHARES = (1.0, 0.5, 0.2, 0.0)  # of the weak form's parameters that the push may start from
 _PUSHED = 3  # candidates that go on from the weak form to the push
 
 
@@ -64,22 +66,22 @@ def solve(problem: Problem) -> Answer:
     starts = {}
     for name, model in models.items():
         prior = Prior.of(model)
-        z, ridge, evidence = weak_start(model, prior, white)
-        starts[name] = (prior, _better_start(problem, model, white, z), ridge, evidence)
+        z, scales, evidence = weak_start(model, prior, white)
+        starts[name] = (prior, _better_start(problem, model, white, z), scales, evidence)
     ranked = sorted(starts, key=lambda name: starts[name][3], reverse=True)[:_PUSHED]
     leader = ranked[0]
-    prior, z, ridge, _ = starts[leader]
+    prior, z, scales, _ = starts[leader]
+    # The covariance of no movement first: that of a wild start would make light of its residuals.
     for _ in range(_REWEIGHTINGS):
-        white = Whitening.at(models[leader], z)
-        found, ridge = fit_push(models[leader], prior, white, z, ridge, iterations=3)
+        found, scales = fit_push(models[leader], prior, white, z, scales, iterations=3)
         z = found.z
-    starts[leader] = (prior, z, ridge, 0.0)
-    white = Whitening.at(models[leader], z)
+        white = Whitening.at(models[leader], z)
+    starts[leader] = (prior, z, scales, 0.0)
     fits = {}
     for done, name in enumerate(ranked):
         problem.progress(f"landscape with {name}", 1 + done, stages)
-        prior, z, ridge, _ = starts[name]
-        fits[name] = fit_push(models[name], prior, white, z, ridge)
+        prior, z, scales, _ = starts[name]
+        fits[name] = fit_push(models[name], prior, white, z, scales)
     best = max(fits, key=lambda name: fits[name][0].evidence)
     problem.progress("error bars", stages - 1, stages)
     evidences = {name: fit.evidence for name, (fit, _) in fits.items()}
@@ -87,20 +89,21 @@ def solve(problem: Problem) -> Answer:
         answer = solve_tracks(problem, models, evidences)
         if answer is not None:
             return answer
-    fit, ridge = fits[best]
-    return _finish(problem, models[best], starts[best][0], fit, ridge, (best, evidences))
+    fit, scales = fits[best]
+    return _finish(problem, models[best], starts[best][0], fit, scales, (best, evidences))
 
 
 def _finish(
-    problem: Problem, model: PushModel, prior: Prior, fit: PushFit, ridge: float,
+    problem: Problem, model: PushModel, prior: Prior, fit: PushFit, scales: Scales,
     chosen: tuple[str, dict[str, float]],
 ) -> Answer:  # fmt: skip
     """The winner with its own covariance, its number of steps, its posterior and its test."""
     white = Whitening.at(model, fit.z).corrected(model, fit.z)
-    fit, ridge = fit_push(model, prior, white, fit.z, ridge)
+    fit, scales = fit_push(model, prior, white, fit.z, scales)
     said = f"{model.steps} step(s) per interval, as asked"
     if problem.steps is None:
-        model, fit, said = _choose_steps(problem, model, prior, white, fit, ridge)
+        model, white, fit, said = _choose_steps(problem, model, prior, white, fit, scales)
+    fit = average(model, prior, white, fit)
     theta, beta = model.read(fit.z)
     spread = fit.posterior()
     tiled = np.tile(model.scale, model.order + 1)
@@ -120,36 +123,41 @@ def _finish(
 
 
 def _choose_steps(
-    problem: Problem, model: PushModel, prior: Prior, white: Whitening, fit: PushFit, ridge: float
-) -> tuple[PushModel, PushFit, str]:
+    problem: Problem, model: PushModel, prior: Prior, white: Whitening, fit: PushFit, scales: Scales
+) -> tuple[PushModel, Whitening, PushFit, str]:
     """One explicit step per interval, or the flow in continuous time where the two differ."""
     field = Field(model.basis, model.read(fit.z)[0], problem.times)
     stiff = stiffness(field, problem.clouds, problem.times)
     if stiff < _SMALL:
-        return model, fit, "one step per interval is the flow, so short are they"
+        return model, white, fit, "one step per interval is the flow, so short are they"
     steps = int(np.clip(np.ceil(stiff / _STEP), 2, _MOST_STEPS))
     fine = model.with_steps(steps)
     first = white(fine.residual(fine.pushed(fit.z)))
     if not float(first @ first) < _FAR * first.size:
-        return model, fit, "one explicit step per interval, as the flow leaves the points behind"
-    other, _ = fit_push(fine, prior, white.corrected(fine, fit.z), fit.z, ridge)
+        said = "one explicit step per interval, as the flow leaves the points behind"
+        return model, white, fit, said
+    corrected = white.corrected(fine, fit.z)
+    other, _ = fit_push(fine, prior, corrected, fit.z, scales)
     gain = other.evidence - fit.evidence
     if gain > -_TIE:
-        return fine, other, f"the flow in continuous time, log evidence {gain:+.1f} over one step"
-    return model, fit, f"one explicit step per interval, log evidence {-gain:+.1f} over the flow"
+        said = f"the flow in continuous time, log evidence {gain:+.1f} over one step"
+        return fine, corrected, other, said
+    said = f"one explicit step per interval, log evidence {-gain:+.1f} over the flow"
+    return model, white, fit, said
 
 
 def _better_start(problem: Problem, model: PushModel, white: Whitening, z: Array) -> Array:
-    """The weak form, or the given gradient on the same functions where its push is nearer."""
-    if problem.guess is None:
-        return z
-    x = np.concatenate(problem.clouds)
-    x = x[:: max(1, len(x) // 2000)]
-    g = (model.basis.gradient(x) / model.scale).reshape(x.size, -1)
-    normal = g.T @ g + 1e-6 * x.size * np.eye(g.shape[1])
-    other = np.zeros_like(z)
-    other[: g.shape[1]] = np.linalg.solve(normal, g.T @ problem.guess(x).ravel())
-    if problem.beta is None:
-        other[-1] = z[-1]
-    near = [float((white(model.residual(model.pushed(one))) ** 2).sum()) for one in (z, other)]
-    return other if near[1] < near[0] else z
+    """The weak form, a part of it, or the given gradient, whichever pushes nearest."""
+    tried = [share * z for share in _SHARES]
+    if problem.guess is not None:
+        x = np.concatenate(problem.clouds)
+        x = x[:: max(1, len(x) // 2000)]
+        g = (model.basis.gradient(x) / model.scale).reshape(x.size, -1)
+        normal = g.T @ g + 1e-6 * x.size * np.eye(g.shape[1])
+        other = np.zeros_like(z)
+        other[: g.shape[1]] = np.linalg.solve(normal, g.T @ problem.guess(x).ravel())
+        if problem.beta is None:
+            other[-1] = z[-1]
+        tried.append(other)
+    near = [float((white(model.residual(model.pushed(one))) ** 2).sum()) for one in tried]
+    return tried[int(np.argmin(near))]

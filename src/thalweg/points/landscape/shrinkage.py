@@ -1,0 +1,146 @@
+"""How far the parameters may be from no movement: priors chosen, and averaged over, by evidence.
+
+Smooth functions (to the second power) and all others each have a precision of their own, on a grid
+that ends where nothing moves; the noise has a wide prior, as the smallest of its scales would claim
+more than the data say (measured: 0.03 +- 0.07 where it is 0.3). Snapshots that hardly move then
+shrink the potential to rest, instead of fitting their sampling errors; and since all precisions are
+averaged over with their evidence as weights, the error bars include what one of them would hide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.special import log_ndtr
+
+from thalweg.points.landscape.model import PushModel
+
+__all__ = ["Prior", "Scales", "averaged", "best_scales", "solution"]
+
+Array = NDArray[np.float64]
+Scales = tuple[float, float, float]
+"""Precisions of smooth functions, of all others, and of the noise, in units of the prior."""
+
+_GLOBAL = 10.0 ** np.arange(-1.0, 6.1, 1.0)  # drifts of 3 to 0.001 extents of the cloud in all
+_LOCAL = 10.0 ** np.arange(0.0, 7.1, 0.5)
+_NOISE = np.array([1e-3])  # wide: a variance of 30 times the cloud's may be added
+_TIME_DAMPING = 3.0
+_WEIGHTLESS = 1e-3  # scales whose evidence is below this share of the best are left out
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Groups of `z` with a precision each, in units of a drift through the cloud in all the time.
+
+    Functions of a higher degree in time are shrunk more.
+    """
+
+    local: NDArray[np.bool_]
+    """Per parameter: whether its function is local."""
+    unit: Array
+    """Per parameter: the precision that `Scales` multiply."""
+    free_beta: bool
+
+    @classmethod
+    def of(cls, model: PushModel) -> Prior:
+        spread = np.sqrt(np.concatenate(model.clouds).var(axis=0).sum())
+        velocity = float(spread / (model.times[-1] - model.times[0])) or 1.0
+        size, free = model.basis.size, model.beta is None
+        damping = np.repeat(_TIME_DAMPING ** np.arange(model.order + 1.0), size) / velocity**2
+        local = np.tile(model.basis.local, model.order + 1)
+        extra = np.zeros(int(free), dtype=bool)
+        return cls(np.concatenate([local, extra]), np.append(damping, ~extra), free)
+
+    def precision(self, scales: Scales) -> Array:
+        out = np.where(self.local, scales[1], scales[0]) * self.unit
+        if self.free_beta:
+            out[-1] = scales[2]
+        return out
+
+    def grid(self) -> tuple[Array, Array, Array]:
+        """Precisions to try; one where there is no such parameter."""
+        none = np.ones(1)
+        return _GLOBAL, _LOCAL if self.local.any() else none, _NOISE if self.free_beta else none
+
+
+def best_scales(normal: Array, side: Array, square: float, prior: Prior) -> tuple[Scales, float]:
+    """The precisions with the largest evidence for `z normal z - 2 side z + square`, and it."""
+    found = _evidences(normal, side, square, prior)
+    i, j, k = np.unravel_index(int(np.argmax(found)), found.shape)
+    a, b, c = prior.grid()
+    return (float(a[i]), float(b[j]), float(c[k])), float(found[i, j, k])
+
+
+def averaged(normal: Array, side: Array, square: float, prior: Prior) -> tuple[Array, Array]:
+    """Mean and covariance of `z` over all precisions, weighted by their evidence."""
+    found = _evidences(normal, side, square, prior)
+    weights = np.exp(found - found.max())
+    grid = prior.grid()
+    mean, second, total = np.zeros(side.size), np.zeros_like(normal), 0.0
+    for place in np.argwhere(weights > _WEIGHTLESS):
+        scales = tuple(float(axis[p]) for axis, p in zip(grid, place, strict=True))
+        d, w = prior.precision((scales[0], scales[1], scales[2])), float(weights[tuple(place)])
+        z = solution(normal, side, d, prior.free_beta)
+        mean += w * z
+        second += w * (cho_solve(cho_factor(normal + np.diag(d)), np.eye(z.size)) + np.outer(z, z))
+        total += w
+    mean /= total
+    return mean, second / total - np.outer(mean, mean)
+
+
+def solution(normal: Array, side: Array, d: Array, free_beta: bool) -> Array:
+    """The minimum under precisions `d`, with the last parameter at least 0 if it is the noise."""
+    lifted = normal + np.diag(d)
+    z = np.asarray(cho_solve(cho_factor(lifted), side))
+    if free_beta and z[-1] < 0:
+        z[:-1] = cho_solve(cho_factor(lifted[:-1, :-1]), side[:-1])
+        z[-1] = 0.0
+    return z
+
+
+def _evidences(normal: Array, side: Array, square: float, prior: Prior) -> Array:
+    """Log evidence for every triple of precisions.
+
+    First the local functions, then the global ones are rotated to their principal axes and
+    eliminated, so that all precisions of a group cost one decomposition.
+    """
+    half = 1 / np.sqrt(prior.unit)
+    normal, side = normal * half[:, None] * half[None, :], side * half
+    near = np.flatnonzero(prior.local)
+    far = np.flatnonzero(~prior.local)[: None if not prior.free_beta else -1]
+    last = slice(side.size - prior.free_beta, side.size)
+    rest = np.r_[far, np.arange(side.size)[last]]
+    grid_global, grid_local, grid_noise = prior.grid()
+    values, vectors = _axes(normal[np.ix_(near, near)])
+    mixed, pulled = vectors.T @ normal[np.ix_(near, rest)], vectors.T @ side[near]
+    n = far.size
+    out = np.zeros((grid_global.size, grid_local.size, grid_noise.size))
+    for j, ridge in enumerate(grid_local):
+        w = 1 / (values + ridge)
+        matrix = normal[np.ix_(rest, rest)] - mixed.T @ (w[:, None] * mixed)
+        t = side[rest] - mixed.T @ (w * pulled)
+        e, q = _axes(matrix[:n, :n])
+        v = 1 / (e[None] + grid_global[:, None])
+        p = q.T @ t[:n]
+        gain = (float(w @ pulled**2) + v @ p**2)[:, None]
+        bits = -np.log(w * ridge).sum() - np.log(v * grid_global[:, None]).sum(axis=1)[:, None]
+        if prior.free_beta:
+            c = q.T @ matrix[:n, -1]
+            m = np.maximum(matrix[-1, -1] - v @ c**2, 0.0)[:, None] + grid_noise[None]
+            pull = (t[-1] - v @ (c * p))[:, None]
+            gain, bits = gain + pull**2 / m, bits + np.log(m / grid_noise[None])
+            # Half a Gaussian before, what is left of one above 0 afterwards.
+            out[:, j] = log_ndtr(pull / np.sqrt(m)) + np.log(2.0)
+        out[:, j] -= 0.5 * (square - gain + bits)
+    return out
+
+
+def _axes(matrix: Array) -> tuple[Array, Array]:
+    """Eigenvalues, none below 0, and eigenvectors."""
+    if not matrix.size:
+        return np.zeros(0), np.zeros((0, 0))
+    values, vectors = eigh(matrix)
+    return np.maximum(values, 0.0), vectors
