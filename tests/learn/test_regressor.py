@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.base import clone
-from test_weak import gradient_flow, random_kernel
 
+from literal_flow import gradient_flow, random_kernel
 from thalweg.energy import PowerEnergy, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel

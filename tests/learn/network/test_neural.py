@@ -6,8 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-from test_weak import gradient_flow, random_kernel
 
+from literal_flow import gradient_flow, random_kernel
 from thalweg import FreeEnergyRegressor, Snapshots
 from thalweg.energy import centred
 from thalweg.errors import InputError, MissingDependencyError
