@@ -117,7 +117,7 @@ def _verdict(table: pd.DataFrame, mode: str) -> str:
 def one_warning(cell: Cell, rng: np.random.Generator) -> Row:
     """Whether a landscape with automatic settings warns about a population of one kind."""
     times = np.linspace(0, 2, 6)
-    clouds = []
+    clouds: list[Array] = []
     if cell["kind"] == "gradient flow":
         name = _SMOOTH[cell["index"] % len(_SMOOTH)]
         well = Particles(POTENTIALS[name], 2, 0.1 * (cell["index"] // len(_SMOOTH) % 2), n=600)

@@ -332,9 +332,10 @@ def bands(
         if paths:
             each = np.array([path.probabilities for path in paths])
             p = np.tensordot(weights, each, 1)
-            apart = tuple(
+            logs, angles = (
                 np.sqrt(np.tensordot(weights, (scale(each) - scale(p)) ** 2, 1))
                 for scale in (_logarithm, _arcsine)
             )
+            apart = (logs, angles)
     lower, upper = band_around(p, deviation, size, level, apart)
     return Forecast(best.times, p, lower, upper, level, best.status, kernel.names)

@@ -65,16 +65,15 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    method : `"likelihood"` (the counts' maximum likelihood under the flow), `"weak"` (closed form;
-        fast, biased where densities are noisy near zero), or `"neural"` (the paper's network; with
-        `features`, a network of them).
+    method : `"likelihood"` (of the counts under the flow), `"weak"` (closed form; fast, a start) or
+        `"neural"` (the paper's network; with `features`, a network of them).
     observation : `"independent"` snapshots of fresh individuals; `"overdispersed"` ones, whose
         individuals come in clumps (a census, correlated frames: `Overdispersed`); one `"tracked"`
         population; or a `CountModel`. Independent snapshots with replicates get error bars from
         how the replicates differ.
     discretization : `"continuous"` flow, or rates `"frozen"` over each interval, as in the paper.
-    environment : of a tracked population: rates set by the density of the infinite population
-        (`"mean-field"`), or by its own (`"empirical"`).
+    environment : Whose density sets the rates of a tracked population: that of the infinite one
+        (`"mean-field"`), or its own (`"empirical"`).
     mobility : the mean; logarithmic by default.
     internal : the internal energy; the entropy by default.
     beta : the noise, where it is known.
@@ -86,12 +85,11 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     growth : Births and deaths beside transport: `"states"` learns one rate per state, an array
         gives known rates, a `Growth` may also hold features and the totals at each time.
     prior : strength of the smoothness prior of the likelihood, or `"evidence"`.
-    use_coordinates : on a graph of many states, let the prior be smooth in the kernel's coordinates
-        where it has some, rather than along the graph.
+    use_coordinates : With many states, a prior smooth in the kernel's coordinates if it has some.
     smoother : from counts to probabilities, for the weak form and the networks.
     quadrature, weighting, ridge : of the weak form; see `fit_weak`.
     epochs, device : of the networks.
-    seed : of everything random.
+    seed : Seed of every random number generator used.
     max_seconds, max_iterations : bounds on a fit's time and on its optimisers' iterations; the best
         so far is then the answer, with the status `TIME_LIMIT` or `MAX_ITERATIONS`.
     progress : called as `progress(what, done, total)`.

@@ -237,7 +237,7 @@ class Methods:
         """Mean square of the differences of moments to the last snapshot's, beyond sampling's."""
         ends = [self._moments.value(y) for y in (x, self.clouds[-1])]
         means, spreads = [v.mean(axis=0) for v in ends], [np.cov(v.T) / len(v) for v in ends]
-        white = Whitening.of(sum(spreads))(means[0] - means[1])
+        white = Whitening.of(spreads[0] + spreads[1])(means[0] - means[1])
         return max(float((white**2).mean()) - 1.0, 0.0)
 
     @cached_property
