@@ -72,7 +72,8 @@ class Steering:
     curvature: float
     """Smallest curvature of the cost about the plan, one being that about a population at rest.
 
-    Where positive, the plan is a strict local optimum; always so in a convex problem.
+    An estimate by Lanczos's method, from above: a positive one speaks for a local optimum and does
+    not prove it. In a convex problem it is always positive.
     """
     first_order: float
     """By how much the cost could still fall, to second order."""
@@ -115,7 +116,9 @@ class Steering:
         if self.gap <= 1e-4:
             proof = f"proved to be within {max(100 * self.gap, 1e-6):.1g} % of the cheapest"
         else:
-            kind = "a strict local optimum" if self.curvature > 0 else "a stationary plan"
+            kind = "a local optimum, as far as its curvature shows" if self.curvature > 0 else (
+                "a stationary plan"
+            )  # fmt: skip
             proof = (
                 f"{kind}; that no other plan is cheaper is not proved (none costs less than "
                 f"{self.lower_bound:.4g})"
@@ -146,7 +149,7 @@ def steer(
     What is certified: where no edge drops by more than `sqrt(12) beta` the problem is convex, and
     the lower bound closes on the cost. On steeper edges the bound holds for every plan, but it is
     that of a convex problem below and leaves a gap (up to 14 % at `10 beta`) that no mesh closes:
-    the plan is then a local optimum, strict where `curvature` is positive.
+    the plan is then stationary, and a local optimum as far as a positive `curvature` shows.
 
     Parameters
     ----------
