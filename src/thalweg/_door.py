@@ -129,6 +129,9 @@ def _refuse(name: str, value: Any, hint: Any, *, plain: bool) -> None:
         return
     if any(_fits(value, kind) for kind in kinds):
         return
+    words_asked = any(get_origin(kind) is Literal for kind in kinds)
+    if words_asked and isinstance(value, str):
+        return  # Functions name the words they know.
     plainly = value is None or isinstance(value, str | bytes | Real)
     shown = repr(value)[:60] if plainly else _a(type(value).__name__)
     if isinstance(value, type):
@@ -162,10 +165,11 @@ def _fits(value: Any, kind: Any) -> bool:
         return isinstance(value, Real) and not large
     if get_origin(kind) is Literal:
         return isinstance(value, str) and value in get_args(kind)
-    if get_origin(kind) is Sequence:  # Arrays and indices will do; elements must be of their kind.
-        each = value if hasattr(value, "__iter__") else (value,)
-        asked = get_args(kind)[0]
-        return each is value and all(any(_fits(v, k) for k in _kinds(asked)) for v in each)
+    if get_origin(kind) is Sequence:  # Arrays and indices will do.
+        names = get_args(kind) == (Hashable,)
+        return hasattr(value, "__iter__") and (
+            not names or all(isinstance(name, Hashable) for name in value)
+        )
     kind = get_origin(kind) or kind
     if kind is Callable or (isinstance(kind, type) and kind.__name__ == "Callable"):
         return callable(value)

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from scipy.linalg import cho_factor, cho_solve
 
 from thalweg import _checks
 from thalweg._door import checked
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+_DENSE = 1000
+"""States up to which the equilibrium with an interaction is found with dense factors."""
 Interaction: TypeAlias = Any
 """A symmetric matrix, dense or a scipy CSR array."""
 
@@ -210,8 +213,9 @@ class FreeEnergy:
     def equilibrium(self, kernel: MarkovKernel, *, tolerance: float = 1e-13) -> Array:
         """The minimiser: `pi exp(-V / beta)` normalised, for the entropy without interaction.
 
-        With an interaction, a critical point found by a damped fixed point from there; it is the
-        minimiser where `F` is convex. For `beta = 0`, all mass on the states of least potential.
+        With an interaction, a critical point with less free energy than that, by Newton's method
+        where `F` is convex; where it is convex everywhere, the minimiser. For `beta = 0`, all mass
+        on the states of least potential.
         """
         self._check(kernel)
         if self.beta == 0:
@@ -220,18 +224,39 @@ class FreeEnergy:
         p = self._equilibrium_in(kernel, self.potential)
         if self.interaction is None:
             return p
-        step = 1.0
-        gap = np.inf
-        for _ in range(10_000):
+        for _ in range(1000):
             target = self._equilibrium_in(kernel, self.external(p))
-            new_gap = float(abs(target - p).max())
-            if new_gap < tolerance:
+            if abs(target - p).max() < tolerance:
                 return target
-            if new_gap > gap:
-                step = max(0.5 * step, 1e-3)
-            gap = new_gap
-            p = (1 - step) * p + step * target
+            # Towards what would be the equilibrium if the interaction stood still, `F` falls.
+            move, step = self._newton_step(kernel, p, target > 0), 1.0
+            if move is None:
+                move = target - p
+            value = self(kernel, p)
+            slack = 1e-14 * max(1.0, abs(value))
+            while self(kernel, p + step * move) > value + slack and step > 1e-12:
+                step *= 0.5
+            p = p + step * move
         return p
+
+    def _newton_step(self, kernel: MarkovKernel, p: Array, held: NDArray[np.bool_]) -> Array | None:
+        """Newton's step of the states `held`; none where `F` is not convex or a state empties."""
+        if p.size > _DENSE or p[held].min() <= 0 or p[~held].any():
+            return None
+        log_rho = np.log(p[held] / kernel.stationary[held])
+        matrix: Any = self.interaction  # Asked for only where there is one.
+        hessian = np.asarray((matrix @ np.eye(p.size))[np.ix_(held, held)])
+        hessian = hessian + np.diag(self.beta * self.internal.log_slope(log_rho) / p[held])
+        hessian += abs(hessian).max()  # Mass is conserved: curvature along constants is free.
+        f = self.external(p)[held] + self.beta * self.internal.derivative(log_rho)
+        try:
+            factor = cho_factor(hessian)
+        except np.linalg.LinAlgError:
+            return None
+        change, ones = cho_solve(factor, np.stack([-f, np.ones(f.size)], axis=1)).T
+        move = np.zeros(p.size)
+        move[held] = change - ones * (change.sum() / ones.sum())
+        return None if (p + move)[held].min() <= 0 else move
 
     def _equilibrium_in(self, kernel: MarkovKernel, external: Array) -> Array:
         """The `p` with `external + beta U'(rho)` constant and mass one: one scalar unknown."""

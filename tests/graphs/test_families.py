@@ -192,7 +192,7 @@ def test_barabasi_albert_prefers_hubs() -> None:
         ("regular", 7, {"degree": 3}, "make one even"),
         ("regular", 7, {"degree": 2}, "from 3 to 6"),
         ("complete", 100_000, {}, "ask for fewer states"),
-        ("grid", 10.0, {}, "must be an integer"),
+        ("grid", 10.0, {}, "n is 10.0; it must be a whole number"),
         ("watts_strogatz", 10, {"rewiring": 1.5}, "between 0 and 1"),
         ("grid", 10, {"weights": (0.0, 1.0)}, "0 < lowest"),
         ("grid", 10, {"weights": 1.0}, "give a pair"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -163,6 +164,7 @@ def work(kind: str, seed: int, start: int, stop: int, folder: Path) -> None:
         for index in (1, 2, 3):  # Loads and compiles.
             place = sound["edges"] if kind == "csv" and index % 3 == 0 else sound[kind]
             _end(main, command(kind, place, sound, index), folder)
+    gc.freeze()  # What is loaded stays: looking through it again and again is half of the work.
     for index in range(start, stop):
         kind = kinds[index % len(kinds)]
         file = folder / f"mutant.{kind}"
