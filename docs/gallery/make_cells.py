@@ -40,7 +40,7 @@ def main() -> None:
             for name, cloud in (("thalweg", guess.points), (STRAIGHT, straight)):
                 print(f"day 4, {name}: W1 {wasserstein1(cloud, even(hidden)):.3f}")
             print(f"method: {guess.method}")
-        frames.append(_frame(float(time), drawn, hidden))
+        frames.append(_frame(float(time), drawn, hidden, np.concatenate([first, hidden, last])))
     frames += [frames[-1]] * 5
     frames[0].save(
         MOVIE, save_all=True, append_images=frames[1:], duration=MILLISECONDS, loop=0, optimize=True
@@ -48,13 +48,15 @@ def main() -> None:
     print(f"{MOVIE.name}: {MOVIE.stat().st_size / 1024:.0f} kB")
 
 
-def _frame(time: float, drawn: list[Array], hidden: Array) -> Image.Image:
+def _frame(time: float, drawn: list[Array], hidden: Array, every: Array) -> Image.Image:
     figure, axes = plt.subplots(1, 2, figsize=(6.4, 3.4), sharex=True, sharey=True, dpi=100)
     titles = ("along the learned flow", "on straight lines")
     for axis, title, cloud, colour in zip(axes, titles, drawn, ("#2f9e44", "#3b5bdb"), strict=True):
         axis.plot(*hidden[::3].T, ".", ms=1.5, color="#d0d4d8")
         axis.plot(*cloud.T, ".", ms=1.5, color=colour)
         axis.set_title(title, fontsize=10)
+        axis.set_xlim(*np.quantile(every[:, 0], [0.001, 0.999]) + [-0.1, 0.1])
+        axis.set_ylim(*np.quantile(every[:, 1], [0.001, 0.999]) + [-0.1, 0.1])
         axis.set_xticks([])
         axis.set_yticks([])
     figure.suptitle(f"day {time:.1f}   (grey: the real day 4, never shown to the fit)", fontsize=10)

@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 from thalweg.geometry import TransportGeometry
 from thalweg.points.baselines import even
 from thalweg.points.bridge import schroedinger_bridge, walk_generator
-from thalweg.points.coupling import coupling
+from thalweg.points.coupling import coupling, wasserstein1
 from thalweg.points.displacement import MOST_COUPLED, Couplings, Displacement, displace
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape import PointLandscape
@@ -51,6 +51,7 @@ _FEWEST = 20
 _SLACK = 1.2  # smoothing and the mesh in time add to the deviance of a true flow
 _MOST_ORDER = 2
 _POOL_MOMENTS = 105  # that snapshots are compared by before they are pooled
+_MISLED_POINTS = 1500
 _THROWN = 1.5  # extent of a cloud pushed backwards, against the clouds that were seen
 
 
@@ -214,10 +215,13 @@ class Methods:
         Pooling is to fill gaps, not to blur. A snapshot whose push is uncertain by `e` weighs
         `1 / (1 + (e / s)^2)`, `s` the distance between neighbouring individuals; and one whose
         moments, pushed to the time of the last snapshot, differ from those seen there by more than
-        sampling does weighs less by what that bias adds to the variance of a sample.
+        sampling does weighs less by what that bias adds to the variance of a sample. A rejected
+        model that would have misled about the last snapshot moves nothing.
         """
         model = self.landscape
         last = self.times.size - 1
+        if self._misled:
+            return even(self.clouds[-1])
         alone = model.tracked_ or model.time_order > 0 or model.goodness_.rejected
         clouds, shares = [], []
         some = self.clouds[-1][:1000]
@@ -232,6 +236,26 @@ class Methods:
             off = 2 * self._excess(now) if k < last else 0.0
             shares.append(1 / (1 + error / apart**2) / (1 + off))
         return pooled(clouds, np.array(shares) / np.sum(shares))
+
+    @cached_property
+    def _misled(self) -> bool:
+        """Whether a rejected model, fitted without the last snapshot, forecasts it no better."""
+        if not self.landscape.goodness_.rejected or self.times.size < 3:
+            return False
+        inner = Methods(
+            self.times[:-1], self.clouds[:-1], n_states=self.parts[0].seen.n_states,
+            seed=self._seed, progress=self._progress, most=self._most,
+        )  # fmt: skip
+        rng = np.random.default_rng([self._seed, 7])
+        before, truth = self.clouds[-2], even(self.clouds[-1])
+        moved = inner.landscape.push(before, float(self.times[-2]), float(self.times[-1]), rng)
+        if not np.isfinite(moved).all():
+            return True
+        errors = [
+            wasserstein1(even(x), truth, most=_MISLED_POINTS, rng=np.random.default_rng(0))
+            for x in (moved, before)
+        ]
+        return errors[0] >= errors[1]
 
     def _excess(self, x: Array) -> float:
         """Mean square of the differences of moments to the last snapshot's, beyond sampling's."""
