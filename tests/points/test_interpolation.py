@@ -207,7 +207,7 @@ def test_the_landscape_interpolates_and_forecasts_beyond_what_was_seen(moving: t
     assert ahead.points.mean[0] > 10.5
     assert ahead.goodness is not None
     assert "moves all points" in str(ahead.goodness)
-    with pytest.raises(InputError, match="it must be 'auto' or 'flow'"):
+    with pytest.raises(InputError, match="choose 'auto' or one of"):
         model.interpolate(1.5, method="magic")
 
 
