@@ -43,6 +43,8 @@ _STIFFEST = 100.0
 """Bound on the prior's precision, in units of the information about each mode."""
 _SETTLED = 0.35
 """Difference of observed and simulated slopes, in standard errors of log beta, that ends a fit."""
+_STILL = 1.2
+"""Move of all levels together, in their standard errors, below which they have settled."""
 _WIDER = 1.5
 """Of the error of log beta: on 14 landscapes of 400 and 1000 states, rough and smooth, it was
 1.5 times (root mean square) what the information at given levels says."""
@@ -133,13 +135,15 @@ class GraphFitter:
             if self.free and self.matched is None:
                 power = float(np.sum(self.potential.half(self.z[self.n :]) ** 2))
                 self.force = _FIRST_SLOPE * power
-            if decrement > 0.01 * self.determined or moved > (2.0 if self.matched is None else 0.8):
+            if decrement > 0.01 * self.determined or moved > (
+                2.0 if self.matched is None else _STILL
+            ):
                 continue
             if self._refine():
                 continue
             if not self.free:
                 return Status.CONVERGED
-            if self._match() < _SETTLED and moved < 0.8:
+            if self._match() < _SETTLED and moved < _STILL:
                 self._newton_step(0.1, 1.0)
                 return Status.CONVERGED
         return Status.MAX_ITERATIONS

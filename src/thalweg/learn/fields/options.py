@@ -27,7 +27,7 @@ class LargeOptions:
     """Smooth functions of the potential's prior (a third as many for the initial density)."""
     spreads: tuple[int, ...] = (0, 12)
     """Diffusion times, in kernel steps, of the prior's noises."""
-    max_rounds: int = 25
+    max_rounds: int = 40
     """Rounds of Gauss-Newton steps and evidence updates."""
     n_probes: int = 12
     """Draws of the posterior behind the prior's scales."""
