@@ -429,9 +429,10 @@ class _Search:
         """Alternate between the strength of the smoothness prior and the fit under it.
 
         Where the data determine nearly every direction by themselves, the prior stays weak: it
-        could only shrink beta and the potential.
+        could only shrink beta and the potential. Constants are never determined and do not count.
         """
-        if prior.determined(best.evaluation.information) > _DATA_DECIDE:
+        n = np.inf if self.model.features is not None else self.model.n_states
+        if prior.determined(best.evaluation.information) > _DATA_DECIDE * (1.0 - 1.0 / n):
             return best, prior, mesh
         for _ in range(_EVIDENCE_ROUNDS):
             strength = prior.updated(best.theta, best.evaluation.information)
