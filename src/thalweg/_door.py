@@ -8,7 +8,6 @@ of its kind is named instead of a traceback.
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache, wraps
@@ -87,16 +86,6 @@ def _bound(
     for name, value in options.items():
         if name in hints:
             yield name, value, hints[name]
-
-
-class _Names(dict[str, Any]):
-    """The names of a module, and the public ones that only its type checker imports."""
-
-    def __missing__(self, name: str) -> Any:
-        try:
-            return getattr(sys.modules["thalweg"], name)
-        except AttributeError:
-            raise KeyError(name) from None
 
 
 @cache

@@ -10,10 +10,11 @@ from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields import fit_likelihood_large
+from thalweg.learn.fields.conjugate_gradients import conjugate_gradients
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.likelihood import Likelihood
 from thalweg.learn.fields.matching import matched_slope
-from thalweg.learn.fields.spectral_solver import Curvature, Preconditioning, conjugate_gradients
+from thalweg.learn.fields.spectral_solver import Curvature, Preconditioning
 from thalweg.learn.fields.spectrum import SpectralPrior, Spectrum
 from thalweg.status import Status
 

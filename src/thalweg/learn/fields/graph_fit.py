@@ -16,15 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.fields.conjugate_gradients import conjugate_gradients
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.likelihood import Likelihood, Place
 from thalweg.learn.fields.matching import Matched, matched_slope
 from thalweg.learn.fields.options import LargeFit, LargeOptions, Progress, large_fit
-from thalweg.learn.fields.spectral_solver import (
-    Curvature,
-    Preconditioning,
-    conjugate_gradients,
-)
+from thalweg.learn.fields.spectral_solver import Curvature, Preconditioning
 from thalweg.learn.fields.spectrum import SpectralPrior, Spectrum
 from thalweg.learn.fields.start import weak_start
 from thalweg.learn.limits import exhausted, limit_status, spend

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg.learn.fields.conjugate_gradients import conjugate_gradients
 from thalweg.learn.fields.likelihood import Likelihood, Place
-from thalweg.learn.fields.spectral_solver import Curvature, conjugate_gradients
+from thalweg.learn.fields.spectral_solver import Curvature
 
 __all__ = ["Matched", "matched_slope"]
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from thalweg.learn.fields.conjugate_gradients import conjugate_gradients
 from thalweg.learn.fields.prior import FieldPrior
 
 if TYPE_CHECKING:
@@ -177,22 +178,8 @@ def solve(
     A `guess` of the solution saves iterations.
     """
     damping = preconditioner.damping
-    x = preconditioner(right)
-    goal = tolerance**2 * np.sum(right * x, axis=0)
-    x = x if guess is None else guess.copy()
-    r = right - point.curvature(x, damping)
-    y = preconditioner(r)
-    d = y.copy()
-    ry = np.sum(r * y, axis=0)
-    for k in range(max_iterations):
-        if k >= min_iterations and np.all(ry <= goal):
-            return x, k
-        Hd = point.curvature(d, damping)
-        step = ry / np.maximum(np.sum(d * Hd, axis=0), 1e-300)
-        x += step * d
-        r -= step * Hd
-        y = preconditioner(r)
-        new = np.sum(r * y, axis=0)
-        d = y + (new / np.maximum(ry, 1e-300)) * d
-        ry = new
-    return x, max_iterations
+    return conjugate_gradients(
+        lambda z: point.curvature(z, damping), right, preconditioner, tolerance=tolerance,
+        min_iterations=min_iterations, max_iterations=max_iterations,
+        guess=preconditioner(right) if guess is None else guess,
+    )  # fmt: skip

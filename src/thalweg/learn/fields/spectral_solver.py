@@ -19,14 +19,14 @@ from scipy.optimize import least_squares
 from scipy.sparse.linalg import splu
 
 from thalweg.laplacian.policy import is_flat
+from thalweg.learn.fields.conjugate_gradients import Map
 from thalweg.learn.fields.likelihood import Place
 from thalweg.learn.fields.spectrum import SpectralPrior, laplacian
 from thalweg.mobility import LogMean
 
-__all__ = ["Curvature", "Preconditioning", "conjugate_gradients"]
+__all__ = ["Curvature", "Preconditioning"]
 
 Array = NDArray[np.float64]
-Map = Callable[[Array], Array]
 
 _LEAST_SHARE = 0.1
 """Of the mean probability: emptier states are treated as if they had so much."""
@@ -52,47 +52,6 @@ class Curvature:
     def __call__(self, z: Array) -> Array:
         out, _ = self.place.information(z, np.zeros(z.shape[1]))
         return out + (1.0 + self.damping) * self.prior(z)
-
-
-def conjugate_gradients(
-    curvature: Curvature,
-    right: Array,
-    preconditioner: Map,
-    *,
-    tolerance: float | Array,
-    least: float = 0.0,
-    max_iterations: int = 60,
-    min_iterations: int = 0,
-    guess: Array | None = None,
-) -> tuple[Array, int]:
-    """`H^-1 right` for every column, and the number of iterations.
-
-    Ends where the squared error in the norm of `H`, as the preconditioner sees it, is below
-    `tolerance**2` of that of zero, or below `least`.
-    """
-    x = preconditioner(right)
-    goal = np.maximum(tolerance**2 * np.sum(right * x, axis=0), max(least, 1e-300))
-    if guess is None:
-        x = np.zeros_like(right)
-        r = right.copy()
-    else:
-        x = guess.copy()
-        r = right - curvature(x)
-    y = preconditioner(r)
-    d = y.copy()
-    ry = np.sum(r * y, axis=0)
-    for k in range(max_iterations):
-        if k >= min_iterations and np.all(ry <= goal):
-            return x, k
-        Hd = curvature(d)
-        step = ry / np.maximum(np.sum(d * Hd, axis=0), 1e-300)
-        x += step * d
-        r -= step * Hd
-        y = preconditioner(r)
-        new = np.sum(r * y, axis=0)
-        d = y + (new / np.maximum(ry, 1e-300)) * d
-        ry = new
-    return x, max_iterations
 
 
 class Preconditioning:
