@@ -148,7 +148,7 @@ def _agreement(model: FreeEnergyRegressor, snapshots: Snapshots) -> str:
 
 def _verdict(diagnostics: dict[str, Any]) -> list[str]:
     p = diagnostics.get("p_value")
-    if p is None or (diagnostics["n_times"] == 2 and p >= 0.05):  # two can always be joined
+    if p is None or (diagnostics.get("n_times") == 2 and p >= 0.05):  # two can always be joined
         return []
     tried = diagnostics.get("remedies")
     if p < 0.01:
