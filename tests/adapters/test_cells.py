@@ -147,3 +147,33 @@ def test_cells_in_several_pieces(cells):
     assert found.kernel.names == ("0", "1", "2")
     assert found.snapshots.sizes.sum() == near.size
     assert f"{far.size} cells outside it are left out" in found.messages
+
+
+def test_an_endless_attribute_behind_an_error_is_found(monkeypatch, tmp_path):
+    """A damaged file that fails in one place and runs in circles in another."""
+    import h5py
+
+    from thalweg.adapters import cells
+
+    class Endless(dict):
+        def __getitem__(self, name):
+            while True:
+                pass
+
+    class Damaged:
+        attrs = Endless(encoding=1)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+        def visititems(self, _):
+            raise RuntimeError("bad heap")
+
+    (tmp_path / "x.h5ad").write_bytes(b"x")
+    monkeypatch.setattr(h5py, "File", lambda *_: Damaged())
+    monkeypatch.setattr(cells, "_PROBE_SECONDS", 1)
+    with pytest.raises(InputError, match="is damaged"):
+        cells.read_h5ad(tmp_path / "x.h5ad")

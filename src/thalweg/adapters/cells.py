@@ -5,6 +5,7 @@ Everything that is written has its name in `Keys`, and nowhere else.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +44,8 @@ MOST_CELLS_AS_STATES = 300
 
 _PROBE_SECONDS, _PROBE_BYTES = 5, 20_000_000
 """CPU seconds for a look at a file's structure, and the bytes that add one; it takes 0.01 s."""
+_LOOKED_AT = 2**20
+"""Bytes of an array below which that look reads it."""
 
 
 @dataclass(frozen=True)
@@ -138,16 +141,33 @@ def _probe(path: Path) -> None:
     seconds = int(_PROBE_SECONDS + path.stat().st_size / _PROBE_BYTES)
     child = os.fork()
     if child == 0:
+        code = 0  # A file that cannot be opened is reported when it is read.
         try:
             resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
             with h5py.File(path, "r") as file:
-                file.visititems(lambda _, item: list(item.attrs.items()) and None)
-                list(file.attrs.items())
-        finally:  # What Python can catch is reported when the file is read.
-            os._exit(0)
+                code = 1
+                _look(file)
+                file.visititems(lambda _, item: _look(item))
+                code = 0
+        finally:
+            os._exit(code)
     _, ended = os.waitpid(child, 0)
-    if os.WIFSIGNALED(ended):
+    if os.waitstatus_to_exitcode(ended) != 0:
         raise InputError(f"{path} is damaged: the HDF5 library cannot read it; copy it again.")
+
+
+def _look(item: Any) -> None:
+    """Read the attributes of one item and, if it is small, its content.
+
+    An error that Python can catch does not end the walk: behind it may be what does not end.
+    """
+    with contextlib.suppress(Exception):
+        for name in item.attrs:
+            with contextlib.suppress(Exception):
+                item.attrs[name]
+    with contextlib.suppress(Exception):
+        if getattr(item, "nbytes", _LOOKED_AT) < _LOOKED_AT:
+            item[()]
 
 
 _EMBEDDINGS = ("X_umap", "X_tsne", "X_draw_graph_fa", "X_phate", "X_diffmap")
