@@ -8,6 +8,7 @@ import pytest
 from thalweg.energy import FreeEnergy
 from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph
+from thalweg.kernel import MarkovKernel
 from thalweg.mobility import ArithmeticMean
 from thalweg.status import Status
 
@@ -25,13 +26,17 @@ def test_heat_flow_to_a_million(n: int) -> None:
     np.testing.assert_allclose(flow.probabilities[2:], [kernel.stationary] * 2, atol=1e-8)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 6, 9])
-def test_without_noise_the_flow_ends_in_bounded_work(seed: int) -> None:
+def _without_noise(seed: int) -> tuple[MarkovKernel, FreeEnergy, np.ndarray]:
     rng = np.random.default_rng(seed)
     n = (6, 10, 30)[seed % 3]
     kernel = make_graph("watts_strogatz", n, rng=rng)
     energy = FreeEnergy((1, 5, 30)[seed % 3] * rng.normal(size=n), beta=0.0)
-    p = rng.dirichlet(np.full(n, 0.3))
+    return kernel, energy, rng.dirichlet(np.full(n, 0.3))
+
+
+@pytest.mark.parametrize("seed", [1, 6, 9])
+def test_without_noise_the_flow_ends_in_bounded_work(seed: int) -> None:
+    kernel, energy, p = _without_noise(seed)
     flow = gradient_flow(kernel, energy, p, np.linspace(0, 5, 6), rtol=1e-6)
     assert flow.status
     assert flow.n_steps < 5000
@@ -41,6 +46,19 @@ def test_without_noise_the_flow_ends_in_bounded_work(seed: int) -> None:
     # A little noise changes little.
     near = gradient_flow(kernel, FreeEnergy(energy.potential, beta=1e-4), p, [0.0, 1.0], rtol=1e-6)
     np.testing.assert_allclose(near.probabilities[1], flow.probabilities[1], atol=0.02)
+
+
+@pytest.mark.parametrize("seed", [2, 5, 14])
+def test_a_steep_landscape_without_noise_ends_or_says_why_not(seed: int) -> None:
+    # Drops of 30 empty states within a step. Without noise nothing holds them at any density, and
+    # on some processors rounding ends the flow there; a noise of 1e-6 of the drops holds them.
+    kernel, energy, p = _without_noise(seed)
+    flow = gradient_flow(kernel, energy, p, np.linspace(0, 5, 6), rtol=1e-6)
+    assert flow.status in (Status.CONVERGED, Status.STEP_TOO_SMALL)
+    assert flow.n_steps < 5000
+    np.testing.assert_allclose(flow.probabilities.sum(axis=1), 1.0, atol=1e-9)
+    held = FreeEnergy(energy.potential, beta=1e-6 * float(np.ptp(energy.potential)))
+    assert gradient_flow(kernel, held, p, np.linspace(0, 5, 6), rtol=1e-6).status
 
 
 def test_a_mean_that_takes_from_empty_states_says_that_it_cannot_go_on() -> None:
