@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.edges import stages
+from thalweg.mobility import formulas
 from thalweg.paths.boundary.bernstein import BernsteinMesh, carried, graded_pieces
 from thalweg.paths.boundary.positive_newton import Evaluated, PositiveCurves
 from thalweg.paths.mesh import TimeMesh
@@ -104,17 +105,19 @@ def solve_positive(
     assert first is not None
     scale, mu, steps = first.action, 0.05 * first.action, 0
     lengths: list[float] = []
+    # Where a mean does not vanish with one density, states may empty on the way.
+    kinks = float(formulas.mean(problem.spec, 0.0, 1.0)) > 0
     best: Path | None = None
     for number, level in enumerate(method.levels):
         if number > 0:
             finer = PositiveCurves(problem, method.mesh(level))
             c, curves = finer.tidy(carried(curves.mesh, c, finer.mesh)), finer
-        mu_end = max(0.1 * tolerance, 10.0 ** (-3 - 2 * number)) * scale
+        mu_end = max(0.1 * tolerance, 10.0 ** (-4 - 2 * number)) * scale
         found = _centre(curves, c, max(mu, mu_end), mu_end, method.max_steps)
         steps += found.steps
         length, quadrature = _length(curves, found.at, 0.01 * tolerance)
         lengths.append(length)
-        error = _error(lengths, mu_end / found.at.action * length, quadrature)
+        error = _error(lengths, mu_end / found.at.action * length, quadrature, kinks)
         if not found.status and best is not None:
             # How far this level is from its minimum is unknown; its length is a bound all the same.
             error = max(best.error, best.distance - length)
@@ -131,15 +134,18 @@ def solve_positive(
     return best
 
 
-def _error(lengths: list[float], gap: float, quadrature: float) -> float:
+def _error(lengths: list[float], gap: float, quadrature: float, kinks: bool) -> float:
     """From how the length fell over the levels, what the barrier costs, and the quadrature."""
     if len(lengths) < 3:
         return lengths[-1]
-    before, last = abs(lengths[-3] - lengths[-2]), abs(lengths[-2] - lengths[-1])
-    # Where convergence is slow it becomes slower still: states that empty on the way, as they may
-    # under the arithmetic mean, leave kinks that no mesh graded towards the ends resolves.
-    rate = min(max(np.sqrt(last / max(before, 1e-300)), 0.1), 0.7)
-    error = last * rate / (1 - rate) + 0.5 * gap + quadrature
+    falls = np.maximum(np.abs(np.diff(lengths[-4:])), 1e-300)
+    # States that empty on the way leave kinks, which no mesh graded towards the ends resolves: the
+    # length falls quickly at first and slowly then. Nor do two falls show the rate of smooth
+    # curves, since the first mesh is coarse and its barrier high.
+    rate = 0.7
+    if len(lengths) > 3 and not kinks:
+        rate = min(max(float(np.sqrt(np.max(falls[1:] / falls[:-1]))), 0.1), 0.7)
+    error = falls[-1] * rate / (1 - rate) + 0.5 * gap + quadrature
     return float(max(error, 1e-13 * lengths[-1]))
 
 
