@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 
 from thalweg.learn.few.shapes import FieldPrior, Shape
 from thalweg.learn.likelihood.model import FlowModel, Mesh
@@ -30,6 +30,8 @@ from thalweg.status import Status
 __all__ = ["Cell", "Inner", "Place"]
 
 Array = NDArray[np.float64]
+
+_LEAST_CURVATURE = 1e-15  # of the largest
 
 _BETA_SPREAD = 3.0
 """Standard deviation of `log(beta T)` in the hyper-prior."""
@@ -71,8 +73,7 @@ class Cell:
     @cached_property
     def covariance(self) -> Array:
         """Of (potential, initial log density), given the place."""
-        factor = cho_factor(self.information + self.precision, check_finite=False)
-        return np.asarray(cho_solve(factor, np.eye(self.theta.size), check_finite=False))
+        return _solved(self.information + self.precision, np.eye(self.theta.size))
 
     def used(self, part: slice, shape: Shape, strength: float) -> float:
         """How many directions of a part of `theta` the data determine."""
@@ -175,5 +176,14 @@ class Inner:
 def _moved(near: Cell, precision: Array) -> Array:
     """Where a cell's optimum goes under another prior, by one Newton step."""
     pull = (precision - near.precision) @ near.theta
-    factor = cho_factor(near.information + precision, check_finite=False)
-    return np.asarray(near.theta - cho_solve(factor, pull, check_finite=False))
+    return near.theta - _solved(near.information + precision, pull)
+
+
+def _solved(matrix: Array, right: Array) -> Array:
+    """`matrix^-1 right`; directions that rounding has left without curvature are nearly free."""
+    try:
+        return np.asarray(cho_solve(cho_factor(matrix), right))
+    except LinAlgError:
+        values, vectors = eigh(matrix)
+        values = np.maximum(values, _LEAST_CURVATURE * values[-1])
+        return np.asarray(vectors @ ((vectors.T @ right).T / values).T)
