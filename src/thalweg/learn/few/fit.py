@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
+from thalweg.errors import InputError
 from thalweg.learn.few.inner import Cell, Inner
 from thalweg.learn.few.interval import DROP, beta_hull
 from thalweg.learn.few.lattice import Lattice, explore
@@ -103,6 +104,10 @@ def fit_few(
 def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
     model, n = fit.model, fit.model.n_states
     weighted = lattice.weighted()
+    if not weighted:
+        raise InputError(
+            "no landscape at any beta has a finite likelihood; check the sizes of counts and times."
+        )
     w = np.array([weight for _, weight in weighted])
     cells = [cell for cell, _ in weighted]
     pi = model.kernel.stationary
