@@ -89,9 +89,14 @@ def test_check_says_what_is_odd(capsys, files):
     assert code == 0
     assert facts["times"] == 3
     assert facts["n_states_never_seen"] == 0
+    assert "of computing" in facts["cost"]
     (files / "edges.csv").write_text(EDGES + "pond,sea\n")
-    code, text, _ = _run(capsys, "check", files / "seen.csv", "--graph", files / "edges.csv")
+    code, text, _ = _run(
+        capsys, "check", files / "seen.csv", "--graph", files / "edges.csv", "--no-cost"
+    )
     assert "1 of 5 states were never seen" in text.replace("\n", " ")
+    assert code == 0
+    assert "cost:" not in text
 
 
 @pytest.mark.parametrize(

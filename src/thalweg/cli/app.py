@@ -114,6 +114,10 @@ def check(
     time_key: TimeKey = None,
     state_key: StateKey = None,
     neighbors_key: NeighborsKey = None,
+    cost: Annotated[
+        bool,
+        typer.Option("--cost/--no-cost", help="Measure by a trial fit what a fit will cost."),
+    ] = True,
     json: Json = False,
 ) -> None:
     """Look at the data before fitting: what is there, what is odd, what a fit will cost."""
@@ -133,7 +137,7 @@ def check(
         state_key=state_key,
         neighbors_key=neighbors_key,
     )
-    print_check(problem, json, snapshots)
+    print_check(problem, json, snapshots, cost=cost)
 
 
 @app.command()

@@ -27,8 +27,8 @@ _USUAL_ROUNDS = (8, 25)
 """What ordinary fits take, of small and of large problems."""
 
 
-def findings(problem: Problem) -> dict[str, Any]:
-    """Facts and warnings, plain enough for JSON."""
+def findings(problem: Problem, *, cost: bool = True) -> dict[str, Any]:
+    """Facts and warnings, plain enough for JSON; with `cost`, what a trial fit took."""
     kernel, snapshots = problem.kernel, problem.snapshots
     sizes = np.asarray(snapshots.sizes)
     unseen = _unseen(problem)
@@ -52,7 +52,7 @@ def findings(problem: Problem) -> dict[str, Any]:
     if snapshots.n_times >= 2:
         facts["hellinger_first_to_last"], facts["hellinger_from_noise_alone"] = _motion(problem)
     facts["warnings"] = warnings(problem)
-    facts["cost"] = _cost(problem) if snapshots.n_times >= 2 else None
+    facts["cost"] = _cost(problem) if cost and snapshots.n_times >= 2 else None
     facts["guesses"] = problem.guesses
     return facts
 
@@ -196,14 +196,14 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def print_check(problem: Problem, as_json: bool, source: Path) -> None:
+def print_check(problem: Problem, as_json: bool, source: Path, *, cost: bool = True) -> None:
     """Print the findings for people, or as JSON for scripts; exit code 2 if no fit is possible."""
-    facts = findings(problem)
+    facts = findings(problem, cost=cost)
     if as_json:
         print(json.dumps(facts, indent=2))
     else:
         _print(facts, source)
-    if facts["cost"] is None:
+    if facts["times"] < 2:
         raise InputError(
             f"{source.name} holds one snapshot; nothing can be fitted to it: add times."
         )
