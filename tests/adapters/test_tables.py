@@ -42,6 +42,15 @@ def test_the_guesses_are_said(tmp_path):
     assert not read_snapshots(_write(tmp_path, LONG), time="day", state="place", count="n").messages
 
 
+def test_the_graph_says_which_column_holds_states(tmp_path):
+    path = _write(tmp_path, "year,usps,kind,n\n0,NY,a,3\n1,CA,b,2\n")
+    table = read_snapshots(path, states=("CA", "NY"))
+    assert "state is column 'usps'" in table.messages
+    np.testing.assert_allclose(table.snapshots.counts, [[0, 3], [2, 0]])
+    with pytest.raises(ThalwegError, match="no column that looks like a state"):
+        read_snapshots(path, states=("CA", "NY", "a", "b"))  # two columns could be
+
+
 def test_rows_are_individuals_without_a_count(tmp_path):
     table = read_snapshots(_write(tmp_path, "time,state\n0,x\n0,x\n1,y\n"))
     np.testing.assert_allclose(table.snapshots.counts, [[2, 0], [0, 1]])

@@ -92,7 +92,7 @@ def read_snapshots(
         collected: _Collected = _Wide(source.name, time_column, known, own)
     else:
         state_column, count_column = _long_columns(
-            source.name, first[columns], time_column, state, count, messages
+            source.name, first[columns], time_column, state, count, known, messages
         )
         collected = _Long(source.name, time_column, known, own)
         collected.state_column, collected.count_column = state_column, count_column
@@ -142,6 +142,7 @@ def _long_columns(
     time_column: Hashable,
     state: str | None,
     count: str | None,
+    known: dict[str, int] | None,
     messages: list[str],
 ) -> tuple[Hashable, Hashable | None]:
     columns = list(first.columns)
@@ -149,6 +150,8 @@ def _long_columns(
     state_column = choose(others, state, STATE_NAMES, "state", where)
     if state_column is None:
         left = [c for c in others if str(c).strip().lower() not in COUNT_NAMES]
+        if len(left) != 1 and known is not None:  # the graph says what a state is called
+            left = [c for c in left if set(map(state_key, first[c])) <= known.keys()]
         if len(left) != 1:
             raise InputError(
                 f"{where} has no column that looks like a state; name it with --state. Its columns "

@@ -49,7 +49,7 @@ class Problem:
     def summary(self) -> str:
         """How many snapshots of how many individuals."""
         sizes = np.asarray(self.snapshots.sizes)
-        low, high = f"{sizes.min():g}", f"{sizes.max():g}"
+        low, high = (f"{n:g}" if n < 1e6 else f"{n:,.0f}" for n in (sizes.min(), sizes.max()))
         each = f"{low} individuals each" if low == high else f"{low} to {high} individuals"
         count = "1 snapshot" if sizes.size == 1 else f"{sizes.size} snapshots"
         return f"{count} of {each}"
