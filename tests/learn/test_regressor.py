@@ -15,6 +15,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor, TimeBasis, load
 from thalweg.learn.model_file import read_model, write_model
 from thalweg.mobility import GeometricMean
+from thalweg.report.findings import findings
 from thalweg.snapshots import Dirichlet, HeatKernel, Snapshots, hellinger
 from thalweg.status import Status
 
@@ -312,6 +313,12 @@ def test_diagnostics_say_whether_the_model_fits(data, fits) -> None:
     backwards = Snapshots.from_counts(TIMES, np.rint(20_000 * p[::-1]))
     wrong = FreeEnergyRegressor().fit(kernel, backwards)
     assert wrong.diagnostics_["p_value"] < 1e-3
+    # Error bars hold what the flow leaves over: variances grow by the deviance per degree.
+    factor = wrong.diagnostics_["errors_widened_by"]
+    assert factor**2 == pytest.approx(wrong.diagnostics_["deviance_per_degree"])
+    assert factor > 2
+    assert "times as wide" in " ".join(findings(wrong))
+    assert "errors_widened_by" not in found
 
 
 def test_tracked_population_is_sampled_as_one(data) -> None:

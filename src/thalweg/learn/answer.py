@@ -284,7 +284,7 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         summary={
             "log_likelihood": fit.log_likelihood,
             "deviance": fit.deviance,
-            **_degrees(fit),
+            **degrees(fit),
             "n_iterations": fit.n_iterations,
             "n_intervals_fitted": fit.n_intervals or fit.times.size - 1,
             **fit.noise.summary(),
@@ -315,7 +315,7 @@ def count_model(observation: Observation, snapshots: Snapshots) -> CountModel:
     return Multinomial()
 
 
-def _degrees(fit: LikelihoodFit) -> dict[str, float]:
+def degrees(fit: LikelihoodFit) -> dict[str, float]:
     """Deviance per degree of freedom, where a deviance tests anything."""
     value = fit.deviance_per_degree
     return {"deviance_per_degree": value} if np.isfinite(value) else {}
@@ -429,11 +429,12 @@ def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:
         from thalweg.learn.diagnostics import goodness_of_fit, undetermined
 
         if fit.source.rejected:
+            factor = fit.summary.get("errors_widened_by", 1.0)
             out["advice"] += (
                 f" But the model does not describe these snapshots: their deviance is "
-                f"{fit.source.deviance_per_degree:.3g} per degree of freedom, where 1 is expected; "
-                "error bars are too narrow, and another observation, environment or discretization "
-                "may fit."
+                f"{fit.source.deviance_per_degree:.3g} per degree of freedom, where 1 is expected. "
+                f"Error bars are {factor:.3g} times as wide for it; another observation, "
+                "environment or discretization may fit."
             )
         unknown = undetermined(fit.source)
         out["undetermined"] = [str(contrast) for contrast in unknown.contrasts]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from thalweg.learn.answer import Fitted
+from thalweg.learn.answer import Fitted, degrees
 from thalweg.learn.few.choose import applies, is_few
 from thalweg.learn.few.fit import FewFit, fit_few, open_above
 from thalweg.learn.likelihood.result import LikelihoodFit
@@ -79,7 +79,8 @@ def assess(
     error = fitted.beta_stderr
     if verdict.kind == "undetermined":
         error = np.inf
-    return replace(fitted, beta_verdict=verdict, status=status, beta_stderr=error, still=still)
+    judged = replace(fitted, beta_verdict=verdict, status=status, beta_stderr=error, still=still)
+    return _rejected(judged, fitted.source)
 
 
 def ordinary_verdict(fit: LikelihoodFit) -> BetaVerdict:
@@ -117,6 +118,26 @@ def _widened(fitted: Fitted, fit: LikelihoodFit) -> Fitted:
     return replace(fitted, joint_covariance=covariance, potential_stderr=stderr)
 
 
+def _rejected(fitted: Fitted, fit: LikelihoodFit) -> Fitted:
+    """With errors that hold the misfit, where the deviance rejects the flow.
+
+    What the flow leaves over is then taken for scatter: variances grow by the deviance per degree
+    of freedom, as in a quasi-likelihood.
+    """
+    if not fit.rejected or fit.noise.absorbs_misfit:
+        return fitted
+    factor = float(np.sqrt(max(fit.deviance_per_degree, 1.0)))
+    joint = fitted.joint_covariance
+    return replace(
+        fitted,
+        potential_stderr=factor * fitted.potential_stderr,
+        beta_stderr=factor * fitted.beta_stderr,
+        joint_covariance=None if joint is None else factor**2 * joint,
+        beta_verdict=fitted.beta_verdict.widened(fitted.energy.beta, factor),
+        summary={**fitted.summary, "errors_widened_by": factor},
+    )
+
+
 def _averaged(fitted: Fitted, few: FewFit) -> Fitted:
     n = few.potential.size
     return replace(
@@ -131,6 +152,7 @@ def _averaged(fitted: Fitted, few: FewFit) -> Fitted:
         summary={
             "log_likelihood": few.best.log_likelihood,
             "deviance": few.best.deviance,
+            **degrees(few.best),
             "n_iterations": few.best.n_iterations,
             "n_landscapes_averaged": few.n_cells,
             **few.best.noise.summary(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -14,6 +14,9 @@ __all__ = ["BetaVerdict", "Kind", "movement_p_value", "unassessed"]
 Array = NDArray[np.float64]
 
 Kind = Literal["given", "determined", "undetermined", "not assessed"]
+
+_OPEN = 50.0
+"""A widened bound that is further from the estimate than this factor bounds nothing."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,25 @@ class BetaVerdict:
     def vacuous(self) -> bool:
         """True where the data say nothing at all about beta."""
         return self.kind == "undetermined" and self.lower == 0.0 and self.upper == np.inf
+
+    def widened(self, beta: float, factor: float) -> BetaVerdict:
+        """The same with bounds `factor` times as far from `beta`, on the scale of its logarithm.
+
+        Where the lower one falls below a fiftieth of `beta`, the data no longer exclude 0.
+
+        >>> print(BetaVerdict("determined", 0.9, 1.1).widened(1.0, 4.0))
+        The data determine beta: between 0.656 and 1.46 (95 %).
+        """
+        if self.kind not in ("determined", "undetermined") or not beta > 0:
+            return self
+        with np.errstate(over="ignore"):
+            lower = beta * float((self.lower / beta) ** factor)
+            upper = beta * float(np.float64(self.upper / beta) ** factor)
+        if lower > beta / _OPEN:
+            return replace(self, lower=lower, upper=upper)
+        return replace(
+            self, kind="undetermined", lower=0.0, upper=upper if upper < beta * _OPEN else np.inf
+        )
 
     def __str__(self) -> str:
         if self.kind == "given":

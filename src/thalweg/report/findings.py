@@ -152,6 +152,7 @@ def _verdict(diagnostics: dict[str, Any]) -> list[str]:
         return []
     tried = diagnostics.get("remedies")
     if p < 0.01:
+        wider = diagnostics.get("errors_widened_by")
         return [
             f"A landscape with noise does not explain these data ({p_text(p)}). "
             + (
@@ -160,6 +161,7 @@ def _verdict(diagnostics: dict[str, Any]) -> list[str]:
                 else "Growth, cycles, or a landscape that changes in time are the usual reasons "
                 "(fit --remedies tries them); read V with care."
             )
+            + (f" Error bars are {wider:.2g} times as wide for the misfit." if wider else "")
         ]
     if p < 0.05:
         signs = f"There are signs that one landscape does not explain everything ({p_text(p)})."
