@@ -351,6 +351,7 @@ def beyond_plain(s: Settings) -> list[str]:
 
 def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
     """The matrix-free likelihood: independent snapshots of the plain model."""
+    from thalweg.learn.assess import assess_many
     from thalweg.learn.fields import fit_likelihood_large
 
     two_times(snapshots)
@@ -370,7 +371,7 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
         progress=s.progress,
         rng=np.random.default_rng(s.seed),
     )
-    return Fitted(
+    fitted = Fitted(
         energy=fit.energy,
         initial=fit.initial,
         times=snapshots.times,
@@ -389,6 +390,7 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
         },
         source=fit,
     )
+    return assess_many(fitted, fit, seed=s.seed)
 
 
 def _large_verdict(fit: LargeFit, known: float | None) -> BetaVerdict:

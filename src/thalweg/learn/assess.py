@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from thalweg.learn.answer import Fitted, degrees
+from thalweg.learn.diagnostics import goodness_of_many
 from thalweg.learn.few.choose import applies, is_few
 from thalweg.learn.few.fit import FewFit, fit_few, open_above
 from thalweg.learn.likelihood.result import LikelihoodFit
@@ -16,8 +18,19 @@ from thalweg.learn.profile import walk_profile
 from thalweg.learn.verdict import BetaVerdict, movement_p_value
 from thalweg.status import Status
 
-__all__ = ["assess"]
+if TYPE_CHECKING:
+    from thalweg.learn.fields import LargeFit
 
+__all__ = ["assess", "assess_many"]
+
+_AT_REST = (
+    "No movement was seen: the snapshots could all be samples of one distribution, and a "
+    "population at rest shows neither beta nor the height of its landscape."
+)
+_FEWER_DRAWS = 99
+"""Of tables that test for movement on many states."""
+_REJECTED = 4.0
+"""Standard deviations of the deviance beyond which a fit to many states is rejected."""
 _STILL = 0.05
 """P-value above which the snapshots could all be samples of one distribution."""
 _WIDE = 0.5
@@ -64,11 +77,7 @@ def assess(
         fitted, verdict = _widened(fitted, fit), _walked(fit)
     free = fit.model.learns_beta and fit.model.features is None
     if free and still:
-        verdict = BetaVerdict(
-            "undetermined",
-            reason="No movement was seen: the snapshots could all be samples of one distribution, "
-            "and a population at rest shows neither beta nor the height of its landscape.",
-        )
+        verdict = BetaVerdict("undetermined", reason=_AT_REST)
     elif free and fit.times.size == 2:
         verdict = BetaVerdict(
             "undetermined",
@@ -80,7 +89,33 @@ def assess(
     if verdict.kind == "undetermined":
         error = np.inf
     judged = replace(fitted, beta_verdict=verdict, status=status, beta_stderr=error, still=still)
-    return _rejected(judged, fitted.source)
+    last = fitted.source
+    if not last.rejected or last.noise.absorbs_misfit:
+        return judged
+    return _with_misfit(judged, last.deviance_per_degree)
+
+
+def assess_many(fitted: Fitted, fit: LargeFit, *, seed: int) -> Fitted:
+    """The same for many states: whether anything moved, whether the flow fits."""
+    if fit.status is Status.INTERRUPTED:
+        return fitted
+    rng = np.random.default_rng(seed)
+    if movement_p_value(fit.counts, rng=rng, n_draws=_FEWER_DRAWS) > _STILL:
+        if fitted.beta_verdict.kind != "given":
+            verdict = BetaVerdict("undetermined", reason=_AT_REST)
+            fitted = replace(fitted, beta_verdict=verdict, beta_stderr=np.inf)
+        return replace(fitted, status=Status.UNDETERMINED, still=True)
+    found = goodness_of_many(fit.deviance, fit.counts, fit.probabilities, fit.determined)
+    per_degree = fit.deviance / found.expected
+    summary = {
+        **fitted.summary,
+        "deviance_per_degree": per_degree,
+        "expected_deviance": found.expected,
+        "p_value": found.p_value,
+        "goodness_of_fit": str(found),
+    }
+    fitted = replace(fitted, summary=summary)
+    return _with_misfit(fitted, per_degree) if found.statistic > _REJECTED else fitted
 
 
 def ordinary_verdict(fit: LikelihoodFit) -> BetaVerdict:
@@ -118,21 +153,27 @@ def _widened(fitted: Fitted, fit: LikelihoodFit) -> Fitted:
     return replace(fitted, joint_covariance=covariance, potential_stderr=stderr)
 
 
-def _rejected(fitted: Fitted, fit: LikelihoodFit) -> Fitted:
+def _with_misfit(fitted: Fitted, per_degree: float) -> Fitted:
     """With errors that hold the misfit, where the deviance rejects the flow.
 
     What the flow leaves over is then taken for scatter: variances grow by the deviance per degree
     of freedom, as in a quasi-likelihood.
     """
-    if not fit.rejected or fit.noise.absorbs_misfit:
-        return fitted
-    factor = float(np.sqrt(max(fit.deviance_per_degree, 1.0)))
-    joint = fitted.joint_covariance
+    factor = float(np.sqrt(max(per_degree, 1.0)))
+    joint, draws = fitted.joint_covariance, fitted.draws
+    if draws is not None:
+        draws = np.column_stack(
+            [
+                fitted.energy.potential + factor * (draws[:, :-1] - fitted.energy.potential),
+                fitted.energy.beta * (draws[:, -1] / fitted.energy.beta) ** factor,
+            ]
+        )
     return replace(
         fitted,
         potential_stderr=factor * fitted.potential_stderr,
         beta_stderr=factor * fitted.beta_stderr,
         joint_covariance=None if joint is None else factor**2 * joint,
+        draws=draws,
         beta_verdict=fitted.beta_verdict.widened(fitted.energy.beta, factor),
         summary={**fitted.summary, "errors_widened_by": factor},
     )

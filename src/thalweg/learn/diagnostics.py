@@ -18,6 +18,7 @@ from thalweg import _checks
 from thalweg._threads import single_threaded
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.likelihood.deviance import expected_deviance
 from thalweg.learn.likelihood.fit import check_counts, fit_likelihood
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
@@ -32,6 +33,7 @@ __all__ = [
     "compare_rivals",
     "cycle_forces",
     "goodness_of_fit",
+    "goodness_of_many",
     "undetermined",
 ]
 
@@ -39,6 +41,9 @@ Array = NDArray[np.float64]
 
 _MOST_CYCLES = 50
 _CYCLE_DRAWS = 400
+_USED = 0.2
+"""Relative error of the number of parameters that large fits determine: it comes from a few draws,
+and from a prior that suits no landscape exactly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,6 +229,25 @@ def goodness_of_fit(
         # Beyond the draws: a gamma distribution with their mean, variance and skewness.
         p_value = min(p_value, _gamma_tail(draws, observed))
     return GoodnessOfFit(fit.deviance, expected, deviation, p_value, _cycle_test(fit, rng))
+
+
+def goodness_of_many(
+    deviance: float, counts: Array, probabilities: Array, used: float
+) -> GoodnessOfFit:
+    """The verdict on a fit to many states, from the moments of its deviance alone.
+
+    `used`: how many parameters the data determined. A prior that suits the landscape lowers the
+    deviance by that number; how far that is wrong is added to the spread.
+
+    >>> counts = np.full((3, 50), 40.0)
+    >>> goodness_of_many(147.0 - 60.0, counts, counts / 2000, 60.0).p_value > 0.4
+    True
+    """
+    mean, variance = expected_deviance(counts.sum(axis=1), probabilities)
+    expected = max(mean - used, 1.0)
+    spread = max(variance - 2.0 * used, 0.25 * variance) + (_USED * used) ** 2
+    p_value = float(gamma.sf(deviance, expected**2 / spread, scale=spread / expected))
+    return GoodnessOfFit(deviance, expected, float(np.sqrt(spread)), p_value, 1.0)
 
 
 def _joint_test(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) -> GoodnessOfFit | None:

@@ -18,6 +18,9 @@ Kind = Literal["given", "determined", "undetermined", "not assessed"]
 _OPEN = 50.0
 """A widened bound that is further from the estimate than this factor bounds nothing."""
 
+_MOST_DRAWN = 10**9
+"""Individuals from which on numpy draws no tables of given margins."""
+
 
 @dataclass(frozen=True)
 class BetaVerdict:
@@ -101,7 +104,8 @@ def movement_p_value(counts: Array, *, rng: np.random.Generator, n_draws: int = 
     """The p-value of 'all snapshots are samples of one distribution': large if nothing moved.
 
     Twice the log likelihood ratio against a free distribution at every time, compared with tables
-    of the same margins; where it is far outside, with its chi-square approximation.
+    of the same margins; where it is far outside, or counts are too many to draw, with its
+    chi-square approximation.
 
     >>> still = np.array([[30.0, 20.0], [31.0, 19.0], [30.0, 20.0]])
     >>> movement_p_value(still, rng=np.random.default_rng(0)) > 0.5
@@ -113,7 +117,7 @@ def movement_p_value(counts: Array, *, rng: np.random.Generator, n_draws: int = 
     if freedom <= 0:
         return 1.0
     seen = _ratio(table)
-    if seen > freedom + 8.0 * np.sqrt(2.0 * freedom) + 10.0:
+    if seen > freedom + 8.0 * np.sqrt(2.0 * freedom) + 10.0 or table.sum() >= _MOST_DRAWN:
         return float(chi2.sf(seen, freedom))
     sizes, pooled = table.sum(axis=1), table.sum(axis=0)
     above = 0

@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
+from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph
 from thalweg.learn import answer
 from thalweg.learn.answer import Settings, fit_snapshots
 from thalweg.mobility import GeometricMean
 from thalweg.snapshots import Snapshots
+from thalweg.status import Status
 
 
 def snapshots(n: int) -> Snapshots:
@@ -45,3 +48,39 @@ def test_where_the_states_allow_the_dense_fit_steps_in(monkeypatch: pytest.Monke
     assert dense.joint_covariance is not None
     large = fit_snapshots(kernel, snapshots(9), Settings())
     assert large.draws is not None
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "true",
+        pytest.param("rest", marks=pytest.mark.slow),
+        pytest.param("wrong", marks=pytest.mark.slow),
+    ],
+)
+def test_many_states_say_what_they_cannot(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """The flow fits, or nothing moved, or it is rejected and its error bars hold the misfit."""
+    monkeypatch.setattr(answer, "SMALL_STATES", 5)
+    rng = np.random.default_rng(3)
+    kernel = make_graph("delaunay", 40, rng=rng)
+    energy = FreeEnergy(np.sin(5 * kernel.coordinates[:, 0]), 0.2)
+    times = np.linspace(0.0, 3.0, 5)
+    p = gradient_flow(kernel, energy, rng.dirichlet(np.full(40, 5.0)), times).probabilities
+    if kind == "rest":
+        p = np.repeat(p[-1:], 5, axis=0)
+    elif kind == "wrong":
+        p = p[::-1]
+    counts = np.array([rng.multinomial(40_000, row) for row in p])
+    fit = fit_snapshots(kernel, Snapshots.from_counts(times, counts), Settings())
+    if kind == "rest":
+        assert fit.status is Status.UNDETERMINED
+        assert fit.beta_stderr == np.inf
+        assert "No movement was seen" in str(fit.beta_verdict)
+    elif kind == "true":
+        assert fit.summary["p_value"] > 0.01
+        assert "errors_widened_by" not in fit.summary
+    else:
+        assert fit.summary["p_value"] < 1e-6
+        factor = fit.summary["errors_widened_by"]
+        assert factor > 1.1
+        np.testing.assert_allclose(fit.potential_stderr, factor * fit.source.potential_stderr)
