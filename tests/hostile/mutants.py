@@ -88,10 +88,10 @@ def _model(path: Path) -> None:
 
 
 def command(kind: str, file: Path, sound: dict[str, Path], index: int) -> list[str]:
-    """The command that reads a file of this kind; every tenth that can be read is also fitted."""
+    """The command that reads a file of this kind; every fiftieth is also fitted."""
     if kind == "thalweg":
         return ["forecast", str(file), "--times", "0,0.5,3"]
-    cost = "--cost" if index // len(KINDS) % 10 == 0 else "--no-cost"
+    cost = "--cost" if index // len(KINDS) % 50 == 0 else "--no-cost"
     if kind == "h5ad":
         return ["check", str(file), cost, *(["--state-key", "cluster"] if index % 2 else [])]
     if kind == "npz":
