@@ -9,11 +9,12 @@ import pytest
 from scipy.stats import kstest
 
 from thalweg import FreeEnergy, FreeEnergyRegressor, MarkovKernel, Snapshots, gradient_flow, load
+from thalweg.learn.few import inner as few_inner
 from thalweg.learn.few.choose import applies, is_few
+from thalweg.learn.few.columns import Column, Lattice
 from thalweg.learn.few.fit import fit_few
 from thalweg.learn.few.inner import Cell, Inner, Place
 from thalweg.learn.few.interval import beta_hull
-from thalweg.learn.few.lattice import Column, Lattice
 from thalweg.learn.few.shapes import make_shapes
 from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.model import FlowModel, Mesh
@@ -93,6 +94,64 @@ def test_evidence_is_the_integral_over_potential_and_start() -> None:
     assert found == pytest.approx(log_z, abs=0.02)
 
 
+def quadrature(inner: Inner, cell: Cell) -> float:
+    """The log evidence of two states without the hyper-prior, over both contrasts."""
+    half = np.array([1.0, -1.0]) / np.sqrt(2.0)
+    fixed = replace(inner.model, fixed_beta=float(np.exp(cell.place.log_beta)))
+    prior = cell.place.prior
+    parts = slice(0, 2), slice(2, 4)
+    rigid = [half @ prior.precision[s, s] @ half for s in parts]
+    grids = [
+        cell.theta[s] @ half
+        + 9 * np.sqrt(half @ cell.covariance[s, s] @ half) * np.linspace(-1, 1, 31)
+        for s in parts
+    ]
+    logs = np.full((31, 31), -np.inf)
+    for i, x in enumerate(grids[0]):
+        for j, y in enumerate(grids[1]):
+            p = fixed.probabilities(np.concatenate([x * half, y * half]), cell.mesh)
+            if p is not None:
+                fall = 0.5 * inner.noise.deviance(inner.counts, p)
+                logs[i, j] = -fall - 0.5 * (rigid[0] * x**2 + rigid[1] * y**2)
+    area = float(np.prod([grid[1] - grid[0] for grid in grids]))
+    top = logs.max()
+    log_z = float(np.log(np.exp(logs - top).sum() * area) + top)
+    return log_z + 0.5 * float(np.log(np.prod(rigid))) - float(np.log(2 * np.pi))
+
+
+def test_the_next_order_of_laplaces_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six individuals: curvature alone misses an eighth of the integral."""
+    monkeypatch.setattr(few_inner, "SPARSE_STATES", 2)
+    monkeypatch.setattr(few_inner, "_NEARLY_NORMAL", 0.0)
+    kernel = path(2)
+    counts = np.array([[6.0, 0.0], [2.0, 4.0], [0.0, 6.0]])
+    model = FlowModel(kernel, np.array([0.0, 1.0, 4.0]))
+    inner = Inner(model, counts, Mesh(np.array([8, 24]), 3), tolerance=1e-8)
+    inner.__dict__["normals"] = np.random.default_rng(1).standard_normal((400, 4))
+    shape, initial = make_shapes(kernel, (1, 1))
+    cell = inner.solve(Place(np.log(0.05), np.log(0.3), np.log(0.5), shape, initial), np.zeros(4))
+    assert cell is not None
+    exact = quadrature(inner, cell) + inner.size_prior(cell.place.log_strength)
+    assert abs(inner.corrected(cell).log_evidence - exact) < 0.5 * abs(cell.log_evidence - exact)
+
+
+def test_an_expanded_cell_is_the_solved_one_nearby() -> None:
+    kernel = path(6)
+    times, counts = drawn(kernel, np.linspace(-0.5, 0.5, 6), 0.3, 1000, seed=5)
+    inner = Inner(FlowModel(kernel, times), counts, Mesh(np.full(4, 2), 3), tolerance=1e-8)
+    shape, initial = make_shapes(kernel, (1, 1))
+    place = Place(np.log(0.3), np.log(2.0), np.log(0.5), shape, initial)
+    near = inner.solve(place, np.zeros(12))
+    assert near is not None
+    other = replace(place, log_strength=np.log(6.0), log_initial=np.log(0.2))
+    expanded, solved = inner.expand(near, other), inner.solve(other, near.theta)
+    assert solved is not None
+    assert not expanded.solved
+    assert expanded.log_evidence == pytest.approx(solved.log_evidence, abs=0.05)
+    assert abs(near.log_evidence - solved.log_evidence) > 0.5
+    np.testing.assert_allclose(expanded.theta, solved.theta, atol=0.02)
+
+
 # ---------------------------------------------------------------------- the interval of beta
 
 
@@ -104,8 +163,7 @@ def lattice_of(
     for i, (z, d) in enumerate(zip(value, half_deviance, strict=True)):
         status = Status.MAX_ITERATIONS if i in bad else Status.CONVERGED
         place = Place(float(i), 0.0, 0.0, shape, shape)
-        eye = np.eye(4)
-        cell = Cell(place, np.zeros(4), eye, eye, d, z, status, Mesh(np.array([1])))
+        cell = Cell(place, np.zeros(4), np.eye(4), d, z, status, Mesh(np.array([1])))
         columns.append(Column(float(i), {(0, 0): cell}, {0: 1.0}))
     return Lattice(tuple(columns), np.zeros(len(columns)), True)
 

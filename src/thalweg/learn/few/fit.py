@@ -11,16 +11,22 @@ from numpy.typing import NDArray
 from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
+from thalweg.learn.few.columns import Lattice
 from thalweg.learn.few.inner import Cell, Inner
 from thalweg.learn.few.interval import DROP, beta_hull
-from thalweg.learn.few.lattice import Lattice, explore
+from thalweg.learn.few.lattice import explore
 from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.likelihood import start
 from thalweg.learn.likelihood.model import Mesh, first_mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.priors import Prior
 from thalweg.learn.likelihood.result import LikelihoodFit
-from thalweg.learn.likelihood.sparse.flow import probabilities
+from thalweg.learn.likelihood.sparse.flow import (
+    SPARSE_STATES,
+    SparseFlow,
+    is_plain,
+    probabilities,
+)
 from thalweg.learn.limits import limit_status
 from thalweg.learn.verdict import BetaVerdict
 from thalweg.status import Status
@@ -36,6 +42,8 @@ _MOST_CELLS = (120, 600)
 _BETA_PRECISION = 1.0 / 9.0
 _CONTRADICTED = 1.92
 """Rise of half the deviance at which a value is outside its 95 % interval."""
+_NO_OBJECTION = 0.8
+"""Expected change of half the deviance that needs no flow to be believed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +91,8 @@ def fit_few(
     ('CONVERGED', np.float64(1.0))
     """
     model, counts, n = fit.model, fit.counts, fit.model.n_states
-    mesh = first_mesh(model, 0.5 / float(model.times[-1] - model.times[0]) + fit.beta)
-    mesh = Mesh(np.minimum(mesh.substeps, 8), 2)
+    scale = 0.5 / float(model.times[-1] - model.times[0]) + fit.beta
+    mesh = first_mesh(model, scale, most=8, levels=2)
     inner = Inner(model, counts, mesh, fit.noise)
     log_initial = np.log(start.smoothed(counts[:1])[0] / model.kernel.stationary)
     begin = np.concatenate([np.zeros(n), log_initial - log_initial.mean()])
@@ -127,14 +135,13 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
     apart = points - mean
     covariance = (w[:, None] * apart).T @ apart
     for cell, weight in weighted:
-        linear = _centring(cell, pi)
-        covariance += weight * linear @ cell.covariance @ linear.T
+        covariance += weight * _centred(cell, pi)
     if verdict.kind == "determined":
         covariance += _between_columns(lattice, verdict, covariance[n, n] / mean[n] ** 2, pi)
     covariance *= fit.noise.inflation
     best = _as_fit(fit, lattice.best, inner)
-    linear = _centring(lattice.best, pi)[:, :n]
-    covariance += (linear * open_above(best) ** 2) @ linear.T
+    linear = np.eye(n) - pi
+    covariance[:n, :n] += (linear * open_above(best) ** 2) @ linear.T
     initial = np.exp(mean[n + 1 :])
     some = slice(0, _MEMBERS)
     mixture = Mixture(
@@ -184,25 +191,47 @@ def open_above(fit: LikelihoodFit) -> Array:
 
     A state that empties between two snapshots shows how high it is at least, not at most. There the
     prior decides, at the edge of a plateau of the likelihood, where the curvature says nothing of
-    the width of the plateau. The rise is tried at one and two spreads of the landscape.
+    the width of the plateau. The rise is tried at one, two and three spreads of the landscape.
+    States that were never seen need no such care: there the prior's own width is the error.
     """
     model, n = fit.model, fit.model.n_states
     rise = np.zeros(n)
     spread = float(np.sqrt(model.kernel.stationary @ fit.potential**2))
+    gradient = -(fit.prior.quadratic(fit.theta)[1])  # of the data, at the optimum
+    half_deviance = _half_deviance(fit)
+    most = half_deviance(fit.theta) + _CONTRADICTED
+    for x in np.flatnonzero((fit.counts[-1] == 0) & (fit.counts.sum(axis=0) > 0)):
+        for factor in (1.0, 2.0, 3.0):
+            step = factor * spread
+            # Where the curvature itself hardly objects, no flow is needed.
+            expected = step * gradient[x] + 0.5 * step**2 * fit.information[x, x]
+            if abs(expected) > _NO_OBJECTION:
+                theta = fit.theta.copy()
+                theta[x] += step
+                if not half_deviance(theta) <= most:
+                    break
+            rise[x] = step / 1.96
+    return rise
 
-    def half_deviance(theta: Array) -> float:
-        p = probabilities(model, theta, fit.mesh)
+
+def _half_deviance(fit: LikelihoodFit) -> Callable[[Array], float]:
+    """As a function of the parameters near a fit; on coarse time steps, for comparisons only."""
+    if is_plain(fit.model) and fit.model.n_states >= SPARSE_STATES:
+        flow = SparseFlow(fit.model, fit.counts, Mesh(fit.mesh.substeps, 1), fit.noise)
+        first = flow.at(fit.theta)
+        if first is not None:
+
+            def fast(theta: Array) -> float:
+                point = first if theta is fit.theta else flow.at(theta, first)
+                return np.inf if point is None else point.value
+
+            return fast
+
+    def slow(theta: Array) -> float:
+        p = probabilities(fit.model, theta, fit.mesh)
         return np.inf if p is None else 0.5 * fit.noise.deviance(fit.counts, p)
 
-    most = half_deviance(fit.theta) + _CONTRADICTED
-    for x in np.flatnonzero(fit.counts[-1] == 0):
-        for factor in (1.0, 2.0):
-            theta = fit.theta.copy()
-            theta[x] += factor * spread
-            if not half_deviance(theta) <= most:
-                break
-            rise[x] = factor * spread / 1.96
-    return rise
+    return slow
 
 
 def _point(cell: Cell, pi: Array) -> Array:
@@ -214,14 +243,19 @@ def _point(cell: Cell, pi: Array) -> Array:
     return np.concatenate([v - pi @ v, [np.exp(cell.place.log_beta)], log_p])
 
 
-def _centring(cell: Cell, pi: Array) -> Array:
-    """From the errors of a cell's parameters to those of `_point`."""
+def _centred(cell: Cell, pi: Array) -> Array:
+    """The covariance of `_point` at a fixed beta, from that of a cell's parameters."""
     n = pi.size
     p = np.exp(_point(cell, pi)[n + 1 :])
-    linear = np.zeros((2 * n + 1, 2 * n))
-    linear[:n, :n] = np.eye(n) - pi
-    linear[n + 1 :, n:] = np.eye(n) - p
-    return linear
+    total = np.zeros((2 * n + 1, 2 * n + 1))
+    keep = np.delete(np.arange(2 * n + 1), n)
+    part = cell.covariance.copy()
+    for _ in range(2):  # rows, then columns
+        part[:n] -= pi @ part[:n]
+        part[n:] -= p @ part[n:]
+        part = part.T
+    total[np.ix_(keep, keep)] = part
+    return total
 
 
 def _as_fit(fit: LikelihoodFit, cell: Cell, inner: Inner) -> LikelihoodFit:

@@ -7,6 +7,9 @@ Laplace's method around their best values leaves the evidence
 
 A joint optimum over `beta` as well would slide to an end: a prior on `V` charges less the smaller
 `V` and `beta` are together. The determinants undo that.
+
+A solved cell also serves others at the same `beta`: to second order around it, their optima and
+evidences under other priors cost one factorisation each and no flow (`Inner.expand`).
 """
 
 from __future__ import annotations
@@ -17,12 +20,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh, solve_triangular
+from scipy.linalg.lapack import dpotri
 
 from thalweg.learn.few.shapes import FieldPrior, Shape
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.optimize import Minimum
+from thalweg.learn.likelihood.sparse.flow import SPARSE_STATES, SparseFlow, is_plain
 from thalweg.learn.likelihood.sparse.search import minimise_likelihood
 from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.status import Status
@@ -40,6 +45,12 @@ _SIZE_SPREAD = 2.5
 _REFINEMENTS = 3
 _MESH_SHARE = 0.02
 """Allowed error of the time steps per state, in units of the log likelihood."""
+_PAIRS = 5
+"""Pairs of draws for the next order of the evidence."""
+_NEARLY_NORMAL = 2.0
+"""Remainder of the first two pairs below which the others are not drawn."""
+_ROUGHLY = 0.3
+"""Log likelihood that a rough cell may leave to gain."""
 _LOW_ORDER = 4.0
 """With two chains the estimate is that of first order: that much above the error itself."""
 
@@ -54,6 +65,15 @@ class Place:
     potential: Shape
     initial: Shape
 
+    @property
+    def prior(self) -> FieldPrior:
+        return FieldPrior(
+            self.potential,
+            self.initial,
+            float(np.exp(self.log_strength)),
+            float(np.exp(self.log_initial)),
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Cell:
@@ -62,23 +82,32 @@ class Cell:
     place: Place
     theta: Array
     information: Array
-    precision: Array
     half_deviance: float
     log_evidence: float
     status: Status
     mesh: Mesh
     point: Any = None
     """The flow, for cells nearby."""
+    solved: bool = True
+    """False where it was expanded from a solved cell."""
+    correction: float = 0.0
+    """What Laplace's method leaves out; part of the evidence."""
 
-    @cached_property
+    @property
+    def precision(self) -> Array:
+        return self.place.prior.precision
+
+    @property
     def covariance(self) -> Array:
         """Of (potential, initial log density), given the place."""
-        return _solved(self.information + self.precision, np.eye(self.theta.size))
+        return _Curvature(self.information + self.precision).inverse
 
-    def used(self, part: slice, shape: Shape, strength: float) -> float:
-        """How many directions of a part of `theta` the data determine."""
-        held = strength * float(np.sum(self.covariance[part, part] * shape.matrix))
-        return max(shape.matrix.shape[0] - held, 0.1)
+    def used(self) -> tuple[float, float]:
+        """How many directions of the potential and of the start the data determine."""
+        place, k, covariance = self.place, self.theta.size // 2, self.covariance
+        held = np.exp(place.log_strength) * np.vdot(covariance[:k, :k], place.potential.matrix)
+        held0 = np.exp(place.log_initial) * np.vdot(covariance[k:, k:], place.initial.matrix)
+        return max(k - float(held), 0.1), max(k - float(held0), 0.1)
 
 
 @dataclass
@@ -115,34 +144,38 @@ class Inner:
         return size if size < 0 else -0.5 * (size / _SIZE_SPREAD) ** 2
 
     def solve(
-        self, place: Place, theta: Array, mesh: Mesh | None = None, near: Cell | None = None
+        self,
+        place: Place,
+        theta: Array,
+        mesh: Mesh | None = None,
+        near: Cell | None = None,
+        *,
+        rough: bool = False,
     ) -> Cell | None:
         """The cell at a place, searched for from `theta`; None where there is no flow.
 
-        `near`: a cell close to it, whose flow and information help; where `theta` is that cell's at
-        the same beta, the search begins one Newton step on, for which no flow is needed.
+        Parameters
+        ----------
+        place : Its beta and priors.
+        theta : Where the search begins.
+        mesh : Time steps to begin with; refined where they are too coarse, unless `rough`.
+        near : A cell close to it, whose flow and information help.
+        rough : Whether a fit on the given mesh, short of convergence by less than one, will do.
         """
         beta = float(np.exp(place.log_beta))
         k = self.n
         scale = max(beta, float(np.std(theta[:k])), 0.1 / self.span)
-        prior = FieldPrior(
-            place.potential,
-            place.initial,
-            float(np.exp(place.log_strength)),
-            float(np.exp(place.log_initial)),
-            scale,
-        )
+        prior = replace(place.prior, scale=scale)
         objective = IndependentObjective(
             replace(self.model, fixed_beta=beta), self.counts, self.noise
         )
         mesh = self.mesh if mesh is None else mesh
-        if near is not None and near.place.log_beta == place.log_beta and theta is near.theta:
-            theta = _moved(near, prior.precision)
         best: Minimum | None = None
         for _ in range(_REFINEMENTS + 1):
             found = minimise_likelihood(
-                objective, prior, theta, mesh,
-                max_iterations=self.max_iterations, tolerance=self.tolerance, near=near,
+                objective, prior, theta, mesh, near=near,
+                max_iterations=self.max_iterations,
+                tolerance=_ROUGHLY if rough else self.tolerance,
             )  # fmt: skip
             if found is not None:
                 self.n_iterations += found.n_iterations
@@ -151,39 +184,126 @@ class Inner:
                 fine = found.evaluation.mesh_error <= allowed
                 if found.status is Status.INTERRUPTED:
                     raise KeyboardInterrupt
-                if fine and found.status is not Status.STALLED:
+                if rough or (fine and found.status is not Status.STALLED):
                     break
             mesh = mesh.refined()
         if best is None:
             return None
         self.n_cells += 1
-        information, precision = best.evaluation.information, prior.precision
-        _, log_curvature = np.linalg.slogdet(information + precision)
-        evidence = -best.value + 0.5 * prior.log_determinant - 0.5 * float(log_curvature)
+        information = best.evaluation.information
+        curvature = _Curvature(information + prior.precision)
+        evidence = -best.value + 0.5 * (prior.log_determinant - curvature.log_determinant)
+        correction = 0.0 if near is None else near.correction
         return Cell(
             place,
             best.theta,
             information,
-            precision,
             best.evaluation.value,
-            evidence + self.size_prior(place.log_strength),
+            evidence + self.size_prior(place.log_strength) + correction,
             best.status,
             mesh,
             best.point,
+            correction=correction,
         )
 
+    def expand(self, near: Cell, place: Place) -> Cell:
+        """The cell at a place of the same beta, to second order around a solved one.
 
-def _moved(near: Cell, precision: Array) -> Array:
-    """Where a cell's optimum goes under another prior, by one Newton step."""
-    pull = (precision - near.precision) @ near.theta
-    return near.theta - _solved(near.information + precision, pull)
+        On lattices of 30 states the least values so found were within 0.3 of the searched ones,
+        also 20 and more below the optimum, and half the logarithms of the determinants within 0.5
+        where the evidence was within 2 of the best.
+        """
+        prior, pull = place.prior, near.precision @ near.theta
+        precision = prior.precision
+        curvature = _Curvature(near.information + precision)
+        step = -curvature.solve(precision @ near.theta - pull)
+        theta = near.theta + step
+        # At the solved cell's optimum the data pull as hard as its prior does.
+        value = near.half_deviance - float(pull @ step)
+        value += 0.5 * float(step @ near.information @ step)
+        evidence = 0.5 * (prior.log_determinant - curvature.log_determinant)
+        evidence -= value + 0.5 * float(theta @ precision @ theta)
+        return replace(
+            near,
+            place=place,
+            theta=theta,
+            half_deviance=value,
+            log_evidence=evidence + self.size_prior(place.log_strength) + near.correction,
+            solved=False,
+        )
+
+    def corrected(self, cell: Cell) -> Cell:
+        """The cell with the next order of Laplace's method in its evidence.
+
+        The remainder `r` of the second-order expansion is sampled at pairs of opposite draws from
+        the cell's normal distribution: `log E exp(-r)` is missing from the evidence. On 100 states
+        with a rough potential and 300 individuals per snapshot that is 7 at five times the true
+        beta and 12 near it: where states run empty the likelihood is wider than its curvature says.
+        """
+        model = replace(self.model, fixed_beta=float(np.exp(cell.place.log_beta)))
+        if model.n_states < SPARSE_STATES or not is_plain(model):
+            return cell
+        flow = SparseFlow(model, self.counts, Mesh(cell.mesh.substeps, 1), self.noise)
+        middle = flow.at(cell.theta)
+        if middle is None:
+            return cell
+        information, gradient = middle.information, middle.gradient
+        curvature = _Curvature(cell.information + cell.precision)
+        remainders: list[float] = []
+        for k, normal in enumerate(self.normals):
+            step = curvature.spread(normal)
+            ends = [flow.at(cell.theta + sign * step, middle) for sign in (1.0, -1.0)]
+            if ends[0] is None or ends[1] is None:
+                continue
+            up, down = (end.value - middle.value for end in ends if end is not None)
+            square, slope = 0.5 * float(step @ information @ step), float(gradient @ step)
+            remainders += [up - square - slope, down - square + slope]
+            if k == 1 and np.abs(remainders).max() < _NEARLY_NORMAL:
+                break
+        if not remainders:
+            return cell
+        correction = float(np.logaddexp.reduce(np.negative(remainders)) - np.log(len(remainders)))
+        evidence = cell.log_evidence - cell.correction + correction
+        return replace(cell, log_evidence=evidence, correction=correction)
+
+    @cached_property
+    def normals(self) -> Array:
+        """The same draws at every beta, so that differences between them are sharp."""
+        return np.random.default_rng(0).standard_normal((_PAIRS, 2 * self.n))
 
 
-def _solved(matrix: Array, right: Array) -> Array:
-    """`matrix^-1 right`; directions that rounding has left without curvature are nearly free."""
-    try:
-        return np.asarray(cho_solve(cho_factor(matrix), right))
-    except LinAlgError:
-        values, vectors = eigh(matrix)
-        values = np.maximum(values, _LEAST_CURVATURE * values[-1])
-        return np.asarray(vectors @ ((vectors.T @ right).T / values).T)
+class _Curvature:
+    """A factored positive matrix; directions that rounding left without curvature are nearly free.
+
+    Parameters
+    ----------
+    matrix : Symmetric; it may be overwritten.
+    """
+
+    def __init__(self, matrix: Array) -> None:
+        self.values: Array | None = None
+        try:
+            self.factor = np.asarray(cholesky(matrix.T, lower=True, check_finite=False))
+            self.log_determinant = 2.0 * float(np.log(np.diag(self.factor)).sum())
+        except LinAlgError:
+            values, self.factor = eigh(matrix)
+            self.values = np.maximum(values, _LEAST_CURVATURE * values[-1])
+            self.log_determinant = float(np.log(self.values).sum())
+
+    def solve(self, right: Array) -> Array:
+        if self.values is None:
+            return np.asarray(cho_solve((self.factor, True), right, check_finite=False))
+        return np.asarray(self.factor @ ((self.factor.T @ right) / self.values))
+
+    def spread(self, normal: Array) -> Array:
+        """A draw with this inverse covariance, from a standard normal one."""
+        if self.values is None:
+            return np.asarray(solve_triangular(self.factor, normal, lower=True, trans=1))
+        return np.asarray(self.factor @ (normal / np.sqrt(self.values)))
+
+    @property
+    def inverse(self) -> Array:
+        if self.values is None:
+            lower, _ = dpotri(self.factor, lower=1)
+            return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
+        return np.asarray((self.factor / self.values) @ self.factor.T)

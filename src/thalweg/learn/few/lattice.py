@@ -16,24 +16,24 @@ from numpy.typing import NDArray
 
 from thalweg.errors import ConvergenceError
 from thalweg.learn import limits
+from thalweg.learn.few.columns import Column, Key, Lattice
 from thalweg.learn.few.inner import Cell, Inner, Place
 from thalweg.learn.few.shapes import Shape, make_shapes
 from thalweg.learn.likelihood.model import Mesh
 from thalweg.learn.profile import RANGE
 from thalweg.status import Status
 
-__all__ = ["Column", "Lattice", "explore"]
+__all__ = ["explore"]
 
 Array = NDArray[np.float64]
-Key = tuple[int, int]
 Progress = Callable[[str, int, int], None]
 
 POTENTIAL_POWERS = (0, 1, 2, 3)
 INITIAL_POWERS = (1, 2, 3)
-_SWEEP = (40.0, 0.01, 10)
+_SWEEP = (40.0, 0.01, 8)
 """`beta T` at the ends of a sweep, and its number of values."""
 _SWEEP_DROP = 25.0
-_SWEEP_AGAIN = 12.0
+_SWEEP_AGAIN = 8.0
 """How far below the best of the way down a beta may lie to be tried again on the way up."""
 _STRENGTH_STEP = (0.7, 1.6)
 """Least and greatest distance of two log strengths; 2 standard deviations where between."""
@@ -49,99 +49,31 @@ FALL = 5.0
 """Columns are added until the evidence has fallen by this much."""
 _STEP = (0.08, 0.9)
 """Least and greatest distance of two columns in `log beta`."""
+_STEP_FALL, _TOO_FAR = 1.2, 4.0
+"""Change of the log evidence that a step aims at, and beyond which it is taken back."""
 _PLATEAU = 0.05
 _OTHER_BRANCH = 2.0
 """How much further than the sweep a column may fall before the sweep's fit is tried as a start."""
+_EXACT = 3.0
+"""How far below the best cells and columns may lie that are solved for each shape."""
+_TUNINGS = 6
+_TUNED = 0.2
+"""Changes of both log strengths that are not worth another round."""
+_PEAKS = 2
+"""Peaks of the sweep that are solved."""
+_SOLVED_SHARE = 0.9
+"""Share of the weight that solved cells hold in the end, as far as their number allows."""
+_POLISHED = 1500
+_POLISHED_BOUNDS = (12, 150)
+"""Cells that may be solved in the end: the first number per state, within the others."""
 _FIRST_INITIAL = float(np.log(0.3))
 _MOST_COLUMNS = 40
 
 
-@dataclass(eq=False)
-class Column:
-    """Cells at one `log beta`, keyed by shape and strength."""
-
-    log_beta: float
-    cells: dict[Key, Cell]
-    spacing: dict[int, float]
-    """Distance of two log strengths, by shape."""
-
-    @property
-    def best(self) -> Cell:
-        return max(self.cells.values(), key=lambda cell: cell.log_evidence)
-
-    @property
-    def value(self) -> float:
-        """Log evidence of this beta: strengths and shapes integrated out, no prior on beta."""
-        return float(np.logaddexp.reduce(self.logs))
-
-    @property
-    def half_deviance(self) -> float:
-        """The smallest of its cells that matter."""
-        return min(cell.half_deviance for cell in self.cells.values())
-
-    @property
-    def logs(self) -> Array:
-        return np.array(
-            [c.log_evidence + np.log(self.spacing[key[0]]) for key, c in self.cells.items()]
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Lattice:
-    """Columns in increasing `beta`, and whether each end was reached by falling evidence."""
-
-    columns: tuple[Column, ...]
-    prior: Array
-    """Log prior of each column's beta."""
-    finished: bool
-    """False where the bound on the work stopped the exploration."""
-
-    @property
-    def log_betas(self) -> Array:
-        return np.array([column.log_beta for column in self.columns])
-
-    @property
-    def values(self) -> Array:
-        return np.array([column.value for column in self.columns])
-
-    @property
-    def fall(self) -> Array:
-        """How far each beta lies below the best, in evidence or in fit, whichever is less.
-
-        The evidence alone would let the prior decide: a prior of rough potentials prefers a `beta`
-        that smooths them, also where every `beta` fits the counts equally well. The deviance of the
-        best fits alone ignores how much freedom they took.
-        """
-        value = self.values
-        deviance = np.array([column.half_deviance for column in self.columns])
-        return np.asarray(np.minimum(value.max() - value, deviance - deviance.min()))
-
-    @property
-    def best(self) -> Cell:
-        return self.columns[int(np.argmax(self.values + self.prior))].best
-
-    def weighted(self, least: float = 1e-4) -> list[tuple[Cell, float]]:
-        """Cells with their weights, heaviest first; weights sum to one.
-
-        Half of each weight is the posterior's, half that of the betas which nothing excludes: at
-        100 states the posterior alone took 0.395 for a beta of 0.2, and covered V in 0.72 of them.
-        """
-        x = self.log_betas
-        width = np.ones(1) if x.size == 1 else np.gradient(x)
-        base = np.log(width) + self.prior
-        by_evidence, by_both = _shares(base + self.values), _shares(base - self.fall)
-        total = 0.5 * (by_evidence + by_both)
-        inside = [total[i] * _shares(column.logs) for i, column in enumerate(self.columns)]
-        cells = [cell for column in self.columns for cell in column.cells.values()]
-        w = np.concatenate(inside)
-        order = [i for i in np.argsort(-w) if w[i] >= least]
-        kept = float(w[order].sum())
-        return [(cells[i], float(w[i]) / kept) for i in order]
-
-
-def _shares(logs: Array) -> Array:
-    w = np.exp(logs - logs.max())
-    return np.asarray(w / w.sum())
+def _distance(one: Place, other: Place) -> float:
+    """Between the strengths of two places, in logarithms."""
+    gap = abs(one.log_strength - other.log_strength)
+    return float(max(gap, abs(one.log_initial - other.log_initial)))
 
 
 @dataclass
@@ -154,6 +86,9 @@ class _Explorer:
     spacing: dict[int, float] = field(default_factory=dict)
     top: float = -np.inf
     found: list[Cell] = field(default_factory=list)
+    """Rough cells of the sweep."""
+    suspicion: float = _OTHER_BRANCH
+    seeds: list[Cell] = field(default_factory=list)
 
     @property
     def exhausted(self) -> bool:
@@ -174,9 +109,8 @@ class _Explorer:
         """MacKay's fixed point for both strengths."""
         k, place = self.inner.n, cell.place
         v, a = cell.theta[:k], cell.theta[k:]
-        used = cell.used(slice(0, k), place.potential, float(np.exp(place.log_strength)))
+        used, used0 = cell.used()
         rough = max(float(v @ place.potential.matrix @ v), 1e-300)
-        used0 = cell.used(slice(k, 2 * k), place.initial, float(np.exp(place.log_initial)))
         rough0 = max(float(a @ place.initial.matrix @ a), 1e-300)
         return replace(
             place,
@@ -184,10 +118,20 @@ class _Explorer:
             log_initial=float(np.clip(np.log(used0 / rough0), -9.0, 8.0)),
         )
 
+    def tuned(self, near: Cell, place: Place, *, rounds: int = _TUNINGS) -> Cell:
+        """The cell at the strengths that the evidence prefers, expanded from a solved one."""
+        cell = near if place is near.place else self.inner.expand(near, place)
+        for _ in range(rounds):
+            new = self.preferred(cell)
+            if _distance(new, cell.place) < _TUNED:
+                break
+            cell = self.inner.expand(near, new)
+        return cell
+
     def settle(
-        self, place: Place, theta: Array, mesh: Mesh | None = None, rounds: int = 4
+        self, place: Place, theta: Array, mesh: Mesh | None = None, rounds: int = 3
     ) -> Cell | None:
-        """The cell at the strengths that the evidence prefers, at this beta."""
+        """The solved cell at the strengths that the evidence prefers, at this beta."""
         place = replace(place, log_strength=self.bounded(place.log_strength))
         best: Cell | None = None
         near: Cell | None = None
@@ -197,20 +141,20 @@ class _Explorer:
                 break
             if best is None or cell.log_evidence > best.log_evidence:
                 best = cell
-            theta, mesh, near = cell.theta, cell.mesh, cell
-            new = self.preferred(cell)
-            moved = abs(new.log_strength - place.log_strength)
-            if max(moved, abs(new.log_initial - place.log_initial)) < 0.4:
+            guess = self.tuned(cell, cell.place)
+            if guess is cell or _distance(guess.place, place) < 0.4:
                 break
-            place = new
+            place, theta, mesh, near = guess.place, guess.theta, cell.mesh, guess
         return best
 
     # ------------------------------------------------------------------ modes
 
     def sweep(self, shape: Shape, initial: Shape, start: Array) -> None:
+        """Rough cells over the whole range of beta, on steps as coarse as they come."""
         high, low, count = _SWEEP
         span = self.inner.span
         betas = [float(b) for b in np.linspace(np.log(high / span), np.log(low / span), count)]
+        mesh = Mesh(self.inner.mesh.substeps, 1)
         at: dict[float, Cell] = {}
         for grid in (betas, betas[::-1]):
             if grid is not betas:  # up again only where there may be another mode
@@ -219,54 +163,94 @@ class _Explorer:
                 if not grid:
                     break
             place = Place(grid[0], 2.0 * float(np.log(span)), _FIRST_INITIAL, shape, initial)
-            theta, mesh, best = start, None, -np.inf
+            theta, near, best = start, None, -np.inf
             for log_beta in grid:
                 self.say()
                 if self.exhausted and at:
                     break
-                cell = self.settle(replace(place, log_beta=log_beta), theta, mesh, 2)
-                if cell is None:
+                for _ in range(1 if near else 2):  # the first begins with any strength
+                    cell = self.inner.solve(
+                        replace(place, log_beta=log_beta), theta, mesh, near, rough=True
+                    )
+                    if cell is None:
+                        break
+                    near = self.tuned(cell, cell.place, rounds=2)
+                    place, theta = near.place, near.theta
+                if cell is None or near is None:
                     break
                 old = at.get(log_beta)
-                if old is not None and old.log_evidence >= cell.log_evidence:
-                    cell = old
-                at[log_beta] = cell
-                theta, mesh, place = cell.theta, cell.mesh, cell.place
-                best = max(best, cell.log_evidence)
-                if cell.log_evidence < best - _SWEEP_DROP:
+                if old is not None and old.log_evidence >= near.log_evidence:
+                    near, place, theta = old, old.place, old.theta
+                at[log_beta] = near
+                best = max(best, near.log_evidence)
+                if near.log_evidence < best - _SWEEP_DROP:
                     break
         self.found += list(at.values())
 
+    def head(self) -> Cell | None:
+        """The best of the sweep's peaks and of the seeds, solved."""
+        prior = self.inner.beta_prior
+        cells = sorted(self.found, key=lambda cell: cell.place.log_beta)
+        values = [cell.log_evidence + prior(cell.place.log_beta) for cell in cells]
+        padded = [-np.inf, *values, -np.inf]
+        peaks = [i for i in range(len(cells)) if padded[i + 1] >= max(padded[i], padded[i + 2])]
+        peaks = sorted(peaks, key=lambda i: -values[i])[:_PEAKS]
+        heads = [self.settle(cells[i].place, cells[i].theta) for i in peaks]
+        solved = [self.inner.corrected(c) for c in (*heads, *self.seeds) if c is not None]
+        if not solved:
+            return None
+        return max(solved, key=lambda cell: cell.log_evidence + prior(cell.place.log_beta))
+
     def choose_initial(self, cell: Cell, shapes: tuple[Shape, ...]) -> Cell:
-        best = cell
-        for shape in shapes:
-            if shape is not cell.place.initial:
-                other = self.settle(replace(cell.place, initial=shape), cell.theta, cell.mesh)
-                if other is not None and other.log_evidence > best.log_evidence:
-                    best = other
-        return best
+        """The cell with the best prior of the start, solved."""
+        others = [shape for shape in shapes if shape is not cell.place.initial]
+        guesses = [self.tuned(cell, replace(cell.place, initial=shape)) for shape in others]
+        guess = max(guesses, key=lambda other: other.log_evidence)
+        if guess.log_evidence <= cell.log_evidence:
+            return cell
+        solved = self.inner.solve(guess.place, guess.theta, cell.mesh, cell)
+        return solved if solved and solved.log_evidence > cell.log_evidence else cell
 
     # ------------------------------------------------------------------ columns
 
     def first_column(self, head: Cell) -> Column:
+        guesses = [self.tuned(head, replace(head.place, potential=s)) for s in self.shapes]
+        top = max(cell.log_evidence for cell in guesses)
         heads: dict[int, Cell] = {}
-        for i, shape in enumerate(self.shapes):
-            cell = self.settle(replace(head.place, potential=shape), head.theta, head.mesh)
-            if cell is not None:
-                heads[i] = cell
+        for i, guess in enumerate(guesses):
+            if guess.log_evidence >= top - 1.5 * _SCREEN:
+                cell = self.inner.solve(guess.place, guess.theta, head.mesh, guess)
+                if cell is not None:
+                    heads[i] = cell
+        if not heads:
+            heads[self.shapes.index(head.place.potential)] = head
         top = max(cell.log_evidence for cell in heads.values())
         kept = {i: cell for i, cell in heads.items() if cell.log_evidence >= top - _SCREEN}
-        k = self.inner.n
         for i, cell in kept.items():
-            strength = float(np.exp(cell.place.log_strength))
-            used = cell.used(slice(0, k), cell.place.potential, strength)
-            self.spacing[i] = float(np.clip(2.0 * np.sqrt(2.0 / used), *_STRENGTH_STEP))
+            step = 2.0 * np.sqrt(2.0 / cell.used()[0])
+            self.spacing[i] = float(np.clip(step, *_STRENGTH_STEP))
             self.centres[i] = cell.place.log_strength
         column = Column(
             head.place.log_beta, {(i, 0): cell for i, cell in kept.items()}, self.spacing
         )
         self.extend(column)
+        self.finish(column)
         return column
+
+    def finish(self, column: Column) -> None:
+        """See to it that the best cell is solved; its next order in Laplace's method serves all.
+
+        Where states run empty, a cell of a stronger prior may be expanded to an evidence 6 too high
+        from one of a weaker prior, under which the data have less information.
+        """
+        while not column.best.solved and not self.exhausted:
+            key, cell = column.best_key, column.best
+            found = self.inner.solve(cell.place, cell.theta, cell.mesh, cell)
+            column.cells[key] = found or replace(cell, log_evidence=-np.inf)
+        correction = self.inner.corrected(column.solved_near(column.best_key)).correction
+        for key, cell in column.cells.items():
+            evidence = cell.log_evidence - cell.correction + correction
+            column.cells[key] = replace(cell, log_evidence=evidence, correction=correction)
 
     def place(self, key: Key, log_beta: float, log_initial: float, initial: Shape) -> Place:
         i, j = key
@@ -276,7 +260,7 @@ class _Explorer:
     def extend(self, column: Column) -> None:
         """Add strengths until the evidence has fallen on both sides, for each shape."""
         todo = sorted(column.cells, key=lambda key: -column.cells[key].log_evidence)
-        while todo and not self.exhausted:
+        while todo:
             key = todo.pop(0)
             near = column.cells[key]
             if near.log_evidence < column.best.log_evidence - self.within(column, _EXTEND):
@@ -286,57 +270,84 @@ class _Explorer:
                 place = self.place(new, column.log_beta, near.place.log_initial, near.place.initial)
                 if new in column.cells or self.bounded(place.log_strength) != place.log_strength:
                     continue
-                cell = self.inner.solve(place, near.theta, near.mesh, near)
-                if cell is not None:
-                    column.cells[new] = cell
-                    todo.append(new)
+                column.cells[new] = self.inner.expand(column.solved_near(new), place)
+                todo.append(new)
 
     def within(self, column: Column, drop: float) -> float:
         """`drop`, less where the whole column counts for less."""
         return max(_LEAST_DROP, drop - max(self.top - column.best.log_evidence, 0.0))
 
-    def next_column(self, near: Column, log_beta: float) -> Column | None:
-        """The column at another beta, warm-started from `near` and from the sweeps."""
-        top = near.best
-        lead = self.inner.solve(replace(top.place, log_beta=log_beta), top.theta, top.mesh, top)
+    def next_column(self, near: Column, log_beta: float, slope: Array) -> Column | None:
+        """The column at another beta, warm-started from `near` and from the sweep.
+
+        `slope`: how the best cell has followed `log beta` so far. The best cell is solved, and the
+        best ones of other shapes where they matter; all others are expanded.
+        """
+        key, top = near.best_key, near.best
+        start = top.theta + (log_beta - near.log_beta) * slope
+        lead = self.inner.solve(replace(top.place, log_beta=log_beta), start, top.mesh, top)
         if lead is None:
             return None
         log_initial = self.preferred(lead).log_initial
-        again = self.other_branch(lead, log_initial)
-        cells: dict[Key, Cell] = {}
-        shift = lead.theta - top.theta
-        for key, cell in near.cells.items():
-            if cell.log_evidence < top.log_evidence - self.within(near, _KEEP) or self.exhausted:
+        lead = self.other_branch(lead, log_initial) or lead
+        column = Column(log_beta, {key: lead}, self.spacing)
+        least = top.log_evidence - self.within(near, _KEEP)
+        carried = [k for k, cell in near.cells.items() if cell.log_evidence >= least]
+        matters = self.top - lead.log_evidence < _EXACT
+        for new in sorted(carried, key=lambda k: (-near.cells[k].log_evidence, k)):
+            if new in column.cells:
                 continue
-            place = self.place(key, log_beta, log_initial, cell.place.initial)
-            start = cell.theta + shift if again is None else again.theta
-            found = self.inner.solve(place, start, lead.mesh, lead if again is None else again)
-            if found is not None:
-                cells[key] = found
-        if not cells:
-            return None
-        column = Column(log_beta, cells, self.spacing)
+            place = self.place(new, log_beta, log_initial, lead.place.initial)
+            cell = self.inner.expand(column.solved_near(new), place)
+            first = all(other[0] != new[0] for other in column.cells)
+            if first and matters and cell.log_evidence > lead.log_evidence - _EXACT:
+                if not self.exhausted:
+                    cell = self.inner.solve(place, cell.theta, lead.mesh, cell) or cell
+            column.cells[new] = cell
         self.extend(column)
+        self.finish(column)
         return column
 
     def other_branch(self, lead: Cell, log_initial: float) -> Cell | None:
         """A better cell at `lead`'s place from the sweep, where the sweep fell less than `lead`."""
         log_beta = lead.place.log_beta
+        if not self.found:
+            return None
         other = min(self.found, key=lambda cell: abs(cell.place.log_beta - log_beta))
         top = max(cell.log_evidence for cell in self.found)
-        if self.top - lead.log_evidence < top - other.log_evidence + _OTHER_BRANCH:
+        if self.top - lead.log_evidence < top - other.log_evidence + self.suspicion:
             return None
         cell = self.inner.solve(replace(lead.place, log_initial=log_initial), other.theta)
-        if cell is None or cell.log_evidence < lead.log_evidence + 0.5:
+        if cell is None or cell.log_evidence + lead.correction < lead.log_evidence + 0.5:
+            self.suspicion *= 2.0  # the sweep is rough: suspect less easily after a false alarm
             return None
-        return cell
+        return self.inner.corrected(cell)
+
+    def polish(self, lattice: Lattice) -> None:
+        """Solve the expanded cells that carry most of the weight, the heaviest first.
+
+        Where a state empties between two snapshots the data's information changes from cell to
+        cell, and expanded cells have too small an error: on six draws from five states with such a
+        hill it fell from 0.6 to 0.4.
+        """
+        left = int(np.clip(_POLISHED // self.inner.n, *_POLISHED_BOUNDS))
+        for _ in range(2):  # the weights move with the first round
+            for cell, _ in lattice.weighted(_SOLVED_SHARE):
+                if cell.solved or left <= 0 or self.exhausted:
+                    continue
+                left -= 1
+                found = self.inner.solve(cell.place, cell.theta, cell.mesh, cell)
+                for column in lattice.columns:
+                    for key, old in column.cells.items():
+                        if old is cell and found is not None:
+                            column.cells[key] = found
 
     def walk(self, first: Column) -> list[Column]:
         columns = [first]
         self.top = first.best.log_evidence
         low, high = (float(np.log(b / self.inner.span)) for b in RANGE)
         for side in (1, -1):
-            column, step = first, 0.3
+            column, step, slope = first, 0.3, np.zeros_like(first.best.theta)
             while not self.exhausted and len(columns) < _MOST_COLUMNS:
                 self.say()
                 end = high if side > 0 else low
@@ -344,20 +355,22 @@ class _Explorer:
                     break
                 target = column.log_beta + side * step
                 target = min(target, end) if side > 0 else max(target, end)
-                new = self.next_column(column, target)
+                new = self.next_column(column, target, slope)
                 if new is None:
                     break
                 change = abs(new.value - column.value)
-                if change > 2.5 and step > _STEP[0] * 2:
+                if change > _TOO_FAR and step > _STEP[0] * 2:
                     step = max(step * 0.4, _STEP[0])
                     continue
+                slope = 0.7 * (new.best.theta - column.best.theta) / (target - column.log_beta)
                 columns.append(new)
                 columns.sort(key=lambda c: c.log_beta)
                 values = [c.value for c in columns]
                 if new.value < max(values) - FALL:
                     break
                 column = new
-                step = float(np.clip(step * (1.6 if change < 0.7 else 1.0), *_STEP))
+                step *= float(np.clip(np.sqrt(_STEP_FALL / max(change, 1e-3)), 0.6, 1.6))
+                step = float(np.clip(step, *_STEP))
                 if side < 0 and new.log_beta < low + np.log(300.0):
                     if max(values[:3]) - min(values[:3]) < _PLATEAU:
                         break
@@ -394,11 +407,13 @@ def explore(
         place = Place(value, strength, _FIRST_INITIAL, plain, starts[0])
         cell = explorer.settle(place, theta)
         if cell is not None:
-            explorer.found.append(cell)
-    if not explorer.found:
+            explorer.seeds.append(cell)
+    head = explorer.head()
+    if head is None:
         raise ConvergenceError(Status.NOT_FINITE.value)
-    head = max(explorer.found, key=lambda c: c.log_evidence + inner.beta_prior(c.place.log_beta))
     first = explorer.first_column(explorer.choose_initial(head, starts))
     columns = [first] if log_beta is not None else explorer.walk(first)
     prior = np.array([inner.beta_prior(column.log_beta) for column in columns])
-    return Lattice(tuple(columns), prior, not explorer.exhausted)
+    lattice = Lattice(tuple(columns), prior, not explorer.exhausted)
+    explorer.polish(lattice)
+    return lattice

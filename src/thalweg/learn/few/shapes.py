@@ -62,7 +62,7 @@ class FieldPrior:
     initial: Shape
     potential_strength: float
     initial_strength: float
-    scale: float
+    scale: float = 1.0
     """The ordinary size of a change of the potential."""
 
     @property

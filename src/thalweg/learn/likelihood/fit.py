@@ -42,6 +42,7 @@ _HURRIED_STARTS = 3
 # Individuals per state below which a hurried fit is only a start: 15 of 15 such were handed on.
 _SCARCE = 100.0
 _SCARCE_ITERATIONS = 8
+_SCARCE_MESH = {"most": 2, "levels": 2}
 _DISPERSION_ROUNDS = 6  # between the scatter of the counts and the fit under it
 _FINEST = 400_000  # steps of the finest chain
 _NO_START = "no flow could be computed from any start; check the sizes of times and weights."
@@ -295,7 +296,7 @@ class _Search:
         """The best minimum under a weak prior; other starts only where the first looks wrong."""
         points, beta, scale = start.starting_points(self.model, self.counts)
         prior = self._weak_prior(beta, scale)
-        first = first_mesh(self.model, scale)
+        first = first_mesh(self.model, scale, **(_SCARCE_MESH if self._scarce else {}))
         best, mesh = self._climb(objective, prior, points[0], first)
         if self.seed is not None:
             points = points[:1]

@@ -382,11 +382,10 @@ def _normalised(u: Array, u_coarse: Array, slopes: Array, pi: Array) -> tuple[Ar
     return log_p, coarse, slopes
 
 
-def first_mesh(model: FlowModel, scale: float) -> Mesh:
-    """Steps of the coarsest chain no longer than what ordinary slopes allow."""
+def first_mesh(model: FlowModel, scale: float, *, most: int = 2000, levels: int = 3) -> Mesh:
+    """Steps of the coarsest chain no longer than what ordinary slopes allow; at most `most`."""
     lengths = np.diff(model.times)
     # A lazy walk moves that much more slowly: rates are `K(x, y) (V_x - V_y)`.
     leaving = 2.0 * float(model.kernel.edges.conductance.sum())
-    substeps = np.clip(np.ceil(lengths * scale * leaving / 0.4), 1, 2000).astype(np.int64)
-    levels = 3 if lengths.size <= 400 else 2
-    return Mesh(substeps, levels)
+    substeps = np.clip(np.ceil(lengths * scale * leaving / 0.4), 1, most).astype(np.int64)
+    return Mesh(substeps, levels if lengths.size <= 400 else 2)

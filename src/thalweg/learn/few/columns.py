@@ -1,0 +1,117 @@
+"""What a lattice holds: columns of cells, their evidence, and the weights of an average."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg.learn.few.inner import Cell
+
+__all__ = ["Column", "Key", "Lattice"]
+
+Array = NDArray[np.float64]
+Key = tuple[int, int]
+"""Shape of the prior, and its strength in steps from the shape's best."""
+
+
+@dataclass(eq=False)
+class Column:
+    """Cells at one `log beta`, keyed by shape and strength."""
+
+    log_beta: float
+    cells: dict[Key, Cell]
+    spacing: dict[int, float]
+    """Distance of two log strengths, by shape."""
+
+    @property
+    def best_key(self) -> Key:
+        return max(self.cells, key=lambda key: self.cells[key].log_evidence)
+
+    @property
+    def best(self) -> Cell:
+        return self.cells[self.best_key]
+
+    def solved_near(self, key: Key) -> Cell:
+        """The solved cell closest to a key: of the same shape, if there is one."""
+        solved = [k for k, cell in self.cells.items() if cell.solved]
+        return self.cells[min(solved, key=lambda k: (k[0] != key[0], abs(k[1] - key[1]), k))]
+
+    @property
+    def value(self) -> float:
+        """Log evidence of this beta: strengths and shapes integrated out, no prior on beta."""
+        return float(np.logaddexp.reduce(self.logs))
+
+    @property
+    def half_deviance(self) -> float:
+        """Averaged over its cells.
+
+        The smallest would depend on how weak a prior happens to be the last of the column.
+        """
+        return float(_shares(self.logs) @ [cell.half_deviance for cell in self.cells.values()])
+
+    @property
+    def logs(self) -> Array:
+        return np.array(
+            [c.log_evidence + np.log(self.spacing[key[0]]) for key, c in self.cells.items()]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """Columns in increasing `beta`, and whether each end was reached by falling evidence."""
+
+    columns: tuple[Column, ...]
+    prior: Array
+    """Log prior of each column's beta."""
+    finished: bool
+    """False where the bound on the work stopped the exploration."""
+
+    @property
+    def log_betas(self) -> Array:
+        return np.array([column.log_beta for column in self.columns])
+
+    @property
+    def values(self) -> Array:
+        return np.array([column.value for column in self.columns])
+
+    @property
+    def fall(self) -> Array:
+        """How far each beta lies below the best, in evidence or in fit, whichever is less.
+
+        The evidence alone would let the prior decide: a prior of rough potentials prefers a `beta`
+        that smooths them, also where every `beta` fits the counts equally well. The deviance of the
+        best fits alone ignores how much freedom they took.
+        """
+        value = self.values
+        deviance = np.array([column.half_deviance for column in self.columns])
+        return np.asarray(np.minimum(value.max() - value, deviance - deviance.min()))
+
+    @property
+    def best(self) -> Cell:
+        return self.columns[int(np.argmax(self.values + self.prior))].best
+
+    def weighted(self, enough: float = 0.99) -> list[tuple[Cell, float]]:
+        """The cells that hold `enough` of the weight, heaviest first; weights sum to one.
+
+        Half of each weight is the posterior's, half that of the betas which nothing excludes: at
+        100 states the posterior alone took 0.395 for a beta of 0.2, and covered V in 0.72 of them.
+        """
+        x = self.log_betas
+        width = np.ones(1) if x.size == 1 else np.gradient(x)
+        base = np.log(width) + self.prior
+        by_evidence, by_both = _shares(base + self.values), _shares(base - self.fall)
+        total = 0.5 * (by_evidence + by_both)
+        inside = [total[i] * _shares(column.logs) for i, column in enumerate(self.columns)]
+        cells = [cell for column in self.columns for cell in column.cells.values()]
+        w = np.concatenate(inside)
+        order = np.argsort(-w)
+        order = order[: int(np.searchsorted(np.cumsum(w[order]), enough)) + 1]
+        kept = float(w[order].sum())
+        return [(cells[i], float(w[i]) / kept) for i in order]
+
+
+def _shares(logs: Array) -> Array:
+    w = np.exp(logs - logs.max())
+    return np.asarray(w / w.sum())
