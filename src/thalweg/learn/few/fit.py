@@ -17,6 +17,7 @@ from thalweg.learn.few.interval import DROP, beta_hull
 from thalweg.learn.few.lattice import explore
 from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.likelihood import start
+from thalweg.learn.likelihood.deviance import fitted_deviance
 from thalweg.learn.likelihood.model import Mesh, first_mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.priors import Prior
@@ -278,6 +279,8 @@ def _as_fit(fit: LikelihoodFit, cell: Cell, inner: Inner) -> LikelihoodFit:
     if evaluation is None or p is None:  # it was computed at this very place before
         return fit
     covariance = np.linalg.pinv(evaluation.information + prior.precision, hermitian=True)
+    used = float(np.sum(covariance * evaluation.information))
+    expected, spread = fitted_deviance(fit.noise.expected_deviance(fit.counts, p), used)
     covariance *= fit.noise.inflation
     return replace(
         fit,
@@ -286,6 +289,8 @@ def _as_fit(fit: LikelihoodFit, cell: Cell, inner: Inner) -> LikelihoodFit:
         probabilities=p,
         log_likelihood=fit.noise.saturated(fit.counts) - evaluation.value,
         deviance=2.0 * evaluation.value,
+        expected_deviance=expected,
+        deviance_stderr=spread,
         status=cell.status,
         n_iterations=fit.n_iterations + inner.n_iterations,
         theta=theta,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 from scipy.stats import poisson
 
-__all__ = ["expected_deviance"]
+__all__ = ["expected_deviance", "fitted_deviance"]
 
 Array = NDArray[np.float64]
 
@@ -47,3 +47,14 @@ def expected_deviance(sizes: Array, probabilities: Array) -> tuple[float, float]
     total = float(np.interp(expected, log_mu, mean, left=0.0).sum()) - sizes.size
     spread = float(np.interp(expected, log_mu, variance, left=0.0).sum()) - 2 * sizes.size
     return total, max(spread, 1.0)
+
+
+def fitted_deviance(moments: tuple[float, float] | None, used: float) -> tuple[float, float]:
+    """Mean and standard deviation after a fit that used that many parameters; nan if unknown.
+
+    >>> fitted_deviance((20.0, 40.0), 4.0)
+    (16.0, 5.656854249492381)
+    """
+    mean, variance = (np.nan, np.nan) if moments is None else moments
+    spread = np.sqrt(np.maximum(variance - 2.0 * used, 0.25 * variance))
+    return float(np.maximum(mean - used, 1.0)), float(spread)

@@ -14,6 +14,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood import start
 from thalweg.learn.likelihood.chain.kinks import certify
 from thalweg.learn.likelihood.chain.search import grow
+from thalweg.learn.likelihood.deviance import fitted_deviance
 from thalweg.learn.likelihood.frozen import FrozenObjective, frozen_chain
 from thalweg.learn.likelihood.model import FlowModel, Mesh, first_mesh
 from thalweg.learn.likelihood.objective import IndependentObjective, KinkedObjective, Objective
@@ -41,8 +42,7 @@ _HURRIED_ITERATIONS = 60
 _HURRIED_STARTS = 3
 # Individuals per state below which a hurried fit is only a start: 15 of 15 such were handed on.
 _SCARCE = 100.0
-_SCARCE_ITERATIONS = 8
-_SCARCE_MESH = {"most": 2, "levels": 2}
+_SCARCE_ITERATIONS, _SCARCE_MESH = 8, {"most": 2, "levels": 2}
 _DISPERSION_ROUNDS = 6  # between the scatter of the counts and the fit under it
 _FINEST = 400_000  # steps of the finest chain
 _NO_START = "no flow could be computed from any start; check the sizes of times and weights."
@@ -463,8 +463,7 @@ class _Search:
             np.linalg.pinv(information + prior.precision, hermitian=True), dtype=np.float64
         )
         moments = self.noise.expected_deviance(self.counts, p) if null is None else null
-        mean, variance = (np.nan, np.nan) if moments is None else moments
-        used = float(np.sum(covariance * information))
+        expected, spread = fitted_deviance(moments, float(np.sum(covariance * information)))
         covariance *= self.noise.inflation
         status = Status.INTERRUPTED if self.interrupted else best.status
         if status is Status.CONVERGED and p[-1].max() > 1 - 1e-9 and p[0].max() < 0.99:
@@ -479,8 +478,8 @@ class _Search:
             deviance=2.0 * best.evaluation.value
             if self.totals is None
             else self.noise.deviance(self.counts, p),
-            expected_deviance=float(np.maximum(mean - used, 1.0)),
-            deviance_stderr=float(np.sqrt(np.maximum(variance - 2.0 * used, 0.25 * variance))),
+            expected_deviance=expected,
+            deviance_stderr=spread,
             status=status,
             n_iterations=self.n_iterations,
             settings=replace(self.options),
