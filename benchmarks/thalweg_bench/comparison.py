@@ -229,11 +229,13 @@ def compare(cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:
             row[f"error_{name}"] = float(np.mean(distance))
             row[f"rms_{name}"] = float(np.sqrt(np.mean(distance**2)))
         except Exception as error:  # one method's failure must not hide the others' results
+            if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from error  # Ctrl-C inside compiled code
             row[f"error_{name}"] = None
             row[f"failure_{name}"] = f"{type(error).__name__}: {error}"[:200]
         row.setdefault(f"seconds_{name}", round(time.process_time() - started, 4))
     if cell.get("limit", True):
-        _add_limits(row, data)
+        _add_limits(row, data, cell.get("methods", METHODS))
     return row
 
 
@@ -253,10 +255,11 @@ def _judge_energy(
     return curve
 
 
-def _add_limits(row: dict[str, Any], data: Data) -> None:
+def _add_limits(row: dict[str, Any], data: Data, methods: Sequence[str]) -> None:
     problem = (data.kernel, data.energy, data.p0, data.times, data.size)
     for name, known in LIMITS.items():
-        if not known and (not data.frozen or data.reading == "empirical"):
+        asked = "likelihood_free" in methods and data.reading != "empirical"
+        if not known and not (data.frozen and asked):
             continue
         started = time.process_time()
         if data.frozen:

@@ -19,10 +19,9 @@ from thalweg._version import __version__
 from thalweg.energy import FreeEnergy, centred
 from thalweg.flow import gradient_flow
 from thalweg.graphs import GRAPH_FAMILIES, make_graph
-from thalweg.learn import FreeEnergyRegressor
-from thalweg.learn.likelihood.result import LikelihoodFit
+from thalweg.learn.likelihood.fit import fit_likelihood
+from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.mobility import ArithmeticMean, GeometricMean, HarmonicMean, LogMean, Mobility
-from thalweg.snapshots import Snapshots
 from thalweg_bench import BenchResult, BenchSettings
 from thalweg_bench.sweep import Cell, run_sweep
 
@@ -45,20 +44,19 @@ def choose(cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:
     true = MEANS[cell["true"]]
     p = gradient_flow(kernel, energy, p0, times, mobility=true, throw=True).probabilities
     counts = np.array([rng.multinomial(int(cell["n"]), row / row.sum()) for row in p])
-    seen = Snapshots.from_counts(times[::2], counts[::2])
     unseen = counts[1::2]
     v = centred(energy.potential, kernel)
     row: dict[str, Any] = {}
     for name, mean in MEANS.items():
-        model = FreeEnergyRegressor(mobility=mean).fit(kernel, seen)
-        q = model.predict(None, times).probabilities[1::2]
-        row[f"status_{name}"] = model.status_.name
-        fit = model.fitted_.source
-        row[f"deviance_{name}"] = (
-            fit.deviance_per_degree if isinstance(fit, LikelihoodFit) else np.nan
+        fit = fit_likelihood(
+            kernel, times[::2], counts[::2], options=LikelihoodOptions(mobility=mean)
         )
+        flow = gradient_flow(kernel, fit.energy, fit.initial, times, mobility=mean)
+        q = flow.probabilities[1::2]
+        row[f"status_{name}"] = fit.status.name
+        row[f"deviance_{name}"] = fit.deviance_per_degree
         row[f"heldout_{name}"] = float(np.sum(unseen * np.log(np.maximum(q, 1e-300))))
-        row[f"error_{name}"] = float(np.sqrt(kernel.stationary @ (model.potential_ - v) ** 2))
+        row[f"error_{name}"] = float(np.sqrt(kernel.stationary @ (fit.potential - v) ** 2))
     scores = {name: row[f"heldout_{name}"] for name in MEANS}
     row["chosen"] = max(scores, key=lambda name: scores[name])
     best_wrong = max(value for name, value in scores.items() if name != cell["true"])
@@ -71,10 +69,10 @@ def run(settings: BenchSettings) -> BenchResult:
     families = GRAPH_FAMILIES[::4] if settings.quick else GRAPH_FAMILIES
     instances = range(settings.instances or (1 if settings.quick else 3))
     sizes = (10_000, 1_000_000)
-    names = ("true", "n", "family", "instance")
+    names = ("instance", "family", "true", "n")
     cells = [
         {**dict(zip(names, values, strict=True)), "n_states": 6, "beta": 0.2, "horizon": 4.0}
-        for values in product(MEANS, sizes, families, instances)
+        for values in product(instances, families, MEANS, sizes)
     ]
     sweep = run_sweep(
         "mobility", choose, cells, seed=settings.seed, jobs=settings.jobs, folder=settings.folder,

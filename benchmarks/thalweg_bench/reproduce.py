@@ -17,7 +17,7 @@ import pandas as pd
 
 from thalweg.errors import InputError
 from thalweg_bench.published import COLLAPSED, TABLE1, TIME_GRID
-from thalweg_bench.reproduce_text import CLOSING, ERRATA, KEPT, KEPT_MIXED, OPENING, SECTIONS
+from thalweg_bench.reproduce_text import CLOSING, ERRATA, KEPT, OPENING, SECTIONS
 
 __all__ = ["Run", "find_runs", "make_page"]
 
@@ -144,10 +144,8 @@ def _kept(title: str, text: str, before: str) -> str:
     """A section of the page as it stands, under today's words, marked as such."""
     blocks = before.strip().split("\n\n")[1:]
     command = [block for block in blocks[:1] if block.startswith("`thalweg bench")]
-    rest = [block for block in blocks[2 if command else 0 :] if block not in (KEPT, KEPT_MIXED)]
-    mixed = any("Cramér-Rao limit" in b for b in rest) and not any("rates**" in b for b in rest)
-    note = KEPT_MIXED if mixed else KEPT
-    return "\n\n".join([f"## {title}", *command, *([text] if command else []), note, *rest])
+    rest = [block for block in blocks[2 if command else 0 :] if block != KEPT]
+    return "\n\n".join([f"## {title}", *command, *([text] if command else []), KEPT, *rest])
 
 
 def _joined(lines: list[str]) -> str:

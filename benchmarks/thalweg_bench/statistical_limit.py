@@ -40,7 +40,9 @@ _STEEPEST = 1e8
 """Slope of `log p` beyond which a standard error, of that inverse size, is a fiction."""
 _OVERSTATED = 0.7
 """Error of draws over that of linear theory below which the draws are believed."""
-_DRAWS = 100
+_DRAWS = 50
+_FEWEST_DRAWS = 10
+"""Of chains of more than 500 intervals, whose length makes up for it in time."""
 
 
 class Limit(NamedTuple):
@@ -107,8 +109,8 @@ def chain_limit(
     p = chain.probabilities
     seen = n * p if counts is None else np.asarray(counts, dtype=np.float64)
     mesh = Mesh(np.ones(times.size - 1, dtype=np.int64))
-    objective = TrackedObjective(model, seen, True, counts is not None)
-    weighted = objective.reweighted(theta, mesh, floor=_FLOOR)
+    objective = TrackedObjective(model, seen, True, counts is not None, floor=_FLOOR)
+    weighted = objective.reweighted(theta, mesh)
     found = None if weighted is None else weighted.evaluate(theta, mesh)
     if found is None:
         return Limit(float("nan"), True)
@@ -135,7 +137,7 @@ def _root_of_inverse(information: Array) -> Array:
 def _by_draws(model: FlowModel, theta: Array, root: Array, truth: Array) -> float:
     rng = np.random.default_rng(0)
     squares = []
-    for _ in range(_DRAWS):
+    for _ in range(max(_FEWEST_DRAWS, min(_DRAWS, _DRAWS * 100 // model.times.size))):
         drawn = theta[: model.n_energy] + root @ rng.normal(size=root.shape[1])
         chain = frozen_chain(model, drawn, slopes=False)
         if chain is not None:

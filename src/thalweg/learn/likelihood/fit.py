@@ -190,7 +190,6 @@ class _Search:
         points, beta, scale = start.starting_points(self.model, self.counts)
         prior, mesh = self._weak_prior(beta, scale), first_mesh(self.model, scale)
         objective = TrackedObjective(self.model, self.counts, True, empirical)
-        points.insert(0, self._by_intervals(points[0], beta, scale, mesh))
         theta, horizon, whole = points[0], self.counts.shape[0] - 1, self.counts.shape[0] - 1
         if not empirical:
             # The search is part of the method, not of the data: the same draws for everybody.
@@ -210,21 +209,6 @@ class _Search:
         expected = part.judge(best.theta, mesh).expected
         fit = self._finish(best, prior, mesh, p, (expected, 2.0 * expected))
         return fit if empirical else replace(fit, n_intervals=horizon)
-
-    def _by_intervals(self, theta: Array, beta: float, scale: float, mesh: Mesh) -> Array:
-        """A start for the chain: each interval by itself, under the rates of the density seen."""
-        model = replace(self.model, fixed_initial=self.counts[0] / self.counts[0].sum())
-        objective = TrackedObjective(model, self.counts, True, True)
-        prior, energy = make_prior(model, beta, scale, WEAK), theta[: model.n_parameters]
-        for _ in range(2):
-            weighted = objective.reweighted(energy, mesh)
-            if weighted is None:
-                break
-            found = self._minimise(weighted, prior, energy, mesh, certified=False)
-            if found is None:
-                break
-            energy = found.theta
-        return np.concatenate([energy, theta[model.n_parameters :]])
 
     def unfinished(self) -> LikelihoodFit:
         """The latest iterate of an interrupted search; the interruption itself if there is none."""

@@ -15,7 +15,7 @@ from thalweg.learn.likelihood.chain import steps
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, saturated
 
-__all__ = ["Chain", "FrozenObjective", "frozen_chain", "frozen_intervals"]
+__all__ = ["Chain", "FrozenObjective", "density_doubts", "frozen_chain", "frozen_intervals"]
 
 Array = NDArray[np.float64]
 
@@ -104,6 +104,8 @@ def frozen_chain(
     shares: Array | None = None,
     pieces: int = 1,
     slopes: bool = True,
+    counts: Array | None = None,
+    gain: float = 0.0,
 ) -> Chain | None:
     """The chain of frozen rates at the model's times; `None` where it overflows.
 
@@ -114,6 +116,8 @@ def frozen_chain(
     shares : Shares of the population seen at the start of each interval, moved by its rates.
     pieces : How often rates are renewed within an interval: many is the continuous flow.
     slopes : Whether derivatives are computed.
+    counts : Individuals seen at the times, towards which the population is pulled.
+    gain : How far, from 0 (not at all) to 1 (to the counts).
     """
     n = model.n_states
     edges = model.times
@@ -133,6 +137,8 @@ def frozen_chain(
             u_slopes,
             np.zeros((0, n)) if shares is None else shares,
             np.diff(edges),
+            np.zeros((0, n)) if counts is None else counts,
+            gain,
         )
     )
     if not (np.isfinite(found.probabilities).all() and np.isfinite(found.log_slopes).all()):
@@ -142,6 +148,19 @@ def frozen_chain(
     return found._replace(
         probabilities=found.probabilities[::pieces], log_slopes=found.log_slopes[::pieces]
     )
+
+
+def density_doubts(
+    model: FlowModel, theta: Array, p: Array, shares: Array, counts: Array, gain: float
+) -> Array:
+    """Covariances of the shares moved by a chain pulled towards counts; see `steps.doubts`."""
+    spans = np.column_stack([model.times[:-1], model.times[1:]])
+    graph, energy, potentials, _ = _parts(model, theta, spans)
+    known = energy._replace(beta_column=-1, basis=np.zeros((0, model.n_states, model.n_states)))
+    out: Array = steps.doubts(
+        graph, known, potentials, p, shares, np.diff(model.times), counts, gain
+    )
+    return out
 
 
 @dataclass(frozen=True, eq=False)

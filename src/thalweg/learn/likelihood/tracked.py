@@ -20,17 +20,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.learn.likelihood.frozen import frozen_chain, frozen_intervals
+from thalweg.learn.likelihood.frozen import density_doubts, frozen_chain, frozen_intervals
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, saturated
 
-__all__ = ["PSEUDO_COUNT", "Judgement", "TrackedObjective"]
+__all__ = ["FLOOR", "PSEUDO_COUNT", "Judgement", "TrackedObjective"]
 
 Array = NDArray[np.float64]
 
 PSEUDO_COUNT = 0.5
 """Individuals added to every state where the population's own density sets the rates."""
-_FLOOR = 0.1  # variance of a count that nothing predicts: rare single jumps must not decide
+FLOOR = 0.1
+"""Variance of a count that nothing predicts: rare single jumps must not decide."""
 
 
 class _Increments(NamedTuple):
@@ -39,6 +40,8 @@ class _Increments(NamedTuple):
     matrices: Array
     first: Array
     first_slopes: Array
+    probabilities: Array | None = None
+    """Of the mean-field chain, at every time."""
 
 
 class Judgement(NamedTuple):
@@ -61,6 +64,10 @@ class TrackedObjective:
     empirical: bool
     weights: Array | None = None
     """Inverse covariances of the increments, (intervals, N, N)."""
+    gain: float = 0.0
+    """How far the mean-field chain is pulled towards the counts after each interval, 0 to 1."""
+    floor: float = FLOOR
+    """Variance added to every count."""
 
     @property
     def kinked(self) -> bool:
@@ -116,9 +123,9 @@ class TrackedObjective:
             predicted = self.predictions(theta, mesh, slopes=False)
             if predicted is None:
                 return hopeless
-            covariance = self._covariances(predicted.matrices)
+            covariance = self._covariances(theta, predicted)
             try:
-                root = np.linalg.cholesky(covariance + _FLOOR * np.eye(self.model.n_states))
+                root = np.linalg.cholesky(covariance + self.floor * np.eye(self.model.n_states))
             except np.linalg.LinAlgError:
                 return hopeless
             residual = self.counts[1:] - predicted.mean
@@ -146,14 +153,17 @@ class TrackedObjective:
         x, total = self.counts[:-1], self.counts[1:].sum(axis=1)
         share = x / x.sum(axis=1, keepdims=True)
         still = np.zeros((x.shape[0], n, size))
-        first, first_slopes = self.counts[0], still[0]
+        first, first_slopes, p = self.counts[0], still[0], None
         log_pi = np.log(model.kernel.stationary)
         if self.frozen and not self.empirical:
-            chain = frozen_chain(model, theta, shares=share, slopes=slopes)
+            chain = frozen_chain(
+                model, theta, shares=share, slopes=slopes, counts=self.counts, gain=self.gain
+            )
             if chain is None:
                 return None
             mean, d_mean, matrices = chain.moved, chain.moved_slopes, chain.matrices
-            first, first_slopes = chain.probabilities[0], chain.log_slopes[0]
+            p, first_slopes = chain.probabilities, chain.log_slopes[0]
+            first = p[0]
         elif self.frozen:
             u = np.log(self._dressed()) - log_pi
             mean, d_mean, matrices = frozen_intervals(model, theta, u, still, (share, still))
@@ -170,28 +180,26 @@ class TrackedObjective:
                 log_p, d = flow[0][:-1], flow[1][:-1, :, :size]
                 first, first_slopes = np.exp(log_p[0]), d[0]
             # The rest of the population moves by the rates in the middle of the interval.
-            p, q = np.exp(log_p), np.exp(log_q)
-            rest = (share - p, -p[:, :, None] * d)
+            now, q = np.exp(log_p), np.exp(log_q)
+            rest = (share - now, -now[:, :, None] * d)
             middle = 0.5 * (log_p + log_q) - log_pi
             moved, d_moved, matrices = frozen_intervals(model, theta, middle, 0.5 * (d + e), rest)
             mean, d_mean = q + moved, q[:, :, None] * e + d_moved
         if not np.isfinite(mean).all():
             return None
         mean, d_mean = total[:, None] * mean, total[:, None, None] * d_mean
-        return _Increments(mean, d_mean, matrices, first, first_slopes)
+        return _Increments(mean, d_mean, matrices, first, first_slopes, p)
 
-    def reweighted(
-        self, theta: Array, mesh: Mesh, *, floor: float = _FLOOR
-    ) -> TrackedObjective | None:
+    def reweighted(self, theta: Array, mesh: Mesh) -> TrackedObjective | None:
         """The same increments, weighted by the covariances at `theta` plus a least variance."""
         with np.errstate(all="ignore"):
             predicted = self.predictions(theta, mesh, slopes=False)
             if predicted is None:
                 return None
-            covariance = self._covariances(predicted.matrices)
+            covariance = self._covariances(theta, predicted)
         if not np.isfinite(covariance).all():
             return None
-        covariance += floor * np.eye(self.model.n_states)
+        covariance += self.floor * np.eye(self.model.n_states)
         return replace(self, weights=np.asarray(np.linalg.inv(covariance), np.float64))
 
     def _dressed(self) -> Array:
@@ -199,9 +207,16 @@ class TrackedObjective:
         x = self.counts[:-1] + PSEUDO_COUNT
         return np.asarray(x / x.sum(axis=1, keepdims=True))
 
-    def _covariances(self, matrices: Array) -> Array:
-        """`sum_x x_k(x) (diag P_x - P_x P_x^T)` for every interval."""
+    def _covariances(self, theta: Array, predicted: _Increments) -> Array:
+        """`sum_x x_k(x) (diag P_x - P_x P_x^T)` for every interval, and doubts of the density."""
+        matrices = predicted.matrices
         weighted = self.counts[:-1, :, None] * matrices
         covariance = -matrices.transpose(0, 2, 1) @ weighted
         np.einsum("kxx->kx", covariance)[:] += weighted.sum(axis=1)
+        if self.gain > 0.0 and predicted.probabilities is not None:
+            x, total = self.counts[:-1], self.counts[1:].sum(axis=1)
+            covariance += total[:, None, None] ** 2 * density_doubts(
+                self.model, theta, predicted.probabilities, x / x.sum(axis=1, keepdims=True),
+                self.counts, self.gain,
+            )  # fmt: skip
         return np.asarray(covariance)

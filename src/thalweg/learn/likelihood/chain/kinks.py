@@ -24,6 +24,9 @@ Array = NDArray[np.float64]
 
 _WIDTHS = (0.03, 0.15, 0.6, 2.0)
 """Lengths of the probes in standard errors along each axis."""
+_FEWER_WIDTHS = (0.15, 0.6)
+_MANY = 24
+"""Parameters above which only the fewer lengths are probed: every one costs two chains per axis."""
 _GAIN = 0.02
 """Log likelihood that a probe must gain to be followed: a fifth of a standard error."""
 _ROUNDS = 6
@@ -68,10 +71,11 @@ def _best_probe(
     values, axes = np.linalg.eigh(curvature)
     values = np.maximum(values, 1e-12 * values.max())
     least, best = found.value - _GAIN, None
+    widths = _WIDTHS if values.size <= _MANY else _FEWER_WIDTHS
     for axis, value in zip(axes.T, values, strict=True):
         unit = axis / np.sqrt(value)
         unit /= max(1.0, float(np.max(np.abs(unit) / prior.units)) / _LONGEST)
-        for width in _WIDTHS:
+        for width in widths:
             for sign in (-1.0, 1.0):
                 theta = found.theta + sign * width * unit
                 total = objective.value(theta, mesh) + prior.quadratic(theta)[0]

@@ -1,11 +1,13 @@
-"""The search along the mean-field chain: the horizon grows, and each stage starts from the last.
+"""The search along the mean-field chain: all intervals at once, or else a horizon that grows.
 
 The rates of every interval are those of the infinite population, which the parameters push along
-the whole chain: over many intervals the likelihood has many optima, over one it has one. So the
-first `k` intervals are fitted, `k` growing, each stage from the last one's optimum, with probes
-where it ends at a kink, and checked by its deviance. A stage that fails is tried again over a
-shorter step; where the step is one interval already, draws from the last stage's posterior, some
-brought back to its optimum's level, give other starts, and a few distinct optima are carried on.
+the whole chain: over many intervals the likelihood has many optima, over one it has one. Where
+holding the population near the counts and letting it go (`nudging`) does not lead to parameters
+that describe all intervals, the first `k` are fitted, `k` growing, each stage from the last one's
+optimum, with probes where it ends at a kink, and checked by its deviance. A stage that fails is
+tried again over a shorter step; where the step is one interval already, draws from the last stage's
+posterior, some brought back to its optimum's level, give other starts, and a few distinct optima
+are carried on.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.learn.likelihood.chain.kinks import certify
+from thalweg.learn.likelihood.chain.nudging import let_go
+from thalweg.learn.likelihood.chain.verdict import rejects
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.optimize import Penalty, minimise
 from thalweg.learn.likelihood.tracked import Judgement, TrackedObjective
 from thalweg.status import Status
 
-__all__ = ["Growth", "grow", "rejects"]
+__all__ = ["Growth", "grow"]
 
 Array = NDArray[np.float64]
 
@@ -38,14 +42,10 @@ _PROJECTED = 24
 _LONGEST_DRAW = 1.0  # in units of the potential's scale, and of logarithms
 _FOLLOWED = 8
 _PATIENCE = 3  # horizons in a row that no start can follow
+_VALUE = 0.3  # of a chain with derivatives: what one without costs
+_MANY = 24  # parameters above which probes along every axis count as well
 _EVALUATIONS = 3000
 """Full chains that a search may cost at six states; fewer where each costs more."""
-
-
-def rejects(judgement: Judgement, deviations: float = 3.5) -> bool:
-    """Whether the deviance is beyond what a true model leaves, by so many standard deviations."""
-    half = 0.5 * judgement.expected
-    return not 0.5 * judgement.deviance < half + deviations * np.sqrt(half + 1.0) + 2.0
 
 
 def _suspicious(now: Judgement, before: Judgement) -> bool:
@@ -150,8 +150,9 @@ class _Search:
                 mesh=self.mesh, max_iterations=iterations, tolerance=tolerance,
             )  # fmt: skip
             found = search(theta)
-            if found is not None and probe and self.spent < self.limit:
+            if found is not None and probe and not found.status and self.spent < self.limit:
                 found = certify(weighted, prior, found, self.mesh, search)
+                self.pay(k, _VALUE * 8 * theta.size * (theta.size > _MANY))
             if found is not None:
                 theta = found.theta
                 curvature = found.evaluation.curvature + prior.quadratic(theta)[2]
@@ -179,7 +180,7 @@ class _Search:
 
         def judge(theta: Array) -> None:
             candidates.append((stage.judge(theta, self.mesh).merit, theta))
-            self.pay(k, 0.3)
+            self.pay(k, _VALUE)
 
         for optimum in before:
             for width in _WIDTHS:
@@ -231,8 +232,15 @@ def grow(
     mesh : Passed on to the objective.
     rng : Draws of the rescues.
     """
+    guide = let_go(objective, prior, starts, mesh)
+    if guide is not None:
+        if guide.interrupted or not rejects(guide.judgement, _SUSPICIOUS):
+            k = objective.counts.shape[0] - 1
+            return Growth(guide.theta, k, guide.n_iterations, False, guide.interrupted)
+        starts = [guide.held, *starts]
     n = objective.model.n_states
     search = _Search(objective, prior, starts, mesh, rng, _EVALUATIONS * min(1.0, (6 / n) ** 1.5))
+    search.n_iterations = 0 if guide is None else guide.n_iterations
     whole = search.n_intervals
     beam = [_Optimum(starts[0], np.diag(prior.units**-2.0), Judgement(0.0, 0.0, 0.0))]
     reached, step, failures = 0, 1, 0

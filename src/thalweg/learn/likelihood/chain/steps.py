@@ -17,7 +17,7 @@ from thalweg.learn.likelihood.chain.exponential import FASTEST, exponential
 from thalweg.learn.likelihood.dynamics import _slope, _slope_derivative
 from thalweg.mobility import formulas
 
-__all__ = ["LEAST", "Energy", "Graph", "follow", "move", "move_each"]
+__all__ = ["LEAST", "Energy", "Graph", "doubts", "follow", "move", "move_each"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int32]
@@ -190,6 +190,19 @@ def move_each(
 
 
 @njit(cache=True)
+def _pulled(a: float, count: float, gain: float) -> tuple[float, float]:
+    """An expected count `a` pulled towards one seen, in logarithms, and its derivative in `a`.
+
+    With a count `c > 0` it is `(a + 1/2)^(1 - gain) (c + 1/2)^gain - 1/2`; a state where nobody was
+    seen keeps its order of magnitude: `a ((1/2) / (a + 1/2))^gain`.
+    """
+    pull = ((count + 0.5) / (a + 0.5)) ** gain
+    if count > 0.0:
+        return (a + 0.5) * pull - 0.5, (1.0 - gain) * pull
+    return a * pull, pull * (1.0 - gain * a / (a + 0.5))
+
+
+@njit(cache=True)
 def follow(
     graph: Graph,
     energy: Energy,
@@ -199,11 +212,14 @@ def follow(
     u_slopes: Array,
     shares: Array,
     dt: Array,
+    counts: Array,
+    gain: float,
 ) -> tuple[Array, Array, Array, Array, Array]:
     """The infinite population from log density `u`, and what its rates do to the `shares` seen.
 
     `shares` (intervals, N), or no rows. Gives probabilities and the derivatives of their logarithms
-    at every time, the shares moved and their derivatives, and the matrices.
+    at every time, the shares moved and their derivatives, and the matrices. With a `gain` above 0
+    the population is pulled towards the `counts` (times, N) after each interval.
     """
     (n, size), count = u_slopes.shape, dt.size
     p, slopes = np.empty((count + 1, n)), np.empty((count + 1, n, size))
@@ -224,6 +240,12 @@ def follow(
         )  # fmt: skip
         if rows == 2:
             moved[k], moved_slopes[k] = out[1], out_slopes[1]
+        if gain > 0.0:
+            size_seen = counts[k + 1].sum()
+            for y in range(n):
+                new, steep = _pulled(size_seen * out[0, y], counts[k + 1, y], gain)
+                out[0, y] = new / size_seen
+                out_slopes[0, y] *= steep
         now = np.maximum(out[0], LEAST)
         total = now.sum()
         p[k + 1] = now / total
@@ -232,3 +254,50 @@ def follow(
             for y in range(n):
                 slopes[k + 1, y, j] = out_slopes[0, y, j] / now[y] - mean
     return p, slopes, moved, moved_slopes, matrices
+
+
+@njit(cache=True)
+def doubts(
+    graph: Graph,
+    energy: Energy,
+    potentials: Array,
+    p: Array,
+    shares: Array,
+    dt: Array,
+    counts: Array,
+    gain: float,
+) -> Array:
+    """Covariances of the shares moved (intervals, N, N) that come from not knowing the density.
+
+    A population pulled towards the counts takes over their noise, `1 / c` in logarithms, which the
+    rates of later intervals carry on and further pulls forget. `p` are its probabilities; the
+    energy must not learn anything.
+    """
+    count, n = shares.shape
+    out = np.empty((count, n, n))
+    unknown = np.zeros((n, n))
+    nothing = np.zeros((n, 0))
+    mass, mass_slopes = np.empty((2, n)), np.zeros((2, n, n))
+    for k in range(count):
+        mass[0], mass[1] = p[k], shares[k]
+        mass_slopes[0] = np.diag(p[k])
+        moved, slopes, _ = move(
+            graph, energy, potentials[k], nothing, np.log(p[k] / graph.pi), np.eye(n),
+            mass, mass_slopes, dt[k],
+        )  # fmt: skip
+        out[k] = slopes[1] @ unknown @ slopes[1].T
+        ahead = np.ascontiguousarray(slopes[0])
+        noise, total = np.empty(n), counts[k + 1].sum()
+        for y in range(n):
+            a, c = total * max(moved[0, y], LEAST), counts[k + 1, y]
+            new, steep = _pulled(a, c, gain)
+            keep = steep * a / new
+            ahead[y] *= keep * total / a
+            noise[y] = (1.0 - keep) ** 2 / (c + 0.5)
+        unknown = ahead @ unknown @ ahead.T + np.diag(noise)
+        for y in range(n):
+            if unknown[y, y] > 1.0:
+                scale = 1.0 / math.sqrt(unknown[y, y])
+                unknown[y] *= scale
+                unknown[:, y] *= scale
+    return out
