@@ -49,9 +49,13 @@ def _assemble(
     residual: Array,
     diagonal: Array,
     leave: Array,
+    moved: Array,
 ) -> None:
-    """Residual of the step at `u`, and its matrix; `before` is the previous mass `pi rho`."""
-    n = u.size
+    """Residual of the step at `u`, and its matrix; `before` is the previous mass `pi rho`.
+
+    `moved` gets `h c m` of every edge `x < y`, in the order of the loop.
+    """
+    n, edge = u.size, 0
     for x in range(n):
         rho[x] = math.exp(u[x])
         mass = pi[x] * rho[x]
@@ -75,6 +79,8 @@ def _assemble(
             diagonal[y] += back
             leave[e] = forth
             leave[reverse[e]] = back
+            moved[edge] = scale * (m_u + m_v)
+            edge += 1
 
 
 @njit(cache=True)
@@ -123,6 +129,7 @@ def forward_chain(
     u: Array,
     diagonal: Array,
     leave: Array,
+    moved: Array,
 ) -> int:
     """Run all `steps`; rows `k` of the outputs hold the state after step `k` and its matrix.
 
@@ -138,7 +145,7 @@ def forward_chain(
         for _ in range(NEWTON_LIMIT):
             _assemble(
                 indptr, neighbor, reverse, conductance, pi, V, beta, steps[k], before, current, rho,
-                residual, diagonal[k], leave[k],
+                residual, diagonal[k], leave[k], moved[k],
             )  # fmt: skip
             total += 1
             for x in range(n):
@@ -163,7 +170,7 @@ def forward_chain(
             return -k - 1
         _assemble(
             indptr, neighbor, reverse, conductance, pi, V, beta, steps[k], before, current, rho,
-            residual, diagonal[k], leave[k],
+            residual, diagonal[k], leave[k], moved[k],
         )  # fmt: skip
         u[k] = current
         for x in range(n):
@@ -214,28 +221,22 @@ def _solve_many(
 
 
 @njit(cache=True)
-def _add_potential(
-    indptr: Index,
-    neighbor: Index32,
-    conductance: Array,
-    u: Array,
-    rho: Array,
-    scale: float,
-    v: Array,
-    out: Array,
+def _subtract_potential(
+    indptr: Index, neighbor: Index32, moved: Array, v: Array, out: Array
 ) -> None:
-    """`out += scale M(u) v` for every column of `v`."""
-    for x in range(rho.size):
+    """`out -= h M v` for every column of `v`."""
+    edge = 0
+    for x in range(indptr.size - 1):
         for e in range(indptr[x], indptr[x + 1]):
             y = neighbor[e]
             if y < x:
                 continue
-            m_u, m_v = logarithmic.from_difference(u[x] - u[y], rho[x], rho[y])
-            w = scale * conductance[e] * (m_u + m_v)
+            w = moved[edge]
+            edge += 1
             for j in range(v.shape[1]):
                 flux = w * (v[x, j] - v[y, j])
-                out[x, j] += flux
-                out[y, j] -= flux
+                out[x, j] -= flux
+                out[y, j] += flux
 
 
 @njit(cache=True)
@@ -261,6 +262,7 @@ def tangent_chain(
     u: Array,
     diagonal: Array,
     leave: Array,
+    moved: Array,
     du0: Array,
     dV: Array,
     dbeta: Array,
@@ -279,7 +281,7 @@ def tangent_chain(
             for j in range(width):
                 right[i, j] = pi[i] * rho[i] * x[i, j]
         rho = np.exp(u[k])
-        _add_potential(indptr, neighbor, conductance, u[k], rho, -steps[k], dV, right)
+        _subtract_potential(indptr, neighbor, moved[k], dV, right)
         heat(indptr, neighbor, conductance, rho, warm)
         for i in range(n):
             for j in range(width):
@@ -307,6 +309,7 @@ def adjoint_chain(
     u: Array,
     diagonal: Array,
     leave: Array,
+    moved: Array,
     weights: Array,
     tolerance: float,
     g0: Array,
@@ -328,7 +331,7 @@ def adjoint_chain(
         ):  # fmt: skip
             return False
         rho = np.exp(u[k])
-        _add_potential(indptr, neighbor, conductance, u[k], rho, -steps[k], x, gV)
+        _subtract_potential(indptr, neighbor, moved[k], x, gV)
         heat(indptr, neighbor, conductance, rho, warm)
         previous = np.exp(u[k - 1]) if k > 0 else np.exp(u0)
         for i in range(n):

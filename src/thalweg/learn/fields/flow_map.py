@@ -35,6 +35,7 @@ class _Chain(NamedTuple):
     u: Array
     diagonal: Array
     leave: Array
+    moved: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +73,12 @@ class FlowMap:
         keep = np.arange(1, self.times.size, dtype=np.int64) * substeps - 1
         n, directed = u0.size, self._graph[1].size  # type: ignore[attr-defined]
         u, diagonal = np.empty((steps.size, n)), np.empty((steps.size, n))
-        leave = np.empty((steps.size, directed))
+        leave, moved = np.empty((steps.size, directed)), np.empty((steps.size, directed // 2))
         done = chains.forward_chain(
             *self._graph, self.kernel.stationary, V, beta, steps, u0, self.newton_tolerance,  # type: ignore[attr-defined]
-            u, diagonal, leave,
+            u, diagonal, leave, moved,
         )  # fmt: skip
-        return _Chain(steps, keep, u, diagonal, leave) if done >= 0 else None
+        return _Chain(steps, keep, u, diagonal, leave, moved) if done >= 0 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,40 +103,50 @@ class Run:
         return np.asarray(1.0 / np.cosh(np.clip((fine - coarse) / _SPREAD, -50, 50)) ** 2)
 
     def tangent(
-        self, du0: Array, dV: Array, dbeta: Array, *, tolerance: float | None = None
+        self,
+        du0: Array,
+        dV: Array,
+        dbeta: Array,
+        *,
+        tolerance: float | None = None,
+        coarse: bool = False,
     ) -> Array:
         """Derivatives of `log_density`, shape (snapshots, states, directions).
 
-        `du0` and `dV` have shape (states, directions), `dbeta` (directions,).
+        `du0` and `dV` have shape (states, directions), `dbeta` (directions,). `coarse`: those of
+        the coarse chain, of first order in the time step, at a third of the cost.
         """
         tolerance = self.flow.product_tolerance if tolerance is None else tolerance
         n, width = du0.shape
-        slope = self._slope()[:, :, None]
         out = np.empty((self.flow.times.size, n, width))
         out[0] = du0
         parts = []
-        for chain in (self.coarse, self.fine):
+        for chain in (self.coarse,) if coarse else (self.coarse, self.fine):
             part = np.empty((chain.keep.size, n, width))
             chains.tangent_chain(
                 *self.flow._graph, self.flow.kernel.stationary, chain.steps, chain.keep, self.u0,  # type: ignore[attr-defined]
-                chain.u, chain.diagonal, chain.leave, du0, dV, dbeta, tolerance, part,
+                *chain[2:], du0, dV, dbeta, tolerance, part,
             )  # fmt: skip
             parts.append(part)
-        out[1:] = parts[1] + slope * (parts[1] - parts[0])
+        out[1:] = parts[-1]
+        if not coarse:
+            out[1:] += self._slope()[:, :, None] * (parts[1] - parts[0])
         return out
 
     def adjoint(
-        self, weights: Array, *, tolerance: float | None = None
+        self, weights: Array, *, tolerance: float | None = None, coarse: bool = False
     ) -> tuple[Array, Array, Array]:
         """Derivatives in `(u0, V, beta)` of `sum weights * log_density`, one set per direction."""
         tolerance = self.flow.product_tolerance if tolerance is None else tolerance
         _, n, width = weights.shape
-        slope = self._slope()[:, :, None]
         g0, gV, gbeta = weights[0].copy(), np.zeros((n, width)), np.zeros(width)
-        for chain, factor in ((self.coarse, -slope), (self.fine, 1.0 + slope)):
+        parts = [(self.coarse, weights[1:])]
+        if not coarse:
+            slope = self._slope()[:, :, None]
+            parts = [(self.coarse, -slope * weights[1:]), (self.fine, (1.0 + slope) * weights[1:])]
+        for chain, part in parts:
             chains.adjoint_chain(
                 *self.flow._graph, self.flow.kernel.stationary, chain.steps, chain.keep, self.u0,  # type: ignore[attr-defined]
-                chain.u, chain.diagonal, chain.leave, weights[1:] * factor, tolerance,
-                g0, gV, gbeta,
+                *chain[2:], part, tolerance, g0, gV, gbeta,
             )  # fmt: skip
         return g0, gV, gbeta

@@ -38,13 +38,15 @@ _LONGEST_STRIDE = 0.7
 """Of log beta in one step."""
 _STIFFEST = 100.0
 """Bound on the prior's precision, in units of the information about each mode."""
-_SETTLED = 0.35
-"""Difference of observed and simulated slopes, in standard errors of log beta, that ends a fit."""
+_SETTLED = 1.6
+"""Difference of observed and simulated slopes, in standard errors of log beta, after which no more
+simulations follow: what its correction leaves is a small share of it (`_LEFT`)."""
+_LEFT = 0.15
+"""Share of the last correction of log beta that counts as its error: 0.04 to 0.15 was seen."""
 _STILL = 1.2
 """Move of all levels together, in their standard errors, below which they have settled."""
-_WIDER = 1.5
-"""Of the error of log beta: on 14 landscapes of 400 and 1000 states, rough and smooth, it was
-1.5 times (root mean square) what the information at given levels says."""
+_LEAST_OWN = 0.5
+"""Of the information about log beta at given levels: least that may be left when these follow."""
 _ENOUGH = 0.02
 """Twice the log likelihood that a Newton step may leave on the table."""
 _CENTRE, _WEAK = float(np.log(0.1)), 0.05
@@ -94,14 +96,19 @@ class GraphFitter:
         self.moves = [np.zeros(spectrum.knots.size), np.zeros(spectrum.knots.size)]
         self.seed = int(rng.integers(2**31))
         self.matched: Matched | None = None
+        self.spread = np.nan
+        """Standard error of log beta."""
+        self.level_information: list[Array] = []
+        self.change = np.inf
+        """Of log beta by the last simulations, in its standard errors."""
 
     def _at(self, z: Array, theta: float) -> Place | None:
         if np.abs(z).max() > 200.0:
             return None
         return self.likelihood.at(z[: self.n], z[self.n :], theta)
 
-    def _curvature(self, damping: float = 0.0) -> Curvature:
-        return Curvature(self.place, self.initial, self.potential, damping)
+    def _curvature(self, damping: float = 0.0, *, coarse: bool = False) -> Curvature:
+        return Curvature(self.place, self.initial, self.potential, damping, coarse)
 
     def _value(self, place: Place, z: Array, theta: float) -> float:
         halves = self.initial.half(z[: self.n]), self.potential.half(z[self.n :])
@@ -140,7 +147,9 @@ class GraphFitter:
                 continue
             if not self.free:
                 return Status.CONVERGED
-            if self._match() < _SETTLED and moved < _STILL:
+            if self.matched is None or self.change > _SETTLED:
+                self._match()
+            elif moved < _STILL:
                 self._newton_step(0.1, 1.0)
                 return Status.CONVERGED
         return Status.MAX_ITERATIONS
@@ -153,7 +162,9 @@ class GraphFitter:
         score, slope = self.place.score()
         gradient = self._curvature().prior(self.z[:, None])[:, 0] - score
         by_theta = _WEAK * (self.theta - _CENTRE) - self.force - slope
-        mixed, info = self.place.information(np.zeros((2 * self.n, 1)), np.ones(1))
+        mixed, info = self.place.information(
+            np.zeros((2 * self.n, 1)), np.ones(1), coarse=False
+        )
         value = self._value(self.place, self.z, self.theta)
         promised = 0.0
         for _ in range(10):
@@ -217,9 +228,9 @@ class GraphFitter:
         n, count = self.n, self.options.n_probes
         # The same noise at every round: solutions start from the last ones, and the levels settle.
         rng = np.random.default_rng(self.seed)
-        curvature = self._curvature()
+        curvature = self._curvature(coarse=True)
         preconditioner, about0, aboutV = self.preconditioning(curvature)
-        g0, gV, _ = self.place.pull(self.place.noise(count, rng), 1e-3)
+        g0, gV, _ = self.place.pull(self.place.noise(count, rng), 1e-3, coarse=True)
         white = rng.standard_normal((2 * n, count))
         right = np.concatenate(
             [g0 + self.initial.transposed(white[:n]), gV + self.potential.transposed(white[n:])]
@@ -229,6 +240,7 @@ class GraphFitter:
             max_iterations=80, guess=self.draws,
         )  # fmt: skip
         moved, determined, priors = 0.0, 0.0, []
+        self.level_information = []
         for i, (prior, part, about) in enumerate(
             (
                 (self.initial, slice(0, n), about0),
@@ -244,8 +256,9 @@ class GraphFitter:
             power = prior.powers((field - spectrum.mean(field))[:, None])
             slope = 0.5 * (known - power) - spectrum.stiffness @ prior.levels
             known = np.clip(known, 0.02 * modes, modes)
-            weight = np.maximum(known * np.maximum(known / modes, 0.2), 0.5)
-            step = np.linalg.solve(0.5 * np.diag(weight) + spectrum.stiffness, slope)
+            information = spectrum.level_information(known / modes)
+            self.level_information.append(information)
+            step = np.linalg.solve(information, slope)
             # Levels that go to and fro take shorter steps.
             turned = step * self.moves[i] < 0.0
             self.gains[i] = np.clip(self.gains[i] * np.where(turned, 0.4, 1.3), 0.02, 1.0)
@@ -253,27 +266,58 @@ class GraphFitter:
             limit = np.log(_STIFFEST * np.maximum(about, 0.1 * about.max()))
             levels = np.clip(prior.levels + step, -8.0, limit)
             change = self.moves[i] = levels - prior.levels
-            moved = max(moved, float(np.sqrt(np.sum(0.5 * known * change**2))))
+            moved = max(moved, float(np.sqrt(change @ information @ change)))
             determined += float(known.sum())
             priors.append(replace(prior, levels=levels))
         self.initial, self.potential = priors
         self.determined = max(determined, 10.0)
         return moved
 
-    def _match(self) -> float:
-        """Set the force by simulation; the change of log beta that it asks for, in its errors."""
+    def _match(self) -> None:
+        """Move log beta to where observed and simulated slopes agree, and all else with it.
+
+        Observed minus simulated slope and the slopes of the evidence in the levels vanish together.
+        Their derivatives and covariances, to first order, give the move and beta's error.
+        """
         assert self.along is not None
         assert self.draws is not None
-        curvature = self._curvature()
+        n, along, curvature = self.n, self.along, self._curvature()
         preconditioner, _, _ = self.preconditioning(curvature)
+        pulls = curvature.prior(np.column_stack([along, self.z]))
+        shrunk, missed = conjugate_gradients(
+            curvature, pulls, preconditioner, tolerance=0.03
+        )[0].T  # fmt: skip
         self.matched = matched_slope(
-            curvature, preconditioner, self._finer(4), self.z, self.theta, self.along, self.draws,
-            self.options.n_simulations, self.seed,
+            curvature, preconditioner, self._finer(4), self.z, self.theta, along, pulls[:, 0],
+            shrunk, self.draws, self.options.n_simulations, self.seed,
         )  # fmt: skip
-        change = abs(-self.matched.slope - self.force) * np.sqrt(self.variance)
-        # The simulated slope follows beta too; at face value corrections would fall short.
-        self.force += self.overshoot * (-self.matched.slope - self.force)
-        return float(change)
+        own, curve = 1.0 / self.variance, self.overshoot / self.variance
+        noise, follows = own - float(pulls[:, 0] @ shrunk), []
+        for i, part in enumerate((slice(0, n), slice(n, 2 * n))):
+            prior = (self.initial, self.potential)[i]
+            by_beta = -prior.powers(along[part], self.z[part])
+            by_level = -prior.powers(shrunk[part], self.z[part])
+            by_level -= prior.powers(along[part], missed[part])
+            follow = np.linalg.solve(self.level_information[i], by_beta)
+            weight = np.linalg.solve(self.level_information[i], by_level)
+            own -= float(by_level @ follow)
+            curve -= float(by_beta @ follow)
+            noise += float(by_level @ weight)
+            follows.append(follow)
+        self.ratio = own * self.variance
+        own = max(own, _LEAST_OWN / self.variance)
+        mismatch = -self.matched.slope - self.force
+        self.spread = float(np.sqrt(max(noise, 0.1 * own) + self.matched.error**2)) / own
+        move = float(np.clip(mismatch / own, -_LONGEST_STRIDE, _LONGEST_STRIDE))
+        self.change = abs(move) / self.spread
+        self.force += curve * move
+        moved = self._at(self.z + move * along, self.theta + move)
+        if moved is not None:
+            self.place, self.z, self.theta = moved, self.z + move * along, self.theta + move
+            self.initial, self.potential = (
+                replace(prior, levels=prior.levels + move * follow)
+                for prior, follow in zip((self.initial, self.potential), follows, strict=True)
+            )
 
     def _refine(self) -> bool:
         """Halve the time step where that changes the likelihood: true if it did."""
@@ -297,9 +341,9 @@ class GraphFitter:
         samples, draws, error = np.zeros((0, n)), np.zeros(0), np.nan
         if status is not Status.INTERRUPTED:
             count = self.options.n_samples
-            curvature = self._curvature()
+            curvature = self._curvature(coarse=True)
             preconditioner, _, _ = self.preconditioning(curvature)
-            g0, gV, _ = self.place.pull(self.place.noise(count, self.rng), 1e-3)
+            g0, gV, _ = self.place.pull(self.place.noise(count, self.rng), 1e-3, coarse=True)
             white = self.rng.standard_normal((2 * n, count))
             right = np.concatenate(
                 [g0 + self.initial.transposed(white[:n]), gV + self.potential.transposed(white[n:])]
@@ -309,8 +353,9 @@ class GraphFitter:
             )
             draws, error = np.full(count, beta), 0.0
             if self.free and self.along is not None:
-                doubt = 0.0 if self.matched is None else self.matched.error * self.variance
-                error = _WIDER * float(np.sqrt(self.variance + doubt**2))
+                left = 0.0 if self.matched is None else _LEFT * self.change
+                spread = np.sqrt(self.variance) if self.matched is None else self.spread
+                error = float(np.sqrt(1.0 + left**2) * spread)
                 moves = error * self.rng.standard_normal(count)
                 x = x + self.along[:, None] * moves
                 draws = beta * np.exp(moves)

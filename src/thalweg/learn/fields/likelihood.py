@@ -65,14 +65,20 @@ class Place:
         counts = self.likelihood.counts
         return float(np.sum(counts[counts > 0] * self.log_p[counts > 0]))
 
-    def push(self, du0: Array, dV: Array, dtheta: Array, *, tolerance: float) -> Array:
+    def push(
+        self, du0: Array, dV: Array, dtheta: Array, *, tolerance: float, coarse: bool = False
+    ) -> Array:
         """Derivatives of the log densities along these fields, one direction per column."""
         du0 = du0 - (self.likelihood.kernel.stationary * np.exp(self.u0)) @ du0
-        return self.run.tangent(du0, dV, self.beta * dtheta, tolerance=tolerance)
+        return self.run.tangent(
+            du0, dV, self.beta * dtheta, tolerance=tolerance, coarse=coarse
+        )
 
-    def pull(self, weights: Array, tolerance: float | None = None) -> tuple[Array, Array, Array]:
+    def pull(
+        self, weights: Array, tolerance: float | None = None, *, coarse: bool = False
+    ) -> tuple[Array, Array, Array]:
         """The transpose of `push`: derivatives in the three fields of `sum weights * log p`."""
-        g0, gV, gbeta = self.run.adjoint(weights, tolerance=tolerance)
+        g0, gV, gbeta = self.run.adjoint(weights, tolerance=tolerance, coarse=coarse)
         g0 = g0 - np.outer(self.likelihood.kernel.stationary * np.exp(self.u0), g0.sum(axis=0))
         return g0, gV, self.beta * gbeta
 
@@ -105,11 +111,15 @@ class Place:
         g0, gV, g = self.pull(-self.residual)
         return np.concatenate([g0[:, 0], gV[:, 0]]), float(g[0])
 
-    def information(self, z: Array, theta: Array, tolerance: float = 1e-3) -> tuple[Array, Array]:
-        """The Fisher information times `(z, theta)`, one direction per column."""
+    def information(
+        self, z: Array, theta: Array, *, tolerance: float = 1e-3, coarse: bool = False
+    ) -> tuple[Array, Array]:
+        """The Fisher information times `(z, theta)`, one direction per column.
+
+        That of the `coarse` chain costs a third.
+        """
         n = self.u0.size
-        pushed = self.push(
-            np.ascontiguousarray(z[:n]), np.ascontiguousarray(z[n:]), theta, tolerance=tolerance
-        )
-        g0, gV, g = self.pull(self.weigh(pushed), tolerance)
+        du0, dV = np.ascontiguousarray(z[:n]), np.ascontiguousarray(z[n:])
+        pushed = self.push(du0, dV, theta, tolerance=tolerance, coarse=coarse)
+        g0, gV, g = self.pull(self.weigh(pushed), tolerance, coarse=coarse)
         return np.concatenate([g0, gV]), g

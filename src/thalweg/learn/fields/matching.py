@@ -25,7 +25,7 @@ __all__ = ["Matched", "matched_slope"]
 Array = NDArray[np.float64]
 
 _STEPS = 5
-_ENOUGH = 0.003
+_ENOUGH = 0.01
 """Newton decrement per state at which a simulated fit ends: what is left moves the slope by about a
 fifth of it."""
 
@@ -46,19 +46,19 @@ def matched_slope(
     z: Array,
     theta: float,
     along: Array,
+    pull: Array,
+    shrunk: Array,
     draws: Array,
     count: int,
     seed: int,
 ) -> Matched:
     """The slope at the fields `z`, which follow log beta like `along`, from `count` simulations.
 
+    `pull` is the prior's precision times `along`, `shrunk` the inverse curvature times that;
     `finer` makes the snapshots; `draws` are of the posterior around `z`, used with both signs.
     """
     n = z.size // 2
     slopes = []
-    pull = curvature.prior(along[:, None])
-    shrunk = conjugate_gradients(curvature, pull, preconditioner, tolerance=0.03)[0][:, 0]
-    pull = pull[:, 0]
     for k in range(count):
         x = draws[:, (k // 2) % draws.shape[1]] * (1.0 if k % 2 == 0 else -1.0)
         true = finer.at(z[:n] + x[:n], z[n:] + x[n:], theta)
@@ -77,8 +77,8 @@ def matched_slope(
         fitted = _fitted(curvature, preconditioner, counts, z + x, theta, along)
         if fitted is None:
             continue
-        found, best = fitted
-        rest = score - curvature.prior((z + x)[:, None])[:, 0]
+        found, best, gradient = fitted
+        rest = score - curvature.prior((z + x)[:, None])[:, 0] + gradient
         offset = float(pull @ (z + x - best) + shrunk @ rest)
         slopes.append(found - known - offset)
     if len(slopes) < max(2, count // 2):
@@ -97,8 +97,11 @@ def _fitted(
     z: Array,
     theta: float,
     along: Array,
-) -> tuple[float, Array] | None:
-    """The slope left at the fields that fit `counts` best, and these fields, starting at `z`."""
+) -> tuple[float, Array, Array] | None:
+    """The slope left at the fields that fit `counts` best, and these fields, starting at `z`.
+
+    The slope is corrected for the gradient that is left; fields and gradient are as they are.
+    """
     n = z.size // 2
     likelihood = replace(curvature.place.likelihood, counts=counts)
 
@@ -133,4 +136,4 @@ def _fitted(
         else:
             break
         z, place, best = moved, new, now
-    return left, z
+    return left, z, gradient

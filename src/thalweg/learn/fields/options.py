@@ -31,7 +31,7 @@ class LargeOptions:
     """Rounds of Gauss-Newton steps and evidence updates."""
     n_probes: int = 12
     """Draws of the posterior behind the prior's scales."""
-    n_simulations: int = 4
+    n_simulations: int = 2
     """Simulated data sets behind beta, where there are no coordinates."""
     n_samples: int = 32
     """Posterior samples behind the error bars of the potential."""

@@ -43,6 +43,9 @@ class Curvature:
     initial: SpectralPrior
     potential: SpectralPrior
     damping: float = 0.0
+    coarse: bool = False
+    """Whether products are those of the coarse chain: smaller where states empty, where Newton's
+    method would take steps that are too long, but good enough for draws."""
 
     def prior(self, z: Array) -> Array:
         """The priors' precision times `z`."""
@@ -50,7 +53,7 @@ class Curvature:
         return np.concatenate([self.initial.precision(z[:n]), self.potential.precision(z[n:])])
 
     def __call__(self, z: Array) -> Array:
-        out, _ = self.place.information(z, np.zeros(z.shape[1]))
+        out, _ = self.place.information(z, np.zeros(z.shape[1]), coarse=self.coarse)
         return out + (1.0 + self.damping) * self.prior(z)
 
 
@@ -92,7 +95,7 @@ class Preconditioning:
         other = np.maximum(f0 - fc**2 / (fV + qV), 1e-12)
         about = []
         for prior, values in ((curvature.initial, other), (curvature.potential, schur)):
-            knots = np.maximum(np.exp(prior.spectrum.knots), mu[0])
+            knots = np.maximum(prior.spectrum.centres, mu[0])
             about.append(np.exp(np.interp(np.log(knots), np.log(mu), np.log(values))))
 
         solver = self._solver(mean, share, curvature.potential.spectrum.gap)

@@ -25,10 +25,13 @@ Array = NDArray[np.float64]
 Index = NDArray[np.integer]
 
 _SPACING = 0.8
-"""Of the bumps in `log(mu + mu0)`, about."""
+"""Of the bumps, in the coordinate `log(mu + mu0)` plus `_RESOLVE` times the share of modes below."""
+_RESOLVE = 4.0
+_BINS = 24
+"""Of the eigenvalues, for that share."""
 _WIDTH = 0.7
 """Of a bump, in spacings."""
-_BENDING = 1.5
+_BENDING = 3.0
 """Standard deviation of the second differences of the levels under their own prior."""
 _EXACT_STATES = 1200
 """Up to this many states all eigenvalues of the Laplacian are computed (0.2 s)."""
@@ -69,9 +72,15 @@ class Spectrum:
         first = int(np.searchsorted(np.cumsum(self.weights[order]), 1.0))
         self.gap = float(self.nodes[order][min(first, order.size - 1)])
         self.floor = max(self.gap, self.top * (4.0 / _LARGEST_DEGREE) ** 2)
-        low, high = np.log(self.floor), np.log(self.top + self.floor)
+        edges = np.linspace(0.0, self.top, _BINS + 1)
+        below = np.cumsum(np.histogram(self.nodes, edges, weights=self.weights)[0])
+        self._edges, self._below = edges, np.append(0.0, below) / below[-1]
+        low, high = self._coordinate(np.array([0.0, self.top]))
         count = max(3, int(np.ceil((high - low) / _SPACING)) + 1)
         self.knots = np.linspace(low, high, count)
+        fine = np.append(0.0, np.geomspace(1e-2 * self.floor, self.top, 400))
+        self.centres = np.interp(self.knots, self._coordinate(fine), fine)
+        """The eigenvalues at the knots."""
         self.degree = int(np.clip(4.0 * np.sqrt(self.top / self.floor), 16, _LARGEST_DEGREE))
         size = 2 * self.degree + 1
         angles = np.pi * (np.arange(size) + 0.5) / size
@@ -83,12 +92,27 @@ class Spectrum:
         self.modes = self.weights @ self.bumps(self.nodes)
         """How many modes belong to each bump."""
 
+    def _coordinate(self, mu: Array) -> Array:
+        """Where the bumps are evenly spaced: small eigenvalues and crowded ones are kept apart."""
+        mu = np.maximum(mu, 0.0)
+        return np.log(mu + self.floor) + _RESOLVE * np.interp(mu, self._edges, self._below)
+
     def bumps(self, mu: Array) -> Array:
         """Shares of the levels at eigenvalues `mu`, one row each; they add up to one."""
         width = _WIDTH * (self.knots[1] - self.knots[0])
-        distance = np.log(np.maximum(mu, 0.0) + self.floor)[:, None] - self.knots
+        distance = self._coordinate(mu)[:, None] - self.knots
         share = np.exp(-0.5 * (distance / width) ** 2)
         return np.asarray(share / share.sum(axis=1, keepdims=True))
+
+    def level_information(self, shares: Array) -> Array:
+        """About the levels of a prior where the data determine these shares of their modes.
+
+        A mode with information `f` and precision `q` says `(f / (f + q))^2 / 2` about `log q`.
+        """
+        bumps = self.bumps(self.nodes)
+        weights = self.weights * np.maximum(bumps @ shares, 0.2) ** 2
+        own = 0.5 * (bumps.T * weights) @ bumps + self.stiffness
+        return np.asarray(own + 0.05 * np.eye(self.knots.size))
 
     def coefficients(self, values: Array) -> Array:
         """Chebyshev coefficients of a function given on `grid`."""
@@ -192,9 +216,7 @@ class SpectralPrior:
     def of_field(spectrum: Spectrum, field: Array) -> SpectralPrior:
         """The most likely prior of a field that is known."""
         x = field[:, None] - spectrum.mean(field)
-        bumps = spectrum.bumps(spectrum.nodes)
-        information = 0.5 * (bumps.T * spectrum.weights) @ bumps + spectrum.stiffness
-        information += 1e-6 * np.eye(information.shape[0])
+        information = spectrum.level_information(np.ones(spectrum.knots.size))
         start = float(np.log(spectrum.n / max(float(np.sum(x**2)), 1e-6)))
         prior = SpectralPrior(spectrum, np.full(spectrum.knots.size, start))
         for _ in range(20):
@@ -232,9 +254,14 @@ class SpectralPrior:
         """`A^T A x`."""
         return self.transposed(self.half(x))
 
-    def powers(self, x: Array) -> Array:
-        """The derivatives of `|A x|^2` in the levels, averaged over the columns of `x`."""
-        return self.white_powers(self.half(x))
+    def powers(self, x: Array, y: Array | None = None) -> Array:
+        """The derivatives of `|A x|^2`, or of `A x . A y`, in the levels.
+
+        Averaged over the columns of `x`.
+        """
+        if y is None:
+            return self.white_powers(self.half(x))
+        return 0.25 * (self.powers((x + y)[:, None]) - self.powers((x - y)[:, None]))
 
     def white_powers(self, w: Array) -> Array:
         """The same given `w = A x`."""
