@@ -190,6 +190,13 @@ def _notes(table: pd.DataFrame) -> tuple[str, ...]:
         f"{int((table['status'] == 'CONVERGED').sum())} of {len(table)}; within the seconds "
         f"allowed in {int((table['CPU seconds'] <= allowed).sum())} of {len(table)}."
     ]
+    limited = table[table["limit"].notna()]
+    if len(limited):
+        rows = (
+            f"{row['family']} {row['correlation']:.4f} of {row['limit']:.4f}"
+            for _, row in limited.iterrows()
+        )
+        notes.append(f"correlation and the limit that the information sets: {', '.join(rows)}.")
     growing = table[(table["family"] == "grid") & (table["landscape"] == "rough")]
     growing = growing.groupby("states").first().reset_index()
     if len(growing) > 2:

@@ -83,6 +83,38 @@ def test_prior_of_a_field_knows_how_rough_it_is(kernel: MarkovKernel, spectrum: 
     assert slopes[1] > 3.0 > slopes[0]
 
 
+def test_levels_resolve_a_sharp_spectrum(kernel: MarkovKernel, spectrum: Spectrum) -> None:
+    """Noise after eight steps of the lazy walk: its spectrum falls fastest where modes crowd."""
+    values = np.linalg.eigvalsh(spectrum.matrix.toarray())[1:]
+    amplitude = (1.0 - 0.5 * values) ** 8
+    assert (np.bincount(spectrum.bumps(values).argmax(axis=1)) < 0.35 * values.size).all()
+    log_q = -2.0 * np.log(amplitude)
+    low = log_q < log_q.min() + 8.0
+    bumps = spectrum.bumps(values)[low]
+    fitted = bumps @ np.linalg.lstsq(bumps, log_q[low])[0]
+    assert np.abs(fitted - log_q[low]).max() < 0.5
+
+
+def test_information_about_the_levels(spectrum: Spectrum) -> None:
+    """Of a known field it is the curvature of the field's own likelihood."""
+    full = spectrum.level_information(np.ones(spectrum.knots.size))
+    half = spectrum.level_information(np.full(spectrum.knots.size, 0.5))
+    # Moving all levels together: half of every mode counts, a quarter of that where half is seen.
+    ones = np.ones(spectrum.knots.size)
+    assert ones @ full @ ones == pytest.approx(0.5 * (spectrum.n - 1), rel=0.02)
+    assert ones @ half @ ones == pytest.approx(0.125 * (spectrum.n - 1), rel=0.08)
+
+
+def test_coarse_information_is_near_and_smaller_where_states_empty(curvature: Curvature) -> None:
+    n = curvature.place.u0.size
+    unit = np.random.default_rng(8).normal(size=(2 * n, 3))
+    exact, coarse = (
+        curvature.place.information(unit, np.zeros(3), coarse=c)[0] for c in (False, True)
+    )
+    ratio = np.sum(unit * coarse, axis=0) / np.sum(unit * exact, axis=0)
+    assert np.all((ratio > 0.5) & (ratio < 1.2))
+
+
 def test_density_of_states_without_eigenvalues(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = make_graph("grid", 400, rng=np.random.default_rng(0))
     exact = Spectrum(kernel, np.random.default_rng(0))
@@ -96,7 +128,7 @@ def test_density_of_states_without_eigenvalues(monkeypatch: pytest.MonkeyPatch) 
 
 def test_information_is_symmetric_and_solved(curvature: Curvature) -> None:
     n = curvature.place.u0.size
-    dense = curvature.place.information(np.eye(2 * n), np.zeros(2 * n), 1e-10)[0]
+    dense = curvature.place.information(np.eye(2 * n), np.zeros(2 * n), tolerance=1e-10)[0]
     dense = dense + curvature.prior(np.eye(2 * n))
     np.testing.assert_allclose(dense, dense.T, atol=1e-6 * np.abs(dense).max())
     preconditioner, about, _ = Preconditioning(curvature.place)(curvature)
@@ -125,9 +157,11 @@ def test_simulated_slope_is_that_of_fits_to_drawn_data(curvature: Curvature) -> 
     draws = root @ np.random.default_rng(5).normal(size=(2 * n, 4))
     preconditioner, _, _ = Preconditioning(place)(curvature)
     z = np.concatenate([place.u0, place.V])
+    pull = curvature.prior(along[:, None])[:, 0]
     found = matched_slope(
-        curvature, preconditioner, place.likelihood, z, float(np.log(BETA)), along, draws, 8, 0
-    )
+        curvature, preconditioner, place.likelihood, z, float(np.log(BETA)), along, pull,
+        np.linalg.solve(dense, pull), draws, 8, 0,
+    )  # fmt: skip
     assert found.count == 8
     assert found.error * error < 0.5
     assert found.slope < 0

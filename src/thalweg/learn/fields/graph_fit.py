@@ -132,7 +132,7 @@ class GraphFitter:
                 return limit_status()
             if self.progress is not None:
                 self.progress("likelihood", round_, self.options.max_rounds)
-            decrement = self._newton_step(0.1)
+            decrement = self._newton_step(0.2 if self.matched is None else 0.1)
             if decrement > 0.1 * self.determined and round_ % 4 != 3:
                 continue
             moved = self._evidence_update()
@@ -162,9 +162,7 @@ class GraphFitter:
         score, slope = self.place.score()
         gradient = self._curvature().prior(self.z[:, None])[:, 0] - score
         by_theta = _WEAK * (self.theta - _CENTRE) - self.force - slope
-        mixed, info = self.place.information(
-            np.zeros((2 * self.n, 1)), np.ones(1), coarse=False
-        )
+        mixed, info = self.place.information(np.zeros((2 * self.n, 1)), np.ones(1), coarse=False)
         value = self._value(self.place, self.z, self.theta)
         promised = 0.0
         for _ in range(10):
@@ -177,7 +175,7 @@ class GraphFitter:
                     guess = np.column_stack([np.zeros(2 * self.n), self.along])
             solved, _ = conjugate_gradients(
                 curvature, right, preconditioner, least=_ENOUGH, guess=guess,
-                tolerance=np.array([tolerance, 0.03])[: right.shape[1]],
+                tolerance=np.array([tolerance, 0.5 * tolerance])[: right.shape[1]],
             )  # fmt: skip
             step, stride = solved[:, 0], 0.0
             if self.free:
@@ -236,7 +234,7 @@ class GraphFitter:
             [g0 + self.initial.transposed(white[:n]), gV + self.potential.transposed(white[n:])]
         )
         self.draws, _ = conjugate_gradients(
-            curvature, right, preconditioner, tolerance=0.03, min_iterations=2,
+            curvature, right, preconditioner, tolerance=0.05, min_iterations=2,
             max_iterations=80, guess=self.draws,
         )  # fmt: skip
         moved, determined, priors = 0.0, 0.0, []
@@ -254,15 +252,15 @@ class GraphFitter:
             noise = white[part] - spectrum.mean(white[part])
             known = prior.white_powers(noise) - prior.powers(x)
             power = prior.powers((field - spectrum.mean(field))[:, None])
-            slope = 0.5 * (known - power) - spectrum.stiffness @ prior.levels
             known = np.clip(known, 0.02 * modes, modes)
+            slope = 0.5 * (known - power) - spectrum.stiffness @ prior.levels
             information = spectrum.level_information(known / modes)
             self.level_information.append(information)
             step = np.linalg.solve(information, slope)
             # Levels that go to and fro take shorter steps.
             turned = step * self.moves[i] < 0.0
             self.gains[i] = np.clip(self.gains[i] * np.where(turned, 0.4, 1.3), 0.02, 1.0)
-            step = self.gains[i] * np.clip(step, -2.0, 2.0)
+            step = self.gains[i] * np.clip(step, -3.0, 3.0)
             limit = np.log(_STIFFEST * np.maximum(about, 0.1 * about.max()))
             levels = np.clip(prior.levels + step, -8.0, limit)
             change = self.moves[i] = levels - prior.levels
@@ -285,7 +283,7 @@ class GraphFitter:
         preconditioner, _, _ = self.preconditioning(curvature)
         pulls = curvature.prior(np.column_stack([along, self.z]))
         shrunk, missed = conjugate_gradients(
-            curvature, pulls, preconditioner, tolerance=0.03
+            curvature, pulls, preconditioner, tolerance=0.1
         )[0].T  # fmt: skip
         self.matched = matched_slope(
             curvature, preconditioner, self._finer(4), self.z, self.theta, along, pulls[:, 0],
@@ -304,7 +302,6 @@ class GraphFitter:
             curve -= float(by_beta @ follow)
             noise += float(by_level @ weight)
             follows.append(follow)
-        self.ratio = own * self.variance
         own = max(own, _LEAST_OWN / self.variance)
         mismatch = -self.matched.slope - self.force
         self.spread = float(np.sqrt(max(noise, 0.1 * own) + self.matched.error**2)) / own
@@ -340,7 +337,8 @@ class GraphFitter:
         n, beta = self.n, self.place.beta
         samples, draws, error = np.zeros((0, n)), np.zeros(0), np.nan
         if status is not Status.INTERRUPTED:
-            count = self.options.n_samples
+            kept = 0 if self.draws is None else self.draws.shape[1]
+            count = max(self.options.n_samples - kept, 0)
             curvature = self._curvature(coarse=True)
             preconditioner, _, _ = self.preconditioning(curvature)
             g0, gV, _ = self.place.pull(self.place.noise(count, self.rng), 1e-3, coarse=True)
@@ -349,14 +347,16 @@ class GraphFitter:
                 [g0 + self.initial.transposed(white[:n]), gV + self.potential.transposed(white[n:])]
             )
             x, _ = conjugate_gradients(
-                curvature, right, preconditioner, tolerance=0.05, min_iterations=2
+                curvature, right, preconditioner, tolerance=0.1, min_iterations=2
             )
-            draws, error = np.full(count, beta), 0.0
+            if self.draws is not None:
+                x = np.column_stack([x, self.draws])
+            draws, error = np.full(x.shape[1], beta), 0.0
             if self.free and self.along is not None:
                 left = 0.0 if self.matched is None else _LEFT * self.change
                 spread = np.sqrt(self.variance) if self.matched is None else self.spread
                 error = float(np.sqrt(1.0 + left**2) * spread)
-                moves = error * self.rng.standard_normal(count)
+                moves = error * self.rng.standard_normal(x.shape[1])
                 x = x + self.along[:, None] * moves
                 draws = beta * np.exp(moves)
             samples = x[n:].T

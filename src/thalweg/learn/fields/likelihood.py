@@ -70,9 +70,7 @@ class Place:
     ) -> Array:
         """Derivatives of the log densities along these fields, one direction per column."""
         du0 = du0 - (self.likelihood.kernel.stationary * np.exp(self.u0)) @ du0
-        return self.run.tangent(
-            du0, dV, self.beta * dtheta, tolerance=tolerance, coarse=coarse
-        )
+        return self.run.tangent(du0, dV, self.beta * dtheta, tolerance=tolerance, coarse=coarse)
 
     def pull(
         self, weights: Array, tolerance: float | None = None, *, coarse: bool = False

@@ -1,8 +1,10 @@
 """Gaussian priors on a graph without coordinates: white noise that the kernel has smoothed.
 
 A field is `g(K) w` with white `w`; in terms of `L = D (I - K) D^-1`, symmetric with `D^2 = N pi`,
-its precision is `A^T A` with `A = D^-1 q(L)^(1/2) D`. `log q` is a sum of smooth bumps in
-`log(mu + mu0)`, one level each, so that a field may be rough or smooth, and the data say which.
+its precision is `A^T A` with `A = D^-1 q(L)^(1/2) D`. `log q` is a sum of smooth bumps,
+one level each, spaced so that small eigenvalues and crowded ones are kept apart: a field may be
+rough or smooth, and the data say which. (With bumps in `log mu` alone a spectrum that falls where
+most modes are was smeared, which drew beta 20 to 70 % too high on smooth landscapes.)
 Functions of `L` are applied as Chebyshev polynomials: nothing but products with the Laplacian, on
 any graph.
 """
@@ -25,7 +27,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.integer]
 
 _SPACING = 0.8
-"""Of the bumps, in the coordinate `log(mu + mu0)` plus `_RESOLVE` times the share of modes below."""
+"""Of the bumps in `log(mu + mu0)` plus `_RESOLVE` times the share of modes below `mu`."""
 _RESOLVE = 4.0
 _BINS = 24
 """Of the eigenvalues, for that share."""
@@ -110,7 +112,7 @@ class Spectrum:
         A mode with information `f` and precision `q` says `(f / (f + q))^2 / 2` about `log q`.
         """
         bumps = self.bumps(self.nodes)
-        weights = self.weights * np.maximum(bumps @ shares, 0.2) ** 2
+        weights = self.weights * np.maximum(bumps @ shares, 0.07) ** 2
         own = 0.5 * (bumps.T * weights) @ bumps + self.stiffness
         return np.asarray(own + 0.05 * np.eye(self.knots.size))
 
