@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba.core.registry import CPUDispatcher
 
-__all__ = ["njit"]
+__all__ = ["inner", "njit"]
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -37,5 +38,33 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
             if not options.get("cache") or "cannot cache" not in str(error):
                 raise
         return numba.njit(**{**options, "cache": False})(function)
+
+    return compiled
+
+
+class _Inner(CPUDispatcher):  # type: ignore[misc]
+    """A function without a wrapper for Python, which would crash if Python called it."""
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        raise TypeError(f"{self.py_func.__name__} can be called from compiled functions only.")
+
+
+def inner(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """`njit` for functions that only compiled ones call: a fifth less to compile.
+
+    >>> @inner()
+    ... def half(x):
+    ...     return 0.5 * x
+    >>> half(3.0)
+    Traceback (most recent call last):
+    ...
+    TypeError: half can be called from compiled functions only.
+    """
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        found = njit(no_cpython_wrapper=True, **options)(function)
+        if isinstance(found, CPUDispatcher):
+            found.__class__ = _Inner
+        return found
 
     return compiled

@@ -16,7 +16,7 @@ from numba import types
 from numba.core.registry import cpu_target
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 
 __all__ = ["copy", "factor", "solve", "solve_factored"]
 
@@ -52,7 +52,7 @@ def copy(a: Array, out: Array) -> None:
         out[i] = a[i]
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def factor(a: Array, pivot: NDArray[np.int64]) -> bool:
     """LU in place with partial pivoting."""
     n = a.shape[0]
@@ -79,7 +79,7 @@ def factor(a: Array, pivot: NDArray[np.int64]) -> bool:
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def solve_factored(a: Array, pivot: NDArray[np.int64], b: Array) -> None:
     """Solve in place for all columns of `b`, from `factor`."""
     n, m = b.shape

@@ -153,6 +153,27 @@ def test_everything_that_acts_can_be_reached_and_is_named(loaded):
     assert hidden == 0
 
 
+def test_the_tab_key_reaches_everything_in_order_and_shows_where_it_is(loaded):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    loaded.execute_script("const h = document.querySelector('h1'); h.tabIndex = -1; h.focus()")
+    wanted = loaded.execute_script(
+        "return [...document.querySelectorAll('button, input, .scroll')].map((e, i) => "
+        "{ e.dataset.place = i; return i; })"
+    )
+    reached = []
+    for _ in wanted:
+        ActionChains(loaded).send_keys(Keys.TAB).perform()
+        place, outline = loaded.execute_script(
+            "const e = document.activeElement; "
+            "return [+e.dataset.place, getComputedStyle(e).outlineStyle]"
+        )
+        assert outline != "none"
+        reached.append(place)
+    assert reached == wanted
+
+
 def test_the_table_sorts_and_filters(loaded):
     table = loaded.execute_script(
         "return [...document.querySelectorAll('.sortable')].find(t => "
@@ -166,10 +187,12 @@ def test_the_table_sorts_and_filters(loaded):
             table,
         )
 
+    from selenium.webdriver.common.keys import Keys
+
     head = table.find_elements("css selector", "thead button")[1]
-    loaded.execute_script("arguments[0].click()", head)
+    head.send_keys(Keys.ENTER)
     assert column() == sorted(column())
-    loaded.execute_script("arguments[0].click()", head)
+    head.send_keys(Keys.SPACE)
     assert column() == sorted(column(), reverse=True)
     box = loaded.execute_script(
         "return arguments[0].parentNode.parentNode.querySelector('input[type=search]')", table

@@ -94,21 +94,19 @@ def product(
             push[y, i] += b * difference + cross * ds + table[e, 5, i] * dt
 
 
-@njit(cache=True, error_model="numpy")
 def diagonals(
     source: Index, target: Index, table: Coefficients, n_states: int
 ) -> tuple[Array, Array, Array]:
     """What `product` gives a state for its own potential and its own change: `M`, `A`, `K`."""
     stages = table.shape[2]
-    m, a = np.zeros((n_states, stages)), np.zeros((n_states, stages))
-    k = np.zeros((n_states, stages))
-    for e in range(source.size):
-        x, y = source[e], target[e]
-        for i in range(stages):
-            m[x, i] += table[e, 0, i]
-            m[y, i] += table[e, 0, i]
-            a[x, i] += table[e, 1, i]
-            a[y, i] -= table[e, 2, i]
-            k[x, i] += table[e, 3, i]
-            k[y, i] += table[e, 5, i]
+    each = np.arange(stages)
+    ends = [(states[:, None] * stages + each).ravel() for states in (source, target)]
+
+    def summed(end: NDArray[np.intp], coefficient: int) -> Array:
+        weights = table[:, coefficient].ravel()
+        return np.bincount(end, weights, n_states * stages).reshape(n_states, stages)
+
+    m = summed(ends[0], 0) + summed(ends[1], 0)
+    a = summed(ends[0], 1) - summed(ends[1], 2)
+    k = summed(ends[0], 3) + summed(ends[1], 5)
     return m, a, k

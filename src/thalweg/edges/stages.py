@@ -72,30 +72,22 @@ def sweep(
     return force, edge, average
 
 
-@njit(cache=True, error_model="numpy")
 def flux_action(
     source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
 ) -> Array:
     """`sum_e F^2 / (c m)` at every stage; infinite where mass moves without mobility."""
-    out = np.zeros(rho.shape[0])
-    for i in range(rho.shape[0]):
-        for e in range(source.size):
-            f = flux[i, e]
-            if f != 0.0:
-                m = formulas.fast_mean(spec, rho[i, source[e]], rho[i, target[e]])
-                weight = conductance[e] * m
-                out[i] += f * f / weight if weight > 0.0 else np.inf
-    return out
+    weights = stage_weights(source, target, conductance, rho, spec)
+    share = np.zeros(flux.shape)
+    with np.errstate(divide="ignore", over="ignore"):
+        np.divide(flux * flux, np.maximum(weights, 0.0), out=share, where=flux != 0.0)
+    return np.asarray(share.sum(axis=1))
 
 
-@njit(cache=True, error_model="numpy")
 def flux_gain(source: Index, target: Index, flux: Array, n_states: int) -> Array:
     """What each state gains at every stage."""
-    out = np.zeros((flux.shape[0], n_states))
-    for i in range(flux.shape[0]):
-        for e in range(source.size):
-            out[i, source[e]] += flux[i, e]
-            out[i, target[e]] -= flux[i, e]
+    out = np.empty((flux.shape[0], n_states))
+    for gain, row in zip(out, flux, strict=True):
+        gain[:] = np.bincount(source, row, n_states) - np.bincount(target, row, n_states)
     return out
 
 
@@ -141,7 +133,8 @@ def flux_force(
     for i in range(rho.shape[0]):
         for e in range(source.size):
             x, y, c = source[e], target[e], conductance[e]
-            m, first, second = formulas.fast_first(spec, rho[i, x], rho[i, y])
+            # `fast_first` would do: these are compiled already, and this runs once per path.
+            m, first, second, _, _, _ = formulas.fast_derivatives(spec, rho[i, x], rho[i, y])
             g = flux[i, e] / (c * m)
             half = 0.5 * c * g * g
             force[i, x] += half * first

@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg import lapack
 
-from thalweg._compile import njit
-from thalweg.laplacian.pattern import Array, Index, Pattern
+from thalweg.laplacian.pattern import Array, Pattern
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +24,10 @@ class DenseAnalysis:
         degree = np.bincount(source, weights, n) + np.bincount(target, weights, n)
         # The heaviest node is grounded: the other pivots then keep the most of their digits.
         ground = int(np.argmax(degree))
-        matrix = np.zeros((n - 1, n - 1), order="F")
-        _fill(matrix, source, target, weights, degree, ground)
+        full = np.diag(degree)
+        np.subtract.at(full, (np.maximum(source, target), np.minimum(source, target)), weights)
+        rest = np.delete(np.arange(n), ground)
+        matrix = np.asfortranarray(full[np.ix_(rest, rest)])
         cholesky, info = lapack.dpotrf(matrix, lower=1, overwrite_a=1)
         return DenseFactor(cholesky, ground) if info == 0 else None
 
@@ -40,18 +41,3 @@ class DenseFactor:
         g = self.ground
         z, _ = lapack.dpotrs(self.cholesky, np.delete(r, g), lower=1, overwrite_b=1)
         out[:g], out[g], out[g + 1 :] = z[:g], 0.0, z[g:]
-
-
-@njit(cache=True)
-def _fill(
-    matrix: Array, source: Index, target: Index, weights: Array, degree: Array, ground: int
-) -> None:
-    """The lower triangle of `M` without the row and column of `ground`."""
-    for v in range(degree.size):
-        if v != ground:
-            matrix[v - (v > ground), v - (v > ground)] = degree[v]
-    for e in range(source.size):
-        x, y = source[e], target[e]
-        if x != ground and y != ground:
-            i, j = x - (x > ground), y - (y > ground)
-            matrix[max(i, j), min(i, j)] -= weights[e]

@@ -20,7 +20,6 @@ import numpy as np
 from scipy.linalg import eigvalsh_tridiagonal
 
 from thalweg._compile import njit
-from thalweg._dense import copy
 from thalweg.laplacian.pattern import Array, Index, Pattern, Preconditioner
 from thalweg.status import Status
 
@@ -49,7 +48,8 @@ def solve(
     smallest = 1.0
     iterations = 0
     for _ in range(_MAX_RESTARTS):
-        residual(source, target, weights, x, b, r)
+        flux(source, target, weights, x, r)
+        np.subtract(b, r, out=r)
         preconditioner.apply(r, z)
         rz = dot(r, z)
         if not np.isfinite(rz):
@@ -73,7 +73,9 @@ def solve(
             if not (curvature > 0.0 and rz > 0.0):
                 break
             alpha = rz / curvature
-            advance(x, r, p, q, alpha)
+            x += alpha * p
+            q *= alpha
+            r -= q
             energy += alpha * rz
             preconditioner.apply(r, z)
             iterations += 1
@@ -88,7 +90,8 @@ def solve(
             beta = new / rz
             betas.append(beta)
             rz = new
-            follow(p, z, beta)
+            p *= beta
+            p += z
     return best._replace(iterations=iterations)
 
 
@@ -111,16 +114,6 @@ def _smallest_ritz(alphas: list[float], betas: list[float]) -> float:
 
 
 @njit(cache=True)
-def residual(source: Index, target: Index, weights: Array, x: Array, b: Array, out: Array) -> None:
-    """`out = b - B^T (w * (B x))`."""
-    copy(b, out)
-    for e in range(source.size):
-        current = weights[e] * (x[source[e]] - x[target[e]])
-        out[source[e]] -= current
-        out[target[e]] += current
-
-
-@njit(cache=True)
 def flux(source: Index, target: Index, weights: Array, p: Array, out: Array) -> float:
     """`out = M p`; returns `<p, M p>`; one pass over the edges."""
     out[:] = 0.0
@@ -134,28 +127,9 @@ def flux(source: Index, target: Index, weights: Array, p: Array, out: Array) -> 
     return total
 
 
-@njit(cache=True, fastmath={"reassoc"})
 def dot(a: Array, b: Array) -> float:
     """`<a, b>`, without a detour through threaded BLAS."""
-    total = 0.0
-    for i in range(a.size):
-        total += a[i] * b[i]
-    return total
-
-
-@njit(cache=True)
-def advance(x: Array, r: Array, p: Array, q: Array, alpha: float) -> None:
-    """`x += alpha p`, `r -= alpha q`, in place."""
-    for i in range(x.size):
-        x[i] += alpha * p[i]
-        r[i] -= alpha * q[i]
-
-
-@njit(cache=True)
-def follow(p: Array, z: Array, beta: float) -> None:
-    """`p <- z + beta p`, in place."""
-    for i in range(p.size):
-        p[i] = z[i] + beta * p[i]
+    return float(np.einsum("i,i", a, b))
 
 
 def balanced(b: Array) -> Array:

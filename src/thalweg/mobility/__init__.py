@@ -74,7 +74,7 @@ class Mobility(ABC):
 
     @property
     def spec(self) -> Array:
-        """`[code, C, k, a, b]` for compiled loops; in one row of two dimensions for the family."""
+        """`[code, C, k, a, b]` for compiled loops, in the dimensions that `formulas` explains."""
         form = self.form
         if form.code not in formulas.CODES or not all(map(math.isfinite, form)):
             raise InputError(
@@ -82,7 +82,10 @@ class Mobility(ABC):
                 f"{', '.join(map(str, formulas.CODES))} (thalweg.mobility.formulas) and its "
                 "constants must be finite."
             )
-        return np.array([form] if form.code == formulas.FAMILY else form, dtype=np.float64)
+        spec = np.array(form, dtype=np.float64)
+        if form.code == formulas.LOGARITHMIC:
+            return spec[None, None]
+        return spec[None] if form.code == formulas.FAMILY else spec
 
     @property
     def degree(self) -> float:

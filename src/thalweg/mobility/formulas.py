@@ -1,16 +1,17 @@
 """The means, one edge at a time, compiled: every fused loop of the library calls these.
 
-A mobility travels through compiled code as its `spec`, the array `[code, C, k, a, b]`. All means of
-the library belong to one family: with `d = (log s - log t) / 2` and `sinhc(x) = sinh(x) / x`,
+A mobility travels through compiled code as its `spec`, an array that holds `[code, C, k, a, b]`.
+All means of the library belong to one family: with `d = (log s - log t) / 2` and
+`sinhc(x) = sinh(x) / x`,
 
     m(s, t) = C (s t)^(k/2) sinhc(a d) / sinhc(b d).
 
-The four classical ones have formulas of their own here, because the family's exponentiates
-logarithms, which costs a digit over some hundred decades. The family's own formulas are in
-`thalweg.mobility.family`; its `spec` has one row of two dimensions, so that numba, which drops
-branches on the number of dimensions, compiles them only where such a mean is used. The `*_log`
-functions take `u = log s`, `v = log t`, and stay finite where `exp(u)` underflows, as it does when
-beta is small.
+The four classical ones have formulas of their own, because the family's exponentiates logarithms,
+which costs a digit over some hundred decades. Numba drops branches on the number of dimensions, so
+that number says whose formulas a `spec` needs, and only these are compiled: one dimension for the
+geometric, arithmetic and harmonic means (here), two for the family (`thalweg.mobility.family`),
+three for the logarithmic mean (`thalweg.mobility.logarithmic`). The `*_log` functions take
+`u = log s`, `v = log t`, and stay finite where `exp(u)` underflows, as it does when beta is small.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
-from thalweg.mobility import family, logarithmic, special
+from thalweg.mobility import family, logarithmic
 
 LOGARITHMIC, GEOMETRIC, ARITHMETIC, HARMONIC, FAMILY = 0, 1, 2, 3, 4
 CODES = (LOGARITHMIC, GEOMETRIC, ARITHMETIC, HARMONIC, FAMILY)
@@ -33,6 +34,8 @@ Spec = NDArray[np.float64]
 @njit(cache=True)
 def degree(spec: Spec) -> float:
     """`k` of `m(l s, l t) = l^k m(s, t)`."""
+    if spec.ndim == 3:
+        return 1.0
     if spec.ndim == 2:
         return spec[0, 2]
     return spec[2]
@@ -41,14 +44,14 @@ def degree(spec: Spec) -> float:
 @njit(cache=True)
 def is_logarithmic(spec: Spec) -> bool:
     """Whether the mean is the logarithmic one."""
-    if spec.ndim == 2:
-        return False
-    return int(spec[0]) == LOGARITHMIC
+    return spec.ndim == 3
 
 
 @njit(cache=True)
 def mean(spec: Spec, s: float, t: float) -> float:
     """`m(s, t)`."""
+    if spec.ndim == 3:
+        return logarithmic.exact(s, t)
     if spec.ndim == 2:
         return family.mean(spec[0], s, t)
     code = int(spec[0])
@@ -56,14 +59,6 @@ def mean(spec: Spec, s: float, t: float) -> float:
         return 0.5 * s + 0.5 * t
     if s <= 0.0 or t <= 0.0:
         return 0.0
-    if code == LOGARITHMIC:
-        z = special.log_ratio(s, t)
-        # The smaller of the two, times phi1 of a positive number: no cancellation, no overflow.
-        if z < 0.0:
-            s, t, z = t, s, -z
-        if z < 1.0:
-            return t * special.phi1(z)
-        return (s - t) / z
     if code == GEOMETRIC:
         return math.sqrt(s) * math.sqrt(t)
     if s < t:
@@ -74,6 +69,8 @@ def mean(spec: Spec, s: float, t: float) -> float:
 @njit(cache=True)
 def mean_partials(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     """`m`, its derivative in `s`, its derivative in `t` (infinite at zero where it is)."""
+    if spec.ndim == 3:
+        return logarithmic.exact_partials(s, t)
     if spec.ndim == 2:
         return family.mean_partials(spec[0], s, t)
     code = int(spec[0])
@@ -85,14 +82,6 @@ def mean_partials(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
             return 0.0, 0.5, 0.5
         steep = 2.0 if code == HARMONIC else math.inf
         return (0.0, steep, 0.0) if s <= 0.0 else (0.0, 0.0, steep)
-    if code == LOGARITHMIC:
-        z = special.log_ratio(s, t)
-        # special.phi2(z) overflows before s / t does not: use the quotient that is at hand.
-        if z > 1.0:
-            return (s - t) / z, special.phi2(-z), (s / t - 1.0 - z) / (z * z)
-        if z < -1.0:
-            return (s - t) / z, (t / s - 1.0 + z) / (z * z), special.phi2(z)
-        return t * special.phi1(z), special.phi2(-z), special.phi2(z)
     if code == GEOMETRIC:
         a, b = math.sqrt(s), math.sqrt(t)
         return a * b, 0.5 * b / a, 0.5 * a / b
@@ -106,15 +95,13 @@ def mean_partials(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
 @njit(cache=True)
 def mean_seconds(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     """Second derivatives `m_ss`, `m_st`, `m_tt` for `s, t > 0`."""
+    if spec.ndim == 3:
+        return logarithmic.exact_seconds(s, t)
     if spec.ndim == 2:
         return family.mean_seconds(spec[0], s, t)
     code = int(spec[0])
     if code == ARITHMETIC:
         return 0.0, 0.0, 0.0
-    if code == LOGARITHMIC:
-        z = special.log_ratio(s, t)
-        cross = special.phi2_prime(-z) / t if z > 0.0 else special.phi2_prime(z) / s
-        return -cross * (t / s), cross, -cross * (s / t)
     if code == GEOMETRIC:
         a, b = math.sqrt(s), math.sqrt(t)
         cross = 0.25 / a / b
@@ -137,24 +124,14 @@ def mean_log(spec: Spec, u: float, v: float) -> float:
 @njit(cache=True)
 def mean_log_partials(spec: Spec, u: float, v: float) -> tuple[float, float, float]:
     """`m(exp(u), exp(v))` and its derivatives in `u` and in `v`."""
+    if spec.ndim == 3:
+        return logarithmic.log_partials(u, v)
     if spec.ndim == 2:
         return family.mean_log_partials(spec[0], u, v)
     code = int(spec[0])
     if code == ARITHMETIC:
         s, t = 0.5 * math.exp(u), 0.5 * math.exp(v)
         return s + t, s, t
-    if code == LOGARITHMIC:
-        z = abs(u - v)
-        top = math.exp(max(u, v))
-        down = math.exp(-z)
-        if z < 1.0:
-            m = top * special.phi1(-z)
-            high, low = top * special.phi2(-z), top * down * special.phi2(z)
-        else:
-            m = top * (1.0 - down) / z
-            high = (top - m) / z
-            low = top * (1.0 - down * (1.0 + z)) / (z * z)
-        return (m, high, low) if u >= v else (m, low, high)
     if code == GEOMETRIC:
         m = math.exp(0.5 * (u + v))
         return m, 0.5 * m, 0.5 * m
@@ -172,22 +149,12 @@ def log_mean_partials(spec: Spec, u: float, v: float) -> tuple[float, float, flo
     >>> log_mean_partials(HarmonicMean().spec, -3000.0, -3000.0)
     (-3000.0, 0.5, 0.5)
     """
+    if spec.ndim == 3:
+        return logarithmic.partials_of_log(u, v)
     if spec.ndim == 2:
         return family.log_mean_partials(spec[0], u, v)
     code = int(spec[0])
     z = abs(u - v)
-    if code == LOGARITHMIC:
-        if z < 1.0:
-            m = special.phi1(-z)
-            high = special.phi2(-z) / m
-        else:
-            m = -math.expm1(-z) / z
-            high = (1.0 - m) / (z * m)
-        low = 1.0 - high
-        if z > 1.0:
-            low = 1.0 / z - 1.0 / math.expm1(min(z, 700.0))
-        log_m = max(u, v) + math.log(m)
-        return (log_m, high, low) if u >= v else (log_m, low, high)
     if code == GEOMETRIC:
         return 0.5 * (u + v), 0.5, 0.5
     if code == ARITHMETIC:
@@ -202,26 +169,31 @@ def log_mean_partials(spec: Spec, u: float, v: float) -> tuple[float, float, flo
 
 
 @njit(cache=True, error_model="numpy")
-def _is_plain_logarithmic(spec: Spec, s: float, t: float) -> bool:
-    return is_logarithmic(spec) and logarithmic.is_plain(s, t)
+def mean_from_difference(spec: Spec, z: float, s: float, t: float) -> float:
+    """`mean`, given `z = log s - log t`, which spares the logarithmic one its logarithm."""
+    if spec.ndim == 3:
+        return float(logarithmic.mean_from_difference(z, s, t))
+    return float(mean(spec, s, t))
 
 
 @njit(cache=True, error_model="numpy")
 def fast_mean(spec: Spec, s: float, t: float) -> float:
     """`mean` with a short cut for the logarithmic one, a few units in the last place less exact."""
-    if _is_plain_logarithmic(spec, s, t):
-        return float(logarithmic.mean(s, t))
+    if spec.ndim == 3:
+        if logarithmic.is_plain(s, t):
+            return float(logarithmic.mean(s, t))
+        return float(logarithmic.exact(s, t))
     return float(mean(spec, s, t))
 
 
 @njit(cache=True, error_model="numpy")
 def fast_first(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     """`m, m_s, m_t` for positive densities, with the same short cut."""
-    if _is_plain_logarithmic(spec, s, t):
-        m, by_s, by_t = logarithmic.first(s, t)
-        return m, by_s, by_t
-    m, by_s, by_t = mean_partials(spec, s, t)
-    return m, by_s, by_t
+    if spec.ndim == 3:
+        if logarithmic.is_plain(s, t):
+            return logarithmic.first(s, t)
+        return logarithmic.exact_partials(s, t)
+    return mean_partials(spec, s, t)
 
 
 @njit(cache=True, error_model="numpy")
@@ -229,8 +201,11 @@ def fast_derivatives(
     spec: Spec, s: float, t: float
 ) -> tuple[float, float, float, float, float, float]:
     """`m, m_s, m_t, m_ss, m_st, m_tt` for positive densities, with the same short cut."""
-    if _is_plain_logarithmic(spec, s, t):
-        m, by_s, by_t, ss, st, tt = logarithmic.derivatives(s, t)
+    if spec.ndim == 3:
+        if logarithmic.is_plain(s, t):
+            return logarithmic.derivatives(s, t)
+        m, by_s, by_t = logarithmic.exact_partials(s, t)
+        ss, st, tt = logarithmic.exact_seconds(s, t)
         return m, by_s, by_t, ss, st, tt
     m, by_s, by_t = mean_partials(spec, s, t)
     ss, st, tt = mean_seconds(spec, s, t)

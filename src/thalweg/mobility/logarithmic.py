@@ -5,7 +5,8 @@ floating-point range, at the price of one logarithm or none: with densities that
 a fifth, `z = log(high / low)` gives `m = (high - low) / z`, `m_high = phi2(-z)`, `m_low = phi2(z)`
 and `m_st = phi2'(-z) / low` in closed form; nearer densities take no logarithm,
 `m = (s + t) g(r) / 2` with `r = (s - t) / (s + t)` and the series of `g(r) = r / atanh(r)`.
-`from_difference` and `log_partials` take the logarithms, where they are at hand.
+`from_difference` and `log_partials` take the logarithms, where they are at hand; `exact`,
+`exact_partials` and `exact_seconds` take any densities and are right to the last digits.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
+from thalweg.mobility import special
 
 Array = NDArray[np.float64]
 
@@ -56,7 +58,7 @@ def is_plain(s: float, t: float) -> bool:
     return 1e-150 < s < 1e150 and 1e-150 < t < 1e150
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def mean(s: float, t: float) -> float:
     """`m(s, t)` for plain densities."""
     high, low = max(s, t), min(s, t)
@@ -67,7 +69,7 @@ def mean(s: float, t: float) -> float:
     return (high - low) / math.log(high / low)
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def first(s: float, t: float) -> tuple[float, float, float]:
     """`m, m_s, m_t` for plain densities."""
     high, low = max(s, t), min(s, t)
@@ -90,7 +92,7 @@ def first(s: float, t: float) -> tuple[float, float, float]:
     return m, m_high, m_low
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def derivatives(s: float, t: float) -> tuple[float, float, float, float, float, float]:
     """`m, m_s, m_t, m_ss, m_st, m_tt` for plain densities."""
     high, low = max(s, t), min(s, t)
@@ -122,6 +124,80 @@ def derivatives(s: float, t: float) -> tuple[float, float, float, float, float, 
     if s < t:
         return m, m_low, m_high, -cross * over_low, cross, -cross * ratio
     return m, m_high, m_low, -cross * ratio, cross, -cross * over_low
+
+
+@inner(cache=True, error_model="numpy")
+def exact(s: float, t: float) -> float:
+    """`m(s, t)`; zero where either density is."""
+    if s <= 0.0 or t <= 0.0:
+        return 0.0
+    z = special.log_ratio(s, t)
+    # The smaller of the two, times phi1 of a positive number: no cancellation, no overflow.
+    if z < 0.0:
+        s, t, z = t, s, -z
+    if z < 1.0:
+        return t * special.phi1(z)
+    return (s - t) / z
+
+
+@inner(cache=True, error_model="numpy")
+def exact_partials(s: float, t: float) -> tuple[float, float, float]:
+    """`m, m_s, m_t`; infinite along the side where a density is zero."""
+    if s <= 0.0 and t <= 0.0:
+        # The direction decides at the corner; the diagonal's value is the useful one.
+        return 0.0, 0.5, 0.5
+    if s <= 0.0:
+        return 0.0, math.inf, 0.0
+    if t <= 0.0:
+        return 0.0, 0.0, math.inf
+    z = special.log_ratio(s, t)
+    # phi2(z) overflows before s / t does not: use the quotient that is at hand.
+    if z > 1.0:
+        return (s - t) / z, special.phi2(-z), (s / t - 1.0 - z) / (z * z)
+    if z < -1.0:
+        return (s - t) / z, (t / s - 1.0 + z) / (z * z), special.phi2(z)
+    return t * special.phi1(z), special.phi2(-z), special.phi2(z)
+
+
+@inner(cache=True, error_model="numpy")
+def exact_seconds(s: float, t: float) -> tuple[float, float, float]:
+    """`m_ss, m_st, m_tt` for positive densities."""
+    z = special.log_ratio(s, t)
+    cross = special.phi2_prime(-z) / t if z > 0.0 else special.phi2_prime(z) / s
+    return -cross * (t / s), cross, -cross * (s / t)
+
+
+@inner(cache=True, error_model="numpy")
+def log_partials(u: float, v: float) -> tuple[float, float, float]:
+    """`m(exp u, exp v)` and its derivatives in `u` and `v`, also where they underflow."""
+    z = abs(u - v)
+    top = math.exp(max(u, v))
+    down = math.exp(-z)
+    if z < 1.0:
+        m = top * special.phi1(-z)
+        high, low = top * special.phi2(-z), top * down * special.phi2(z)
+    else:
+        m = top * (1.0 - down) / z
+        high = (top - m) / z
+        low = top * (1.0 - down * (1.0 + z)) / (z * z)
+    return (m, high, low) if u >= v else (m, low, high)
+
+
+@inner(cache=True, error_model="numpy")
+def partials_of_log(u: float, v: float) -> tuple[float, float, float]:
+    """`log m(exp u, exp v)` and its derivatives in `u` and `v`."""
+    z = abs(u - v)
+    if z < 1.0:
+        m = special.phi1(-z)
+        high = special.phi2(-z) / m
+    else:
+        m = -math.expm1(-z) / z
+        high = (1.0 - m) / (z * m)
+    low = 1.0 - high
+    if z > 1.0:
+        low = 1.0 / z - 1.0 / math.expm1(min(z, 700.0))
+    log_m = max(u, v) + math.log(m)
+    return (log_m, high, low) if u >= v else (log_m, low, high)
 
 
 _HALF = tuple(1.0 / math.factorial(k) for k in range(2, 13))

@@ -209,10 +209,13 @@ def _end_names(
     heights = [axes.y(float(ends[k])) + 4 for k in order]
     for i, height in enumerate(heights):
         heights[i] = lowest = max(height, lowest + 13)
-    over = max(heights[-1] - room, 0.0) if heights else 0.0
+    # Back up from the bottom: only names that are in the way move.
+    for i in reversed(range(len(heights))):
+        heights[i] = min(heights[i], room)
+        room = heights[i] - 13
     for k, height in zip(order, heights, strict=True):
         parts.append(
-            f'<text x="{axes.x.stop + 8:.1f}" y="{height - over:.1f}" fill="{colours[k]}" '
+            f'<text x="{axes.x.stop + 8:.1f}" y="{height:.1f}" fill="{colours[k]}" '
             f'font-size="12">{_cut(names[k], 18)}</text>'
         )
     return parts

@@ -91,7 +91,7 @@ def _called(sets: Macrostates, names: Sequence[str]) -> list[str]:
 
 
 def _with_error(value: float, error: float) -> str:
-    return number(value) + (f" ± {error:.2g}" if np.isfinite(error) else "")
+    return number(value) + (f" ± {error:.2g}" if np.isfinite(error) and error > 0 else "")
 
 
 def _fates_table(fates: Fates, names: Sequence[str]) -> Table:

@@ -103,7 +103,8 @@ def _destination(model: FreeEnergyRegressor) -> list[str]:
         return []
     where = ", ".join(f"{str(names[x])[:40]} ({rest[x]:.0%})" for x in ends)
     lost = int(np.argmax(first - rest))
-    away = f", away from {str(names[lost])[:40]} ({first[lost]:.0%} at first, {rest[lost]:.1%})"
+    shares = f"({first[lost]:.0%} at first, {rest[lost]:.0%} then)"
+    away = f", away from {str(names[lost])[:40]} {shares}"
     return [
         f"At rest, the population would be mostly in {where}"
         + (away if first[lost] > rest[lost] + 0.02 else "")

@@ -127,8 +127,9 @@ def _table(table: Table) -> str:
     )
     return (
         '<div><label class="filter">Filter <input type="search" aria-label="filter rows"></label>'
-        f'<div class="scroll" tabindex="0"><table class="sortable"><caption>{escape(table.caption)}'
-        f"</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></div>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.caption)}">'
+        f'<table class="sortable"><caption>{escape(table.caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></div>"
     )
 
 
@@ -189,7 +190,8 @@ td { font-variant-numeric: tabular-nums; }
           margin-top: 0.5rem; }
 .sortable { width: 100%; } .sortable caption { text-align: left; color: var(--soft);
             padding: 0.4rem 0.8rem; }
-.sortable th { position: sticky; top: 0; background: var(--paper); text-align: left; }
+.sortable th { position: sticky; top: 0; background: var(--paper); text-align: left;
+            white-space: nowrap; overflow-wrap: normal; }
 .sortable th button { border: 0; margin: 0; padding: 0.4rem 0.8rem; font-weight: 600; }
 .sortable th[aria-sort=ascending] button::after { content: " \\25b2"; }
 .sortable th[aria-sort=descending] button::after { content: " \\25bc"; }

@@ -46,12 +46,12 @@ SCRIPT = r"""
     if (!moving) return;
     var film = JSON.parse(moving.textContent), raw = atob(film.levels);
     var nodes = svg.querySelectorAll(".nodes circle"), n = nodes.length, count = film.labels.length;
-    var slider = figure.querySelector("input[type=range]"), told = figure.querySelector("output");
+    var slider = figure.querySelector("input[type=range]"), spoken = figure.querySelector("output");
     var button = figure.querySelector("button.play"), timer = null;
     function show(k) {
       for (var i = 0; i < n; i++)
         nodes[i].setAttribute("fill", film.colours[raw.charCodeAt(k * n + i)]);
-      told.textContent = film.labels[k];
+      spoken.textContent = film.labels[k];
       slider.setAttribute("aria-valuetext", film.labels[k]);
     }
     function stop() { clearInterval(timer); timer = null; button.textContent = "Play"; }

@@ -13,24 +13,29 @@ region is empty.
 
 Sensitivities are those of the scheme itself: `J dU1 = diag(pi e^{u0}) dU0 - h M dF`, with the
 Newton matrix `J` of the step.
+
+What a model lacks (interactions, features, births, ...) is `None`, and the dimensions of `pivot`
+say who solves the dense systems: numba drops the branches not taken before it types them.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg._dense import copy, factor, solve, solve_factored
 from thalweg.learn.likelihood.births import Births, grow
 from thalweg.mobility import formulas
 
-__all__ = ["EXTRAPOLATION", "extrapolate", "integrate"]
+__all__ = ["EXTRAPOLATION", "Interactions", "extrapolate", "integrate", "pivots"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int32]
+Pivots = NDArray[np.int64]
 
 # Weights of the chains with 1, 2, 4 steps: they cancel the errors of order h and h^2.
 EXTRAPOLATION = np.array([[1.0, 0.0, 0.0], [-1.0, 2.0, 0.0], [1.0 / 3.0, -2.0, 8.0 / 3.0]])
@@ -40,7 +45,25 @@ _NEWTON_TOLERANCE = 1e-7  # of the last update; convergence is quadratic
 _HAND_MADE = 24  # up to this size an LU written out beats the call to LAPACK
 
 
-@njit(cache=True, error_model="numpy")
+class Interactions(NamedTuple):
+    """Interactions between the states.
+
+    Parameters
+    ----------
+    total : Sum of the interactions in force, shape (N, N).
+    learned : Those whose strengths are parameters, shape (n, N, N).
+    """
+
+    total: Array
+    learned: Array
+
+
+def pivots(n_states: int) -> Pivots:
+    """Room for the row exchanges of a small dense LU; two-dimensional where LAPACK solves."""
+    return np.empty(n_states if n_states <= _HAND_MADE else (0, 0), dtype=np.int64)
+
+
+@inner(cache=True, error_model="numpy")
 def _slope(order: float, u: float) -> float:
     """`U'(rho)` of the internal energy: `log rho`, or that of the power energy."""
     if order == 1.0:
@@ -48,14 +71,14 @@ def _slope(order: float, u: float) -> float:
     return order * math.expm1((order - 1.0) * u) / (order - 1.0)
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def _slope_derivative(order: float, u: float) -> float:
     if order == 1.0:
         return 1.0
     return order * math.exp((order - 1.0) * u)
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def _assemble(
     source: Index,
     target: Index,
@@ -65,7 +88,7 @@ def _assemble(
     order: float,
     beta: float,
     potential: Array,
-    interaction: Array,
+    interactions: Interactions | None,
     h: float,
     u0: Array,
     u: Array,
@@ -95,33 +118,28 @@ def _assemble(
         own = math.exp(u[x] - level[x])
         jacobian[x, x] = own
         residual[x, 0] = own - math.exp(u0[x] - level[x])
-    has_interaction = interaction.shape[0] > 0
-    mass = np.empty(n if has_interaction else 0)
-    for x in range(mass.size):
-        mass[x] = pi[x] * math.exp(u[x])
+    if interactions is not None:
+        mass = np.empty(n)
+        for x in range(n):
+            mass[x] = pi[x] * math.exp(u[x])
     for e in range(n_edges):
         x, y = source[e], target[e]
         difference = potential[x] - potential[y]
-        slope_x, slope_y = beta, beta
-        if order == 1.0:
-            difference += beta * (u[x] - u[y])
-        else:
-            difference += beta * (_slope(order, u[x]) - _slope(order, u[y]))
-            slope_x *= _slope_derivative(order, u[x])
-            slope_y *= _slope_derivative(order, u[y])
+        difference += beta * (_slope(order, u[x]) - _slope(order, u[y]))
+        slope_x = beta * _slope_derivative(order, u[x])
+        slope_y = beta * _slope_derivative(order, u[y])
         factor_x = h * conductance[e] / pi[x]
         factor_y = h * conductance[e] / pi[y]
+        top = 0.0
         if deep:
             top = max(u[x], u[y])
-            m, m_x, m_y = formulas.mean_log_partials(spec, u[x] - top, u[y] - top)
             factor_x *= math.exp(degree * top - level[x])
             factor_y *= math.exp(degree * top - level[y])
-        else:
-            m, m_x, m_y = formulas.mean_log_partials(spec, u[x], u[y])
+        m, m_x, m_y = formulas.mean_log_partials(spec, u[x] - top, u[y] - top)
         weights[e, 0], weights[e, 1] = factor_x * m, factor_y * m
-        if has_interaction:
+        if interactions is not None:
             for z in range(n):
-                kick = (interaction[x, z] - interaction[y, z]) * mass[z]
+                kick = (interactions.total[x, z] - interactions.total[y, z]) * mass[z]
                 difference += kick
                 jacobian[x, z] += weights[e, 0] * kick
                 jacobian[y, z] -= weights[e, 1] * kick
@@ -142,7 +160,7 @@ def _assemble(
     return worst
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def _move(u0: Array, u: Array, update: Array, damp: float) -> float:
     """Newton's update of `u`, damped and limited; its largest entry relative to the depth."""
     # The balance of an emptying state behaves like 1/z - beta in its depth z, for which Newton
@@ -165,7 +183,7 @@ def _move(u0: Array, u: Array, update: Array, damp: float) -> float:
     return biggest
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def _step(
     source: Index,
     target: Index,
@@ -175,14 +193,14 @@ def _step(
     order: float,
     beta: float,
     potential: Array,
-    interaction: Array,
+    interactions: Interactions | None,
     h: float,
     u0: Array,
     u: Array,
     level: Array,
     weights: Array,
     jacobian: Array,
-    pivot: NDArray[np.int64],
+    pivot: Pivots,
     update: Array,
 ) -> bool:
     """One step from `u0`, into `u`, by Newton's method; where that fails, along the path of growing
@@ -194,12 +212,12 @@ def _step(
         damp, before, solved = 1.0, math.inf, False
         for iteration in range(_NEWTON_LIMIT):
             worst = _assemble(
-                source, target, conductance, pi, spec, order, beta, potential, interaction,
+                source, target, conductance, pi, spec, order, beta, potential, interactions,
                 trial, u0, u, level, weights, jacobian, update,
             )  # fmt: skip
             if not math.isfinite(worst):
                 break
-            if pi.size <= _HAND_MADE:
+            if pivot.ndim == 1:
                 if not factor(jacobian, pivot):
                     break
                 solve_factored(jacobian, pivot, update)
@@ -265,17 +283,16 @@ def integrate(
     pi: Array,
     spec: Array,
     order: float,
-    identity: bool,
-    features: Array,
-    basis: Array,
+    features: Array | None,
+    basis: Array | None,
     fixed: Array,
     fields: Array,
-    interactions: Array,
-    interaction: Array,
+    interactions: Interactions | None,
     beta: float,
     learn_beta: bool,
     births: Births | None,
-    forces: Array,
+    forces: Array | None,
+    pivot: Pivots,
     lengths: Array,
     substeps: NDArray[np.int64],
     basis_start: int,
@@ -295,28 +312,29 @@ def integrate(
     sensitivity: the potential's coefficients (basis function by feature), the interaction
     strengths, the rates of birth, `log beta`, then those that start in the initial distribution,
     last the responses to `forces` (edges, n) that would be added to the differences of the first
-    variation. `basis` (fine steps, n_basis) holds the time basis averaged over the steps of the
-    finest chain, `fields` (n_basis, N) the potential of each basis function; `interaction` is the
-    sum of the interactions in force. Returns False where a step could not be solved.
+    variation. `features` (N, n) is `None` for one coefficient per state. `basis` (fine steps,
+    n_basis) holds the time basis averaged over the steps of the finest chain, `None` if nothing
+    varies; `fields` (n_basis, N) holds the potential of each basis function. `pivot` is that of
+    `pivots`. Returns False where a step could not be solved.
     """
     n, n_edges = pi.size, source.size
     n_columns = sensitivities.shape[2]
-    n_features, n_basis = features.shape[1], fields.shape[0]
-    n_interactions, n_forces = interactions.shape[0], forces.shape[1]
+    n_features, n_basis = n, fields.shape[0]
+    if features is not None:
+        n_features = features.shape[1]
     u = np.empty(n)
     potential = np.empty(n)
     level, weights = np.empty(n), np.empty((n_edges, 2))
     jacobian, update = np.empty((n, n)), np.empty((n, 1))
-    pivot = np.empty(n, dtype=np.int64)
     right = np.empty((n, n_columns))
-    field = np.empty(n)
     parts = np.empty(n_basis)
     finest = 2 ** (n_levels - 1)
-    n_energy = n_basis * n_features + n_interactions + (1 if learn_beta else 0)
+    n_energy = n_basis * n_features + (1 if learn_beta else 0)
+    if interactions is not None:
+        n_energy += interactions.learned.shape[0]
     if births is not None:
         n_energy += births.columns.shape[1] if n_columns > 0 else 0
 
-    moving = basis.shape[0] > 0
     first_fine = basis_start
     for k in range(lengths.size):
         if starts.shape[0] > 0:
@@ -329,11 +347,14 @@ def integrate(
             group = finest // 2**chain
             u0, s0 = chains[chain], sensitivities[chain]
             for s in range(count):
-                if moving or s == 0:
+                moved = s == 0
+                if basis is not None:
+                    moved = True
+                if moved:
                     copy(fixed, potential)
                     for j in range(n_basis):
                         parts[j] = 1.0
-                        if moving:
+                        if basis is not None:
                             total = 0.0
                             for i in range(group):
                                 total += basis[first_fine + s * group + i, j]
@@ -341,7 +362,7 @@ def integrate(
                         for x in range(n):
                             potential[x] += parts[j] * fields[j, x]
                 if not _step(
-                    source, target, conductance, pi, spec, order, beta, potential, interaction,
+                    source, target, conductance, pi, spec, order, beta, potential, interactions,
                     h, u0, u, level, weights, jacobian, pivot, update,
                 ):  # fmt: skip
                     return False
@@ -353,7 +374,7 @@ def integrate(
                     for e in range(n_edges):
                         x, y = source[e], target[e]
                         w_x, w_y = weights[e, 0], weights[e, 1]
-                        if identity:
+                        if features is None:
                             for j in range(n_basis):
                                 offset = j * n_features
                                 right[x, offset + x] -= w_x * parts[j]
@@ -366,24 +387,29 @@ def integrate(
                                     gap = parts[j] * (features[x, i] - features[y, i])
                                     right[x, j * n_features + i] -= w_x * gap
                                     right[y, j * n_features + i] += w_y * gap
-                        for j in range(n_forces):
-                            right[x, n_columns - n_forces + j] -= w_x * forces[e, j]
-                            right[y, n_columns - n_forces + j] += w_y * forces[e, j]
+                        if forces is not None:
+                            offset = n_columns - forces.shape[1]
+                            for j in range(forces.shape[1]):
+                                right[x, offset + j] -= w_x * forces[e, j]
+                                right[y, offset + j] += w_y * forces[e, j]
                         if learn_beta:
                             gap = beta * (_slope(order, u[x]) - _slope(order, u[y]))
                             right[x, n_energy - 1] -= w_x * gap
                             right[y, n_energy - 1] += w_y * gap
-                    for j in range(n_interactions):
-                        column = n_basis * n_features + j
-                        for x in range(n):
-                            field[x] = 0.0
-                            for z in range(n):
-                                field[x] += interactions[j, x, z] * pi[z] * math.exp(u[z])
-                        for e in range(n_edges):
-                            x, y = source[e], target[e]
-                            right[x, column] -= weights[e, 0] * (field[x] - field[y])
-                            right[y, column] += weights[e, 1] * (field[x] - field[y])
-                    if n <= _HAND_MADE:
+                    if interactions is not None:
+                        field = np.empty(n)
+                        for j in range(interactions.learned.shape[0]):
+                            column = n_basis * n_features + j
+                            for x in range(n):
+                                field[x] = 0.0
+                                for z in range(n):
+                                    mass = pi[z] * math.exp(u[z])
+                                    field[x] += interactions.learned[j, x, z] * mass
+                            for e in range(n_edges):
+                                x, y = source[e], target[e]
+                                right[x, column] -= weights[e, 0] * (field[x] - field[y])
+                                right[y, column] += weights[e, 1] * (field[x] - field[y])
+                    if pivot.ndim == 1:
                         solve_factored(jacobian, pivot, right)
                     elif not solve(jacobian, right):
                         return False

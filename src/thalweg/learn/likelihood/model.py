@@ -272,9 +272,9 @@ class FlowModel:
         """
         kernel, n = self.kernel, self.n_states
         pi = kernel.stationary
-        if forces is None:
-            forces = np.zeros((kernel.n_edges, 0))
-        n_columns = self.n_parameters + forces.shape[1] if sensitivities else 0
+        n_columns = self.n_parameters if sensitivities else 0
+        if sensitivities and forces is not None:
+            n_columns += forces.shape[1]
         known = np.zeros((0, n)) if starts is None else np.log(starts / pi)
         u0 = self.log_density(theta)
         p0 = pi * np.exp(u0)
@@ -286,13 +286,14 @@ class FlowModel:
 
         births = self._births(theta, mesh.n_levels, n_columns)
         mass = np.zeros((0, 0)) if births is None else births.out
-        identity = self.features is None
-        features = np.eye(n) if self.features is None else self.features
         fixed = np.zeros(n) if self.fixed_potential is None else self.fixed_potential
         fields = np.ascontiguousarray(self.potentials(theta))
         interaction = np.ascontiguousarray(self.interaction(theta))
+        interactions = None
+        if interaction.size:
+            interactions = dynamics.Interactions(interaction, self.interactions)
         lengths = np.diff(self.times)
-        basis = np.zeros((0, 1))
+        basis: Array | None = None
         finest = 2 ** (mesh.n_levels - 1)
         if self.time_basis is not None:
             counts = mesh.substeps * finest
@@ -319,17 +320,16 @@ class FlowModel:
                     pi,
                     self.mobility.spec,
                     self.order,
-                    identity,
-                    features,
+                    self.features,
                     basis,
                     fixed,
                     fields,
-                    self.interactions,
-                    interaction,
+                    interactions,
                     self.beta(theta),
                     self.learns_beta and sensitivities,
                     None if births is None else births._replace(out=mass[part]),
-                    forces if sensitivities else forces[:, :0],
+                    forces if sensitivities else None,
+                    dynamics.pivots(n),
                     lengths[part],
                     mesh.substeps[part],
                     fine,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
-from thalweg.mobility import formulas, logarithmic
+from thalweg.mobility import formulas
 
 __all__ = ["normal_equations", "unexplained"]
 
@@ -18,14 +18,6 @@ Index = NDArray[np.int32]
 
 _BLOCK = 8
 """Snapshots taken at a time: the densities of a state then share a cache line."""
-
-
-@njit(cache=True, inline="always")
-def _mean(spec: Array, is_log: bool, s: float, t: float, z: float) -> float:
-    """The mean of `s` and `t`, given `z = log s - log t`, which is at hand per state."""
-    if not is_log:
-        return formulas.mean(spec, s, t)
-    return logarithmic.mean_from_difference(z, s, t)
 
 
 @njit(cache=True)
@@ -74,7 +66,7 @@ def normal_equations(
                 w = node_weight[first + i]
                 s, t = rho[x, i], rho[y, i]
                 z = log_rho[x, i] - log_rho[y, i]
-                m = _mean(spec, is_log, s, t, z)
+                m = formulas.mean_from_difference(spec, z, s, t)
                 total += w * m
                 if with_beta:
                     current = s - t if is_log else m * z
@@ -133,7 +125,7 @@ def unexplained(
             for i in range(inside):
                 s, t = rho[x, i], rho[y, i]
                 z = log_rho[x, i] - log_rho[y, i]
-                m = _mean(spec, is_log, s, t, z)
+                m = formulas.mean_from_difference(spec, z, s, t)
                 flux = m * slope
                 if beta > 0.0:
                     # The logarithmic mean times the difference of logarithms is exact.

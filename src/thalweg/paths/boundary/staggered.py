@@ -147,9 +147,7 @@ class Staggered:
         """What the fluxes bring and the densities do not show, per interval and state."""
         source, target, _ = self.kernel.edges
         pi = self.kernel.stationary
-        gain = np.zeros((curve.flux.shape[0], pi.size))
-        for k, flux in enumerate(curve.flux):
-            gain[k] = np.bincount(source, flux, pi.size) - np.bincount(target, flux, pi.size)
+        gain = stages.flux_gain(source, target, curve.flux, pi.size)
         return np.asarray(self.widths[:, None] * gain - pi * np.diff(curve.rho, axis=0))
 
     def force(self, curve: Curve) -> Array:

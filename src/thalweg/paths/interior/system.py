@@ -33,9 +33,9 @@ __all__ = [
     "CollocationSystem",
     "LocalBlocks",
     "apply_blocks",
-    "fill_block",
     "inverse",
     "invert_blocks",
+    "local_blocks",
 ]
 
 Array = NDArray[np.float64]
@@ -48,6 +48,8 @@ Step = tuple[Array, Array, Array]
 _STIFF = 1.0
 """States that react faster than this, in units of the path's duration, are solved for locally."""
 LANES = 16
+_CHUNK = 64  # groups inverted together: some megabytes of work space
+_BY_LAPACK = 256  # up to so many states, LAPACK's inverses spare the compilation of `_reduce`
 _PIVOT = 1e-4
 """Elimination goes without exchanges of rows while the pivots are larger than this."""
 
@@ -103,6 +105,7 @@ class _Operator:
         self.system, self.invert, self.size = system, invert, n * count
         self.mass = system.problem.kernel.stationary[:, None] * system.r
         self.scale, self.scale_m = np.sqrt(b * self.mass), np.sqrt(self.mass @ b)
+        self.light = 1.0 / self.scale
         # The balance over all time enters the densities as if every stage had the same Laplacian.
         self.whole = system.ends.sum(axis=0)
         self.inner = system.ends - b[:, None] * self.whole
@@ -117,7 +120,8 @@ class _Operator:
 
         `right`: what the equations of the states taken out are to give, zero if absent.
         """
-        _spread(y[: 2 * self.size], self.scale, self.w, self.q)
+        np.multiply(y[: self.size].reshape(self.w.shape), self.light, out=self.w)
+        np.multiply(y[self.size : 2 * self.size].reshape(self.w.shape), self.light, out=self.q)
         apply_blocks(*self.blocks, self.w, self.q)
         middle = y[2 * self.size :] / self.scale_m
         if self.system.response is not None:
@@ -134,9 +138,14 @@ class _Operator:
         if system.barrier > 0:
             self.push -= system.barrier * self.w / system.r
         out = np.empty(2 * self.size + middle.size, np.float32)
+        scaled = out[: 2 * self.size].reshape(2, *self.w.shape)
         moved, turned = self.gain @ self.inner, self.push @ system.mid
-        lag = _gather(self.w, self.q, moved, turned, self.mass, self.scale, b, out)
-        return self._finish(out, self.gain @ b, lag)
+        np.divide(moved, self.mass, out=moved)
+        np.subtract(self.w, moved, out=moved)
+        np.multiply(moved, self.scale, out=scaled[0], casting="same_kind")
+        np.add(self.q, turned, out=turned)
+        np.multiply(turned, self.scale, out=scaled[1], casting="same_kind")
+        return self._finish(out, self.gain @ b, turned @ b)
 
     def scaled(self, r1: Array, r2: Array, r3: Array) -> Vector:
         """The residuals, preconditioned and scaled as the equations are."""
@@ -154,41 +163,6 @@ class _Operator:
             out[: 2 * self.size].reshape(2, *self.w.shape)[:, gone] = 0.0
             out[2 * self.size + gone] = 0.0
         return out
-
-
-@njit(cache=True, error_model="numpy")
-def _spread(y: Single, scale: Array, w: Array, q: Array) -> None:
-    n, count = w.shape
-    for x in range(n):
-        for i in range(count):
-            light = 1.0 / scale[x, i]
-            w[x, i] = y[x * count + i] * light
-            q[x, i] = y[(n + x) * count + i] * light
-
-
-@njit(cache=True, error_model="numpy")
-def _gather(
-    w: Array,
-    q: Array,
-    moved: Array,
-    turned: Array,
-    mass: Array,
-    scale: Array,
-    weights: Array,
-    out: Single,
-) -> Array:
-    """The equations' left-hand sides, scaled, in `out`; the average of the potentials'."""
-    n, count = w.shape
-    lag = np.empty(n)
-    for x in range(n):
-        late = 0.0
-        for i in range(count):
-            potential = q[x, i] + turned[x, i]
-            late += potential * weights[i]
-            out[x * count + i] = (w[x, i] - moved[x, i] / mass[x, i]) * scale[x, i]
-            out[(n + x) * count + i] = potential * scale[x, i]
-        lag[x] = late
-    return lag
 
 
 def inverse(factor: Factor, tolerance: float) -> Callable[[Array], Array]:
@@ -221,90 +195,64 @@ def invert_blocks(
     full = np.resize(states, groups * LANES) if states.size else states
     full[states.size :] = states[-1:]
     inverse = np.empty((groups, size, size, LANES), np.float32)
-    sound = np.empty(groups, np.bool_)
-    _invert(full, *diagonals, mass, ends, mid, inverse, sound)
-    block = np.empty((size, size, LANES))[:, :, 0]
-    m, a, k = diagonals
-    for g in np.flatnonzero(~sound):
-        for lane, x in enumerate(full[g * LANES : (g + 1) * LANES]):
-            fill_block(block, m[x], a[x], k[x], mass[x], ends, mid)
-            inverse[g, :, :, lane] = np.linalg.inv(block)
+    for start in range(0, groups, _CHUNK):
+        part = slice(start, min(start + _CHUNK, groups))
+        chosen = full[part.start * LANES : part.stop * LANES].reshape(-1, LANES)
+        work = local_blocks(chosen, diagonals, mass, ends, mid)
+        sound = np.zeros(len(chosen), np.bool_)
+        if states.size > _BY_LAPACK:
+            _reduce(work, sound)
+        if not sound.all():
+            odd = ~sound
+            blocks = np.moveaxis(local_blocks(chosen[odd], diagonals, mass, ends, mid), 3, 1)
+            work[odd] = np.moveaxis(np.linalg.inv(blocks), 1, 3)
+        inverse[part] = work
     return LocalBlocks(full, inverse)
 
 
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
-def _invert(
-    states: States,
-    m: Array,
-    a: Array,
-    k: Array,
-    mass: Array,
-    ends: Array,
-    mid: Array,
-    inverse: Single,
-    sound: NDArray[np.bool_],
-) -> None:
-    """Inverses of the groups whose pivots are large enough; `sound` marks these."""
-    groups, size = inverse.shape[:2]
-    work = np.empty((size, size, LANES))
-    for g in range(groups):
-        for lane in range(LANES):
-            x = states[g * LANES + lane]
-            fill_block(work[:, :, lane], m[x], a[x], k[x], mass[x], ends, mid)
-        sound[g] = _reduce(work)
-        if sound[g]:
-            for i in range(size):
-                for j in range(size):
-                    for lane in range(LANES):
-                        inverse[g, i, j, lane] = work[i, j, lane]
+def local_blocks(
+    states: States, diagonals: tuple[Array, Array, Array], mass: Array, ends: Array, mid: Array
+) -> Array:
+    """The equations' matrices, `(groups, 2 stages, 2 stages, lanes)`, for `(groups, lanes)`."""
+    m, a, k, own = (np.moveaxis(table[states], 2, 1) for table in (*diagonals, mass))
+    count = own.shape[1]
+    block = np.empty((states.shape[0], 2 * count, 2 * count, states.shape[1]))
+    upper, lower = -ends.T[:, :, None], mid.T[:, :, None]
+    np.multiply(upper, a[:, None], out=block[:, :count, :count])
+    np.multiply(upper, m[:, None], out=block[:, :count, count:])
+    block[:, :count] *= (1.0 / own)[:, :, None]
+    np.multiply(lower, (k / own)[:, None], out=block[:, count:, :count])
+    np.multiply(lower, (a / own)[:, None], out=block[:, count:, count:])
+    each = np.arange(2 * count)
+    block[:, each, each] += 1.0
+    return block
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
-def _reduce(work: Array) -> bool:
-    """Gauss and Jordan: the inverses, in place; false if a pivot was small."""
-    size, lanes = work.shape[1:]
+def _reduce(work: Array, sound: NDArray[np.bool_]) -> None:
+    """Gauss and Jordan: the inverses, in place; `sound` marks groups without a small pivot."""
+    groups, size, _, lanes = work.shape
     factor = np.empty(lanes)
-    sound = True
-    for p in range(size):
-        for lane in range(lanes):
-            sound = sound and abs(work[p, p, lane]) > _PIVOT
-            factor[lane] = 1.0 / work[p, p, lane]
-            work[p, p, lane] = 1.0
-        for j in range(size):
-            row = work[p, j]
+    for g in range(groups):
+        fine = True
+        for p in range(size):
             for lane in range(lanes):
-                row[lane] *= factor[lane]
-        for i in range(size):
-            if i == p:
-                continue
-            for lane in range(lanes):
-                factor[lane] = work[i, p, lane]
-                work[i, p, lane] = 0.0
+                fine = fine and abs(work[g, p, p, lane]) > _PIVOT
+                factor[lane] = 1.0 / work[g, p, p, lane]
+                work[g, p, p, lane] = 1.0
             for j in range(size):
-                row, top = work[i, j], work[p, j]
                 for lane in range(lanes):
-                    row[lane] -= factor[lane] * top[lane]
-    return sound
-
-
-@njit(cache=True, error_model="numpy")
-def fill_block(
-    block: Array, m: Array, a: Array, k: Array, mass: Array, ends: Array, mid: Array
-) -> None:
-    count = m.size
-    for j in range(count):
-        pull, push = k[j] / mass[j], a[j] / mass[j]
-        for i in range(count):
-            block[i, j] = -ends[j, i] * a[j]
-            block[i, count + j] = -ends[j, i] * m[j]
-            block[count + i, j] = mid[j, i] * pull
-            block[count + i, count + j] = mid[j, i] * push
-    for i in range(count):
-        light = 1.0 / mass[i]
-        for j in range(2 * count):
-            block[i, j] *= light
-        block[i, i] += 1.0
-        block[count + i, count + i] += 1.0
+                    work[g, p, j, lane] *= factor[lane]
+            for i in range(size):
+                if i == p:
+                    continue
+                for lane in range(lanes):
+                    factor[lane] = work[g, i, p, lane]
+                    work[g, i, p, lane] = 0.0
+                for j in range(size):
+                    for lane in range(lanes):
+                        work[g, i, j, lane] -= factor[lane] * work[g, p, j, lane]
+        sound[g] = fine
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
