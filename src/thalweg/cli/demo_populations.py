@@ -49,7 +49,7 @@ def population(name: str, n_states: int | None, rng: np.random.Generator) -> Pop
 
 
 def _valleys(n_states: int | None, rng: np.random.Generator) -> Population:
-    kernel = make_graph("delaunay", n_states or 1000, rng=rng)
+    kernel = make_graph("delaunay", n_states or 500, rng=rng)
     assert kernel.coordinates is not None
     x, y = kernel.coordinates.T
     truth = FreeEnergy(1.5 * np.sin(3 * np.pi * x) * np.cos(2 * np.pi * y), 0.1)

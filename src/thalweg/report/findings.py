@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.snapshots import Snapshots, hellinger
@@ -17,10 +18,15 @@ _NAMED_STATES = 500
 """Beyond, single states say little about where a population goes."""
 
 
-def findings(model: FreeEnergyRegressor, snapshots: Snapshots | None = None) -> list[str]:
+def findings(
+    model: FreeEnergyRegressor,
+    snapshots: Snapshots | None = None,
+    fitted: NDArray[np.float64] | None = None,
+) -> list[str]:
     """The verdict, where the population goes, the noise; then the rest.
 
-    What comes first is what a reader takes home, whatever else is said below it.
+    What comes first is what a reader takes home, whatever else is said below it. `fitted`: the
+    model's probabilities at the times of the snapshots, computed here if absent.
     """
     diagnostics = model.diagnostics_
     sentences = []
@@ -31,7 +37,7 @@ def findings(model: FreeEnergyRegressor, snapshots: Snapshots | None = None) -> 
     sentences.append(_noise(model))
     sentences += _scatter(diagnostics)
     if snapshots is not None:
-        sentences.append(_agreement(model, snapshots))
+        sentences.append(_agreement(model, snapshots, fitted))
     return sentences + _unknown(model)
 
 
@@ -122,8 +128,11 @@ def flags(model: FreeEnergyRegressor) -> list[str]:
     ]
 
 
-def _agreement(model: FreeEnergyRegressor, snapshots: Snapshots) -> str:
-    fitted = model.predict(None, snapshots.times).probabilities
+def _agreement(
+    model: FreeEnergyRegressor, snapshots: Snapshots, fitted: NDArray[np.float64] | None
+) -> str:
+    if fitted is None:
+        fitted = model.predict(None, snapshots.times).probabilities
     seen = snapshots.frequencies
     seen = seen if isinstance(seen, np.ndarray) else seen.toarray()
     distance = float(np.mean(hellinger(seen, fitted)))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
 from importlib.metadata import version
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._version import __version__
+from thalweg.flow import Trajectory
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import CrossValidation, FreeEnergyRegressor
 from thalweg.learn.forecast import Forecast
@@ -45,8 +47,12 @@ def fit_page(
     when = f"time ({model.time_scale_})" if model.time_scale_.unit else "time"
     shown = drawn(kernel)
     whole = shown.label is None
+    path = model.predict(None, _moments(model, snapshots, forecast))
+    fitted = None if snapshots is None else _rows(path, snapshots.times)
+    seen = path.times <= model.times_[-1]
+    until = replace(path, times=path.times[seen], probabilities=path.probabilities[seen])
     sections = [
-        Section("What the data say", findings(model, snapshots), headline=True),
+        Section("What the data say", findings(model, snapshots, fitted), headline=True),
         Section(
             "The landscape",
             (_about_picture(kernel.n_states, whole),),
@@ -56,27 +62,29 @@ def fit_page(
                     names,
                     model.potential_,
                     stderr=stderr,
-                    fluxes=net_fluxes(model) if whole else None,
+                    fluxes=net_fluxes(model, until) if whole else None,
                 ),
             ),
         ),
     ]
-    times = model.times_ if forecast is None else forecast.times
-    moments = np.unique(np.concatenate([np.linspace(times[0], times[-1], 25), model.times_]))
-    path = model.predict(None, moments)
-    stamps = [f"time {number(float(t))}" for t in path.times]
-    film = moving_picture(shown, names, path.times, path.probabilities, stamps)
+    frames = np.union1d(path.times[::3], [*model.times_, path.times[-1]])
+    stamps = [f"time {number(float(t))}" for t in frames]
+    film = moving_picture(shown, names, frames, _rows(path, frames), stamps)
     sections.append(
         Section("The population in time", ("Press play, or move the slider.",), (film,))
     )
     if snapshots is not None:
-        fine = np.linspace(times[0], snapshots.times[-1], 61 if kernel.n_states <= 5000 else 2)
-        fine = np.union1d(fine, snapshots.times)
-        fitted = model.predict(None, fine).probabilities
+        fine = path.times[path.times <= snapshots.times[-1]]
         observed = snapshots.frequencies
         observed = observed if isinstance(observed, np.ndarray) else observed.toarray()
         curves = fitted_curves(
-            names, snapshots.times, observed, np.asarray(snapshots.sizes), fine, fitted, when
+            names,
+            snapshots.times,
+            observed,
+            np.asarray(snapshots.sizes),
+            fine,
+            _rows(path, fine),
+            when,
         )
         about = (
             "The states that changed most: points are observed, lines fitted, bars two standard "
@@ -112,6 +120,26 @@ def fit_page(
     sections.append(Section("Methods, ready to paste", quote=methods_text(model, snapshots)))
     sections.append(Section("Settings", messages, facts=_facts(model)))
     return page(title, _lead(model), sections)
+
+
+def _moments(
+    model: FreeEnergyRegressor, snapshots: Snapshots | None, forecast: Forecast | None
+) -> Array:
+    """The times that the page shows: all that were seen, and a grid to the last one forecast."""
+    fixed = model.times_ if snapshots is None else np.union1d(model.times_, snapshots.times)
+    end = fixed[-1] if forecast is None else max(fixed[-1], forecast.times[-1])
+    fine = 60 if model.kernel_.n_states <= 5000 else 24
+    grid = np.linspace(fixed[0], fixed[-1], fine + 1)
+    if end > fixed[-1]:
+        grid = np.append(grid, np.linspace(fixed[-1], end, fine // 2 + 1)[1:])
+    # No step of the length of a rounding error.
+    apart = np.abs(grid[:, None] - fixed).min(axis=1) > 1e-6 * (end - fixed[0])
+    return np.union1d(grid[apart], fixed)
+
+
+def _rows(path: Trajectory, times: Array) -> Array:
+    """Probabilities at times of `path`."""
+    return path.probabilities[np.searchsorted(path.times, times)]
 
 
 def _validated(result: CrossValidation) -> Section:
