@@ -103,8 +103,8 @@ def diagonals(
     ends = [(states[:, None] * stages + each).ravel() for states in (source, target)]
 
     def summed(end: NDArray[np.intp], coefficient: int) -> Array:
-        weights = table[:, coefficient].ravel()
-        return np.bincount(end, weights, n_states * stages).reshape(n_states, stages)
+        total = np.bincount(end, table[:, coefficient].ravel(), n_states * stages)
+        return np.asarray(total, np.float64).reshape(n_states, stages)
 
     m = summed(ends[0], 0) + summed(ends[1], 0)
     a = summed(ends[0], 1) - summed(ends[1], 2)
