@@ -50,7 +50,7 @@ def test_averages_over_noise_agree_with_quadrature() -> None:
     weights = weights / weights.sum()
     x, spread = rng.normal(size=(4, 1)), 0.3
     for block in (
-        Polynomials(np.zeros(1), np.full(1, 1.3), 2),
+        Polynomials(np.zeros(1), np.full(1, 1.3), 4),
         Gaussians(rng.normal(size=(3, 1)), rng.uniform(0.5, 1.5, 3)),
     ):
         for name in ("value", "gradient", "laplacian"):

@@ -40,7 +40,7 @@ class PointLandscape:
     next, and the moments of the two clouds are matched by generalised least squares with the exact
     covariance of the samples; no individual has to be recognised. Functions that span `V` and their
     ridge are chosen by Laplace evidence. Where the moments agree far better than independent
-    samples could, the individuals were followed, and `V` is regressed on optimal couplings instead.
+    samples could, the individuals were followed, and the covariance is that of their own steps.
 
     Parameters
     ----------
@@ -260,7 +260,10 @@ class PointLandscape:
         for a in range(0, len(points), _CHUNK):
             g = self._field.basis.gradient(points[a : a + _CHUNK])
             out.append(np.sqrt(np.maximum(((g @ spread) * g).sum(axis=2), 0.0)))
-        return np.concatenate(out) if out else np.zeros_like(points)
+        if not out:
+            return np.zeros_like(points)
+        found, rough = np.concatenate(out), self._answer.unresolved
+        return found if rough is None else np.hypot(found, np.sqrt(rough(points))[:, None])
 
     def push(
         self,

@@ -49,7 +49,7 @@ class Block(Protocol):
 class Polynomials:
     """Monomials of the standardised coordinates, of total degree 1 to `degree`.
 
-    Without `cross` only powers of single coordinates. Averages over noise are exact to degree 2.
+    Without `cross` only powers of single coordinates.
 
     >>> one = Polynomials(np.zeros(2), np.ones(2), 2)
     >>> one.size, one.value(np.array([[2.0, 3.0]]))
@@ -80,18 +80,13 @@ class Polynomials:
         return int(self.exponents.shape[0])
 
     def value(self, x: Array, spread: float = 0.0) -> Array:
-        e = self.exponents
-        out = self._product(x, e)
-        if spread > 0:
-            square = (e.max(axis=1) == 2) & (e.sum(axis=1) == 2)
-            out[:, square] += spread / self.scale[e[square].argmax(axis=1)] ** 2
-        return out
+        return self._product(x, self.exponents, spread)
 
     def gradient(self, x: Array, spread: float = 0.0) -> Array:
         e = self.exponents
         out = np.empty((x.shape[0], x.shape[1], e.shape[0]))
         for i in range(x.shape[1]):
-            out[:, i] = e[:, i] / self.scale[i] * self._product(x, _lowered(e, i))
+            out[:, i] = e[:, i] / self.scale[i] * self._product(x, _lowered(e, i), spread)
         return out
 
     def laplacian(self, x: Array, spread: float = 0.0) -> Array:
@@ -101,7 +96,8 @@ class Polynomials:
             twice = e[:, i] * (e[:, i] - 1) / self.scale[i] ** 2
             used = np.flatnonzero(twice)
             if used.size:
-                out[:, used] += twice[used] * self._product(x, _lowered(_lowered(e[used], i), i))
+                lowered = _lowered(_lowered(e[used], i), i)
+                out[:, used] += twice[used] * self._product(x, lowered, spread)
         return out
 
     def hessian(self, x: Array, weights: Array) -> Array:
@@ -118,11 +114,14 @@ class Polynomials:
                     out[:, j, i] = out[:, i, j]
         return out
 
-    def _product(self, x: Array, e: NDArray[np.int64]) -> Array:
-        z = (x - self.mean) / self.scale
+    def _product(self, x: Array, e: NDArray[np.int64], spread: float = 0.0) -> Array:
+        """Monomials, or their averages over noise: `h_{k+1} = z h_k + k s h_{k-1}`."""
+        z, s = (x - self.mean) / self.scale, spread / self.scale**2
         power = np.ones((self.degree + 1, *z.shape))
         for k in range(1, self.degree + 1):
             power[k] = power[k - 1] * z
+            if spread > 0 and k > 1:
+                power[k] += (k - 1) * s * power[k - 2]
         out = np.ones((x.shape[0], e.shape[0]))
         for i in range(x.shape[1]):
             used = np.flatnonzero(e[:, i])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape.features import (
@@ -22,7 +24,7 @@ from thalweg.points.landscape.features import (
 from thalweg.points.landscape.model import Field
 from thalweg.status import Status
 
-__all__ = ["Answer", "Problem", "candidates"]
+__all__ = ["Answer", "Problem", "Unresolved", "candidates"]
 
 Array = NDArray[np.float64]
 
@@ -49,6 +51,27 @@ class Problem:
 
 
 @dataclass(frozen=True, eq=False)
+class Unresolved:
+    """Variance of a component of the gradient that the functions cannot resolve, from residuals.
+
+    The mean square left over at the nearest individuals, less `noise`, which is none of it.
+    """
+
+    points: Array
+    squares: Array
+    noise: float
+    neighbors: int = 30
+
+    @cached_property
+    def _tree(self) -> cKDTree:
+        return cKDTree(self.points)
+
+    def __call__(self, x: Array) -> Array:
+        near = self._tree.query(x, k=min(self.neighbors, len(self.points)))[1].reshape(len(x), -1)
+        return np.maximum(self.squares[near].mean(axis=1) - self.noise, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
 class Answer:
     """A field with its posterior, and everything that was found out on the way."""
 
@@ -63,6 +86,8 @@ class Answer:
     status: Status
     evidence: dict[str, float]
     why: str
+    unresolved: Unresolved | None = None
+    """What the error bars of the gradient include beside the covariance."""
 
 
 def candidates(problem: Problem, rng: np.random.Generator) -> dict[str, Basis]:

@@ -1,8 +1,10 @@
-"""The same individuals at every time: regression of the gradient on optimal couplings.
+"""The same individuals at every time, known by row or not.
 
 Where the moments of successive snapshots agree far better than independent samples could, the
-individuals were followed. Then `(x - T(x)) / tau = grad V(x) + noise`, with `T` the coupling, holds
-point by point, which is worth far more than moments.
+individuals were followed. Regression of `(x - T(x)) / tau` on `grad V(x)`, with `T` the coupling,
+chooses the functions; where rows show who is who it is the answer, and else the start of
+`fit_moments`. What the functions cannot resolve, which no covariance of weights includes, is
+measured by what the pairs leave over near a point, less what noise of one size explains.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 
 from thalweg.points.coupling import coupling
 from thalweg.points.goodness import GoodnessOfFit
@@ -23,8 +27,9 @@ from thalweg.points.landscape.features import (
     spaced_centers,
 )
 from thalweg.points.landscape.least_squares import Whitening
+from thalweg.points.landscape.martingale import Followed, fit_moments
 from thalweg.points.landscape.model import Field, PushModel, bounding_box, time_basis
-from thalweg.points.landscape.problem import Answer, Problem
+from thalweg.points.landscape.problem import Answer, Problem, Unresolved
 from thalweg.status import Status
 
 __all__ = ["TRACKED", "Regression", "coupled_gradient", "solve_tracks", "stiffness"]
@@ -35,15 +40,20 @@ TRACKED = 0.8
 """Mean square of whitened moments below which couplings are tried; independent ones give 1."""
 
 _SAME_ROWS = 0.5
-_AGREEING = 0.3  # mean square of the moments that a regression on couplings must reach
+_AGREEING = 0.3  # mean square of the moments that a fit of followed individuals must reach
 _CHUNK = 1000
 _RIDGES = 10.0 ** np.arange(-6.0, 6.1, 0.5)
 _TIME_GAIN = 0.02
 _LEAST_NOISE = 1e-10
 _FINEST = 300
-_CORRECTIONS = 4
+_SHORT = 0.3  # interval times curvature below which one step is taken where nothing decides
+_CORRECTIONS = 3
 _CORRECTION_STEPS = 4
-_BETA_ROUNDS = 5
+_DECIDED = 3.0  # difference of log evidence
+_NEAREST = 8  # individuals whose residuals show roughness where there is hardly noise
+_LITTLE = 0.1  # noise, as a share of all residuals
+_QUIETEST = 0.05  # quantile of local residuals that noise of one size cannot be far above
+_UNEVEN = 3.0  # by this factor: couplings hide up to two thirds of the noise where points crowd
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +70,13 @@ class Tracks:
         """By exact optimal transport; by rows where most of it joins row `i` with row `i`."""
         found, agree = [], []
         for x, y in zip(clouds[:-1], clouds[1:], strict=True):
+            if len(x) == len(y):
+                partner = linear_sum_assignment(cdist(x, y, "sqeuclidean"))[1]
+                agree.append(float((partner == np.arange(len(x))).mean()))
+                found.append(y[partner])
+                continue
             i, j, mass = coupling(x, y)
-            agree.append(float(mass[i == j].sum()) if len(x) == len(y) else 0.0)
+            agree.append(0.0)
             sent = np.zeros_like(x)
             np.add.at(sent, i, mass[:, None] * y[j])
             found.append(sent * len(x))
@@ -135,7 +150,7 @@ class _Normal:
 def solve_tracks(
     problem: Problem, models: dict[str, PushModel], evidence: dict[str, float]
 ) -> Answer | None:
-    """The regression with the largest evidence; `None` where the moments contradict it."""
+    """The functions with the largest evidence; `None` where the moments contradict the fit."""
     tracks = Tracks.of(problem.times, problem.clouds)
     bases = {name: (model.basis, model.scale) for name, model in models.items()}
     any_model = next(iter(models.values()))
@@ -148,22 +163,35 @@ def solve_tracks(
         found[name] = (normal.solve(velocities), normal)
     best = max(found, key=lambda name: found[name][0].evidence)
     (fit, normal), (basis, scale) = found[best], bases[best]
-    fit, steps, said = _continuous(problem, tracks, basis, fit, normal)
-    field = _field(problem, basis, fit)
-    model = PushModel(
-        problem.times, problem.clouds, basis, any_model.moments, problem.order, problem.beta, 1,
-        problem.seed,
-    )  # fmt: skip
-    model.__dict__.update(observed=any_model.observed, scale=scale)
-    beta, stderr, chi = _beta(problem, model, fit, steps)
-    if chi > _AGREEING:
+    steps = _choose_steps(problem, tracks, basis, fit, normal)
+    tau = float(np.diff(problem.times).mean())
+    if tracks.by_rows:
+        noise = 0.5 * tau * steps.fit.noise
+        count = sum(v.size for v in velocities) - basis.size
+        stderr = noise * float(np.sqrt(2 / max(count, 1)))
+        known = Followed(
+            steps.fit.weights, steps.fit.covariance, noise, stderr, Status.CONVERGED
+        )  # fmt: skip
+    else:
+        start = (steps.fit.weights, 0.5 * tau * steps.fit.noise)
+        known = fit_moments(problem, basis, scale, start, steps.count)
+    field = _field(problem, basis, known.weights)
+    rough, quiet = _unresolved(tracks, field, known.noise, steps.count)
+    beta = known.noise if problem.beta is None else float(problem.beta)
+    if _chi(problem, any_model, field, beta, steps.count) > _AGREEING:
         return None
+    # Noise has one size everywhere: more than the quietest places allow may be roughness.
+    stderr = 0.0
+    if problem.beta is None:
+        stderr = float(np.hypot(known.noise_stderr, max(beta - 0.5 * tau * quiet, 0.0)))
     marked = {f"tracked, {name}": fit.evidence for name, (fit, _) in found.items()}
-    how = "rows" if tracks.by_rows else "optimal transport"
+    how = "rows" if tracks.by_rows else "moments"
+    doubt = (1 - steps.share) * np.outer(steps.change, steps.change)
     return Answer(
-        field, beta, fit.covariance, stderr, _goodness(tracks, basis, scale, fit), True, steps,
-        Status.CONVERGED, {**evidence, **marked},
-        f"individuals were followed (matched by {how}); {best} had the largest evidence; {said}",
+        field, beta, known.covariance + doubt, stderr, _goodness(tracks, basis, scale, fit), True,
+        steps.count, known.status, {**evidence, **marked},
+        f"individuals were followed (matched by {how}); {best} had the largest evidence; "
+        f"{steps.why}", rough,
     )  # fmt: skip
 
 
@@ -205,64 +233,94 @@ def _finest(problem: Problem, model: PushModel) -> tuple[Basis, Array]:
     return basis, one.scale
 
 
-def _field(problem: Problem, basis: Basis, fit: Regression) -> Field:
-    weights = fit.weights.reshape(problem.order + 1, -1)
-    return Field(basis, weights, problem.times, bounding_box(problem.clouds))
+def _field(problem: Problem, basis: Basis, weights: Array) -> Field:
+    rows = weights.reshape(problem.order + 1, -1)
+    return Field(basis, rows, problem.times, bounding_box(problem.clouds))
 
 
-def _continuous(
+@dataclass(frozen=True, eq=False)
+class _Steps:
+    """The number of steps per interval, the fit with it, and what the other choice would change."""
+
+    count: int
+    fit: Regression
+    change: Array
+    share: float
+    """Probability of this choice."""
+    why: str
+
+
+def _choose_steps(
     problem: Problem, tracks: Tracks, basis: Basis, fit: Regression, normal: _Normal
-) -> tuple[Regression, int, str]:
-    """Euler's step, or the flow in continuous time if that explains the tracks better.
+) -> _Steps:
+    """Euler's step, or the flow in continuous time, where one explains the tracks better.
 
     The flow is fitted by deferred correction: what its step differs from Euler's by is added to the
-    velocities, and the same regression repeated.
+    velocities, and the same regression repeated. Intervals of one length never decide, as each
+    map is the other's for another potential: what differs then belongs to the error bars.
     """
-    one = "one explicit step per interval"
+    one, none = "one explicit step per interval", np.zeros(fit.weights.size)
     if problem.steps == 1:
-        return fit, 1, f"{one}, as asked"
-    if stiffness(_field(problem, basis, fit), tracks.clouds, tracks.times) < 0.05:
-        return fit, 1, f"{one} is the flow, so short are they"
+        return _Steps(1, fit, none, 1.0, f"{one}, as asked")
+    field = _field(problem, basis, fit.weights)
+    stiff = stiffness(field, tracks.clouds, tracks.times)
+    inner = 1 if stiff < _SHORT else _CORRECTION_STEPS
     now = fit
     for _ in range(_CORRECTIONS):
-        field = _field(problem, basis, now)
+        field = _field(problem, basis, now.weights)
         shifted = []
         for k, v in enumerate(tracks.velocities):
             a, b = float(tracks.times[k]), float(tracks.times[k + 1])
             x = tracks.clouds[k]
             euler = field.flow(x, (a, b), 1, euler=True)
-            flow = field.flow(x, (a, b), _CORRECTION_STEPS)
+            flow = field.flow(x, (a, b), inner)
             shifted.append(v + (flow - euler) / (b - a))
         after = normal.solve(shifted)
-        if not np.isfinite(after.weights).all() or after.noise > 10 * fit.noise:
-            return fit, 1, one
+        if not np.isfinite(after.weights).all() or after.noise > 10 * fit.noise + 1e-300:
+            return _Steps(1, fit, none, 1.0, one)
         now = after
-    gain = now.evidence - fit.evidence
+    # Residuals that are no noise are alike from one individual to its neighbour: little evidence.
+    quiet = _unresolved(tracks, field, np.inf, inner)[1]
+    gain = (now.evidence - fit.evidence) * min(1.0, quiet / max(fit.noise, 1e-300))
+    change = now.weights - fit.weights
+    if abs(gain) < _DECIDED:
+        count = 1 if stiff < _SHORT else _CORRECTION_STEPS
+        said = f"{one} or the flow in continuous time: the tracks do not decide"
+        return _Steps(count, fit if count == 1 else now, change, 0.5, said)
+    share = float(1 / (1 + np.exp(-abs(gain))))
     if gain > 0:
-        return now, _CORRECTION_STEPS, f"the flow in continuous time, log evidence {gain:+.1f}"
-    return fit, 1, f"{one}, log evidence {-gain:+.1f} over the flow"
+        said = f"the flow in continuous time, log evidence {gain:+.1f}"
+        return _Steps(_CORRECTION_STEPS, now, change, share, said)
+    return _Steps(1, fit, change, share, f"{one}, log evidence {-gain:+.1f} over the flow")
 
 
-def _beta(
-    problem: Problem, model: PushModel, fit: Regression, steps: int
-) -> tuple[float, float, float]:
-    """Beta by the moments with the potential held, its standard error, and the moments' chi."""
-    model = model.with_steps(steps)
-    z = fit.weights.reshape(problem.order + 1, -1) * model.scale
-    z = np.append(z.ravel(), [0.0] if problem.beta is None else [])
+def _unresolved(tracks: Tracks, field: Field, noise: float, steps: int) -> tuple[Unresolved, float]:
+    """What the pairs leave over beyond noise, and the mean square that noise has at most."""
+    squares = []
+    for k, (x, y) in enumerate(zip(tracks.clouds[:-1], tracks.sent, strict=True)):
+        span = (float(tracks.times[k]), float(tracks.times[k + 1]))
+        end = field.flow(x, span, steps, euler=steps == 1)
+        squares.append(((end - y) ** 2).mean(axis=1) / (span[1] - span[0]) ** 2)
+    points, left = np.concatenate(tracks.clouds[:-1]), np.concatenate(squares)
+    tau = float(np.diff(tracks.times).mean())
+    some = points[:: max(1, len(points) // 1000)]
+    quiet = _UNEVEN * float(np.quantile(Unresolved(points, left, 0.0)(some), _QUIETEST))
+    floor = min(quiet, 2 * noise / tau)
+    # Without noise to average over, nearer individuals show better where the roughness is.
+    count = _NEAREST if floor < _LITTLE * float(left.mean()) else Unresolved.neighbors
+    return Unresolved(points, left, floor, count), quiet
+
+
+def _chi(problem: Problem, known: PushModel, field: Field, beta: float, steps: int) -> float:
+    """Mean square of the moments that fresh snapshots would be compared by; about 1 for those."""
+    model = PushModel(
+        problem.times, problem.clouds, field.basis, known.moments, problem.order, beta, steps,
+        problem.seed,
+    )  # fmt: skip
+    model.__dict__["observed"] = known.observed
+    z = (field.weights * model.scale).ravel()
     white = Whitening.at(model, z)
-    slope = np.ones(1)
-    for _ in range(_BETA_ROUNDS if problem.beta is None else 0):
-        slope = white(model.jacobian(z)[:, -1])
-        r = white(model.residual(model.pushed(z)))
-        z[-1] = max(0.0, z[-1] - float(slope @ r) / float(slope @ slope))
-    r = white(model.residual(model.pushed(z)))
-    chi = float(np.mean(r**2))
-    if problem.beta is not None:
-        return float(problem.beta), 0.0, chi
-    # The individuals are the same, so the moments carry only their noise: chi scales the error.
-    stderr = model.beta_scale * float(np.sqrt(max(chi, 1e-12) / (slope @ slope)))
-    return float(z[-1]) * model.beta_scale, stderr, chi
+    return float(np.mean(white(model.residual(model.pushed(z))) ** 2))
 
 
 def _goodness(tracks: Tracks, basis: Basis, scale: Array, fit: Regression) -> GoodnessOfFit:

@@ -1,0 +1,178 @@
+"""The same individuals at every time: moments whose noise is that of the individuals' own steps.
+
+Given where individuals are, the mean of a function `g` over them at the next time differs from
+`E g(F(x) + noise)` by their noise alone: no sampling error enters, and no individual has to be
+recognised. The differences are a martingale's, independent from one interval to the next, with
+covariance `2 beta tau E[grad g grad g'] / n`. With the functions that span the potential as `g`,
+this has the information of a regression on the true pairs. Optimal couplings do not: under noise
+they join the wrong individuals, which takes away some of it (a noise of 0.1 looks like 0.077 where
+steps are half of the distance between neighbours) and bends the potential.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cholesky, eigh, solve_triangular
+
+from thalweg.points.landscape.features import Basis
+from thalweg.points.landscape.model import Field, PushModel
+from thalweg.points.landscape.moments import Moments
+from thalweg.points.landscape.problem import Problem
+from thalweg.status import Status
+
+__all__ = ["Followed", "fit_moments"]
+
+Array = NDArray[np.float64]
+
+_ITERATIONS = 6
+_LEAST_SHARE = 1e-5  # of the variance of gradients; rougher functions see the noise's second order
+_RIDGES = 10.0 ** np.arange(-4.0, 5.1, 0.5)  # prior precisions, in squares of a velocity
+_NOISES = 10.0 ** np.arange(-8.0, 1.1, 0.125)  # in units of the model's scale of beta
+_NEAR = np.exp(np.arange(-0.2, 0.21, 0.01))
+_STILL = 0.05  # square of a step, in units of its noise, below which iterations end
+_ROUNDING = 1e-8  # and in units of the movement itself
+_CHUNK = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """Weights of the functions with their covariance, and the noise with its standard error."""
+
+    weights: Array
+    covariance: Array
+    noise: float
+    """Half the variance per unit of time that the individuals' steps show: beta where it is free,
+    and what stands in its place in the error bars where it was given."""
+    noise_stderr: float
+    status: Status
+
+
+def fit_moments(
+    problem: Problem, basis: Basis, scale: Array, start: tuple[Array, float], steps: int
+) -> Followed:
+    """Gauss-Newton from `start` (weights, noise); ridge and noise by evidence on a grid."""
+    free, tiled = problem.beta is None, np.tile(scale, problem.order + 1)
+    w, noise = start[0] * tiled, max(start[1], 0.0)
+    extent = float(np.concatenate(problem.clouds).var(axis=0).sum())
+    velocity = extent / float(problem.times[-1] - problem.times[0]) ** 2
+    status, spread, stderr = Status.MAX_ITERATIONS, np.zeros((w.size, w.size)), 0.0
+    for _ in range(_ITERATIONS):
+        h, side, y, unit = _linear(problem, basis, scale, (w, noise), steps)
+        values, vectors = eigh(h.T @ h)
+        values = np.maximum(values, 0.0)
+        pulls = (vectors.T @ (h.T @ y), vectors.T @ (h.T @ side))
+        offset = noise if free else None
+        grid = _evidence((values, y, side), pulls, unit * _NOISES, velocity, offset)
+        best = float(grid[0][int(np.argmax(grid[2]))])
+        nus, ridges, logs = _evidence((values, y, side), pulls, best * _NEAR, velocity, offset)
+        share = np.exp(logs - logs.max())
+        share /= share.sum()
+        new_noise = float(share @ nus)
+        stderr = float(np.sqrt(share @ (nus - new_noise) ** 2))
+        ridge = float(ridges[int(np.argmax(logs))]) * new_noise
+        pull = pulls[0] + (pulls[1] * (new_noise - noise) if free else 0.0)
+        new = vectors @ (-pull / (values + ridge))
+        if not np.isfinite(new).all():
+            status = Status.STALLED
+            break
+        spread = (vectors / (values + ridge)) @ vectors.T * new_noise
+        moved, size = float(((h @ (new - w)) ** 2).sum()), float(((h @ new) ** 2).sum())
+        w, noise = new, new_noise
+        if moved < max(_STILL * noise, _ROUNDING * size):
+            status = Status.CONVERGED
+            break
+    return Followed(w / tiled, spread / tiled[:, None] / tiled[None], noise, stderr, status)
+
+
+def _evidence(
+    seen: tuple[Array, Array, Array], pulls: tuple[Array, Array], noises: Array, velocity: float,
+    offset: float | None,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """Per noise, the best ridge and the log evidence over all ridges.
+
+    Residuals `y + H w + side (noise - offset)` have variance `noise` each, and weights `1 / ridge`.
+    """
+    values, y, side = seen
+    ridges = _RIDGES / velocity
+    logs, best = np.empty(noises.size), np.empty(noises.size)
+    for i, nu in enumerate(noises):
+        step = 0.0 if offset is None else nu - offset
+        r, pull = y + side * step, pulls[0] + pulls[1] * step
+        lifted = values[None] + nu * ridges[:, None]
+        left = float(r @ r) - (pull**2 / lifted).sum(axis=1)
+        bits = np.log(lifted / (nu * ridges[:, None])).sum(axis=1) + y.size * np.log(nu)
+        each = -0.5 * (left / nu + bits)
+        best[i] = ridges[int(np.argmax(each))]
+        logs[i] = np.logaddexp.reduce(each)
+    return noises, best, logs
+
+
+def _linear(
+    problem: Problem, basis: Basis, scale: Array, at: tuple[Array, float], steps: int
+) -> tuple[Array, Array, Array, float]:
+    """Derivative in the weights, in the noise, and residuals at no weights, of variance `noise`."""
+    w, noise = at
+    beta = noise if problem.beta is None else problem.beta
+    theta = w.reshape(problem.order + 1, -1) / scale
+    field = Field(basis, theta, problem.times)
+    rows = [
+        _felt(field, scale, problem.clouds[k], (float(a), float(b)), steps, beta)
+        for k, (a, b) in enumerate(zip(problem.times[:-1], problem.times[1:], strict=True))
+    ]
+    metrics = [g.T @ g / len(x) for g, x in zip(rows, problem.clouds, strict=False)]
+    values, vectors = eigh(sum(metrics) / len(metrics))
+    keep = values > _LEAST_SHARE * values[-1]
+    turn = vectors[:, keep] / np.sqrt(values[keep])
+    moments = Moments(basis, turn / scale[:, None])
+    model = PushModel(
+        problem.times, problem.clouds, basis, moments, problem.order, problem.beta, steps,
+        problem.seed,
+    )  # fmt: skip
+    model.__dict__["scale"] = scale
+    z = np.append(w, [beta / model.beta_scale] if problem.beta is None else [])
+    jacobian, residual = model.jacobian(z), model.residual(model.pushed(z))
+    parts = []
+    for k, tau in enumerate(np.diff(problem.times)):
+        here = slice(k * moments.size, (k + 1) * moments.size)
+        root = cholesky(turn.T @ metrics[k] @ turn, lower=True)
+        root *= np.sqrt(2 * tau / len(problem.clouds[k]))
+        block = np.column_stack([jacobian[here], residual[here]])
+        parts.append(solve_triangular(root, block, lower=True))
+    white = np.concatenate(parts)
+    h, y = white[:, : w.size], white[:, -1]
+    side = white[:, w.size] / model.beta_scale if problem.beta is None else np.zeros_like(y)
+    return h, side, y - h @ w, model.beta_scale
+
+
+def _felt(
+    field: Field, scale: Array, x: Array, span: tuple[float, float], steps: int, beta: float
+) -> Array:
+    """How the functions at the end of an interval feel a unit of noise on the way, as rows.
+
+    Averaging the gradient over half of the noise makes its mean square the variance to the second
+    order. Noise that enters early is carried on by the flow, `I - h hessian` in each step.
+    """
+    tau = span[1] - span[0]
+    h = tau / steps
+    bends = []
+    for s in range(steps):
+        start = (span[0] + s * h, span[0] + (s + 1) * h)
+        if steps > 1:
+            theta = field.at(start[0] + 0.5 * h)
+            bends.append(np.concatenate([field.basis.hessian(x[a : a + _CHUNK], theta)
+                                         for a in range(0, len(x), _CHUNK)]))  # fmt: skip
+        x = field.flow(x, start, 1, euler=steps == 1)
+    rows = np.concatenate(
+        [field.basis.gradient(x[a : a + _CHUNK], beta * tau) for a in range(0, len(x), _CHUNK)]
+    )
+    if steps > 1:
+        carry = np.broadcast_to(np.eye(x.shape[1]), bends[0].shape)
+        felt = np.array(carry)
+        for bend in bends[:0:-1]:
+            carry = carry - h * carry @ bend
+            felt = felt + carry @ carry.transpose(0, 2, 1)
+        rows = np.linalg.cholesky(felt / steps).transpose(0, 2, 1) @ rows
+    return np.asarray((rows / scale).reshape(-1, scale.size))
