@@ -27,7 +27,7 @@ __all__ = ["Followed", "fit_moments"]
 
 Array = NDArray[np.float64]
 
-_ITERATIONS = 6
+_ITERATIONS = 5
 _LEAST_SHARE = 1e-5  # of the variance of gradients; rougher functions see the noise's second order
 _RIDGES = 10.0 ** np.arange(-4.0, 5.1, 0.5)  # prior precisions, in squares of a velocity
 _NOISES = 10.0 ** np.arange(-8.0, 1.1, 0.125)  # in units of the model's scale of beta

@@ -49,7 +49,11 @@ _FINEST = 300
 _SHORT = 0.3  # interval times curvature below which one step is taken where nothing decides
 _CORRECTIONS = 3
 _CORRECTION_STEPS = 4
-_DECIDED = 3.0  # difference of log evidence
+_UNLIKE = 1.5  # ratio of interval lengths from which one step and the flow can be distinguished
+_DECIDED = 3.0  # by this difference of log evidence
+_TIE = 0.1  # difference that says nothing
+_TENFOLD = 10.0  # ratio of residuals that decides where all intervals are alike
+_NEW = 1.5  # by this factor noise may exceed what of the residuals is new in every interval
 _NEAREST = 8  # individuals whose residuals show roughness where there is hardly noise
 _LITTLE = 0.1  # noise, as a share of all residuals
 _QUIETEST = 0.05  # quantile of local residuals that noise of one size cannot be far above
@@ -63,25 +67,30 @@ class Tracks:
     times: Array
     clouds: tuple[Array, ...]
     sent: list[Array]
+    partners: list[NDArray[np.int64]]
+    """Rows at the next time; empty where the clouds differ in size."""
     by_rows: bool
 
     @classmethod
     def of(cls, times: Array, clouds: tuple[Array, ...]) -> Tracks:
         """By exact optimal transport; by rows where most of it joins row `i` with row `i`."""
-        found, agree = [], []
+        found, partners = [], []
         for x, y in zip(clouds[:-1], clouds[1:], strict=True):
             if len(x) == len(y):
                 partner = linear_sum_assignment(cdist(x, y, "sqeuclidean"))[1]
-                agree.append(float((partner == np.arange(len(x))).mean()))
+                partners.append(partner)
                 found.append(y[partner])
                 continue
             i, j, mass = coupling(x, y)
-            agree.append(0.0)
             sent = np.zeros_like(x)
             np.add.at(sent, i, mass[:, None] * y[j])
             found.append(sent * len(x))
-        by_rows = min(agree) > _SAME_ROWS
-        return cls(times, clouds, list(clouds[1:]) if by_rows else found, by_rows)
+        if len(partners) < len(found):
+            return cls(times, clouds, found, [], False)
+        agree = [float((p == np.arange(p.size)).mean()) for p in partners]
+        if min(agree) > _SAME_ROWS:
+            return cls(times, clouds, list(clouds[1:]), [np.arange(p.size) for p in partners], True)
+        return cls(times, clouds, found, partners, False)
 
     @property
     def velocities(self) -> list[Array]:
@@ -279,32 +288,38 @@ def _choose_steps(
         if not np.isfinite(after.weights).all() or after.noise > 10 * fit.noise + 1e-300:
             return _Steps(1, fit, none, 1.0, one)
         now = after
-    # Residuals that are no noise are alike from one individual to its neighbour: little evidence.
-    quiet = _unresolved(tracks, field, np.inf, inner)[1]
-    gain = (now.evidence - fit.evidence) * min(1.0, quiet / max(fit.noise, 1e-300))
-    change = now.weights - fit.weights
-    if abs(gain) < _DECIDED:
-        count = 1 if stiff < _SHORT else _CORRECTION_STEPS
-        said = f"{one} or the flow in continuous time: the tracks do not decide"
-        return _Steps(count, fit if count == 1 else now, change, 0.5, said)
-    share = float(1 / (1 + np.exp(-abs(gain))))
-    if gain > 0:
-        said = f"the flow in continuous time, log evidence {gain:+.1f}"
-        return _Steps(_CORRECTION_STEPS, now, change, share, said)
-    return _Steps(1, fit, change, share, f"{one}, log evidence {-gain:+.1f} over the flow")
+    change, lengths = now.weights - fit.weights, np.diff(tracks.times)
+    if lengths.max() > _UNLIKE * lengths.min():
+        gain, least = now.evidence - fit.evidence, _DECIDED
+    else:
+        gain, least = float(np.log((fit.noise + 1e-300) / (now.noise + 1e-300))), np.log(_TENFOLD)
+    smooth = bool(gain > 0) if abs(gain) > _TIE else stiff > _SHORT
+    share = 1.0 if abs(gain) > least else 0.5
+    said = f"{'the flow in continuous time' if smooth else one} fits the tracks better"
+    if share < 1:
+        said += ", but equal intervals cannot decide: the error bars include the difference"
+    return _Steps(_CORRECTION_STEPS if smooth else 1, now if smooth else fit, change, share, said)
 
 
 def _unresolved(tracks: Tracks, field: Field, noise: float, steps: int) -> tuple[Unresolved, float]:
     """What the pairs leave over beyond noise, and the mean square that noise has at most."""
-    squares = []
+    errors = []
     for k, (x, y) in enumerate(zip(tracks.clouds[:-1], tracks.sent, strict=True)):
         span = (float(tracks.times[k]), float(tracks.times[k + 1]))
         end = field.flow(x, span, steps, euler=steps == 1)
-        squares.append(((end - y) ** 2).mean(axis=1) / (span[1] - span[0]) ** 2)
+        errors.append((end - y) / (span[1] - span[0]))
+    squares = [(e**2).mean(axis=1) for e in errors]
     points, left = np.concatenate(tracks.clouds[:-1]), np.concatenate(squares)
     tau = float(np.diff(tracks.times).mean())
     some = points[:: max(1, len(points) // 1000)]
     quiet = _UNEVEN * float(np.quantile(Unresolved(points, left, 0.0)(some), _QUIETEST))
+    if tracks.partners and len(errors) > 1:
+        # Noise is new in every interval; roughness stays as the individual moves on.
+        kept = np.mean([
+            (a * b[p]).mean()
+            for a, b, p in zip(errors[:-1], errors[1:], tracks.partners, strict=False)
+        ])  # fmt: skip
+        quiet = min(quiet, _NEW * max(float(left.mean() - kept), 0.0))
     floor = min(quiet, 2 * noise / tau)
     # Without noise to average over, nearer individuals show better where the roughness is.
     count = _NEAREST if floor < _LITTLE * float(left.mean()) else Unresolved.neighbors
