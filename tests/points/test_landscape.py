@@ -167,6 +167,58 @@ def test_followed_individuals_are_recognised_and_give_the_field_itself() -> None
     assert not model.goodness_.rejected
 
 
+def followed(
+    beta: float, rng: np.random.Generator, *, permuted: bool = True
+) -> tuple[Array, list[Array]]:
+    """Individuals that take explicit steps in a quadratic well, seen in random order or by row."""
+    x, tau, clouds = rng.uniform(-2, 2, (400, 2)), 0.05, []
+    for _ in range(5):
+        clouds.append(rng.permutation(x) if permuted else x)
+        x = x - tau * x * [1.0, 2.0] + np.sqrt(2 * beta * tau) * rng.normal(size=x.shape)
+    return tau * np.arange(5), clouds
+
+
+@pytest.mark.parametrize("permuted", [True, False])
+def test_noise_of_followed_individuals_is_neither_hidden_by_couplings_nor_too_sure(
+    permuted: bool,
+) -> None:
+    """Steps of half of the distance between neighbours: optimal couplings see 0.7 of the noise."""
+    times, clouds = followed(0.02, np.random.default_rng(11), permuted=permuted)
+    model = PointLandscape(n_centers=20, steps=1).fit(times, clouds)
+    assert model.tracked_
+    assert abs(model.beta_ - 0.02) < 4 * model.beta_stderr_
+    assert model.beta_stderr_ < 0.006
+    x = clouds[-1]
+    error, stderr = model.gradient(x) - x * [1.0, 2.0], model.gradient_stderr(x)
+    assert np.mean(np.abs(error) < 3 * stderr) > 0.8
+    assert np.median(stderr) < 0.5
+
+
+def test_equal_intervals_leave_one_step_or_the_flow_in_doubt() -> None:
+    """Without noise both fit; `x` and `log(1 - tau) x / tau` are the gradients of the two."""
+    rng = np.random.default_rng(12)
+    x, tau = rng.uniform(-2, 2, (300, 2)), 0.2
+    clouds = [rng.permutation((1 - tau) ** k * x) for k in range(4)]
+    model = PointLandscape(n_centers=0).fit(tau * np.arange(4), clouds)
+    assert "cannot decide" in model.why_
+    for slope in (1.0, -np.log(1 - tau) / tau):
+        error = model.gradient(clouds[0]) - slope * clouds[0]
+        assert np.mean(np.abs(error) < 2 * model.gradient_stderr(clouds[0]) + 1e-3) > 0.9
+
+
+def test_what_functions_cannot_resolve_is_in_the_error_bars() -> None:
+    """A kink without noise: a polynomial is wrong near it, and says so."""
+    rng = np.random.default_rng(13)
+    x, tau, clouds = rng.uniform(-2, 2, (400, 2)), 0.02, []
+    for _ in range(4):
+        clouds.append(rng.permutation(x))
+        x = x + tau * np.sign(x)
+    model = PointLandscape(n_centers=0, steps=1).fit(tau * np.arange(4), clouds)
+    error = model.gradient(clouds[-1]) + np.sign(clouds[-1])
+    assert np.sqrt((error**2).mean()) > 0.1
+    assert np.mean(np.abs(error) < 1.96 * model.gradient_stderr(clouds[-1])) > 0.85
+
+
 def test_a_rotating_cloud_is_rejected_in_words() -> None:
     rng = np.random.default_rng(0)
     times = np.linspace(0.0, 2.0, 6)
