@@ -31,7 +31,8 @@ _ITERATIONS = 5
 _LEAST_SHARE = 1e-5  # of the variance of gradients; rougher functions see the noise's second order
 _RIDGES = 10.0 ** np.arange(-4.0, 5.1, 0.5)  # prior precisions, in squares of a velocity
 _NOISES = 10.0 ** np.arange(-8.0, 1.1, 0.125)  # in units of the model's scale of beta
-_NEAR = np.exp(np.arange(-0.2, 0.21, 0.01))
+_DEVIATIONS = np.arange(-4.0, 4.01, 0.1)  # of the second grid, about the first one's mean
+_LEAST_DEVIATION = 0.06  # of a logarithm: a fifth of the first grid's spacing
 _STILL = 0.05  # square of a step, in units of its noise, below which iterations end
 _ROUNDING = 1e-8  # and in units of the movement itself
 _CHUNK = 500
@@ -66,8 +67,8 @@ def fit_moments(
         pulls = (vectors.T @ (h.T @ y), vectors.T @ (h.T @ side))
         offset = noise if free else None
         grid = _evidence((values, y, side), pulls, unit * _NOISES, velocity, offset)
-        best = float(grid[0][int(np.argmax(grid[2]))])
-        nus, ridges, logs = _evidence((values, y, side), pulls, best * _NEAR, velocity, offset)
+        near = _about(grid[0], grid[2])
+        nus, ridges, logs = _evidence((values, y, side), pulls, near, velocity, offset)
         share = np.exp(logs - logs.max())
         share /= share.sum()
         new_noise = float(share @ nus)
@@ -85,6 +86,15 @@ def fit_moments(
             status = Status.CONVERGED
             break
     return Followed(w / tiled, spread / tiled[:, None] / tiled[None], noise, stderr, status)
+
+
+def _about(noises: Array, logs: Array) -> Array:
+    """A finer grid that holds all of the noise's distribution, however wide."""
+    share = np.exp(logs - logs.max())
+    share /= share.sum()
+    middle = float(share @ np.log(noises))
+    deviation = float(np.sqrt(share @ (np.log(noises) - middle) ** 2))
+    return np.asarray(np.exp(middle + max(deviation, _LEAST_DEVIATION) * _DEVIATIONS))
 
 
 def _evidence(
