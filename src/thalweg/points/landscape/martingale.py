@@ -36,6 +36,7 @@ _LEAST_DEVIATION = 0.06  # of a logarithm: a fifth of the first grid's spacing
 _STILL = 0.05  # square of a step, in units of its noise, below which iterations end
 _ROUNDING = 1e-8  # and in units of the movement itself
 _CHUNK = 500
+_SYSTEMATIC = 0.1  # of the noise: it came out 10 % high in the mean over potentials, 700 points
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +86,7 @@ def fit_moments(
         if moved < max(_STILL * noise, _ROUNDING * size):
             status = Status.CONVERGED
             break
+    stderr = float(np.hypot(stderr, _SYSTEMATIC * noise))
     return Followed(w / tiled, spread / tiled[:, None] / tiled[None], noise, stderr, status)
 
 
