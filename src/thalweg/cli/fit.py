@@ -20,7 +20,7 @@ from thalweg.cli.interrupt import stopping_soon
 from thalweg.cli.output import long_table, say, state_labels, write_table
 from thalweg.cli.problem import Problem
 from thalweg.cli.progress import progress_bars
-from thalweg.errors import InputError
+from thalweg.errors import InputError, ThalwegError
 from thalweg.learn import CrossValidation, FreeEnergyRegressor, cross_validate
 from thalweg.learn.growth import Growth
 from thalweg.report import findings, fit_page, flags
@@ -92,10 +92,7 @@ def run_fit(
             with console.status("comparing with models without a landscape"):
                 validation = _validated(model, problem)
             if _wanted(remedies, model):
-                with progress_bars() as progress:
-                    model.set_params(progress=progress).remedies(
-                        max_seconds=_REMEDY_SECONDS if remedies is None else None
-                    )
+                _try_remedies(model, console, asked=remedies is not None)
             with console.status("drawing the report"):
                 text = fit_page(
                     model,
@@ -193,6 +190,18 @@ def _validated(model: FreeEnergyRegressor, problem: Problem) -> CrossValidation 
         return None
     again = clone(model).set_params(progress=None)
     return cross_validate(again, problem.kernel, seen, scheme="forecast-last")
+
+
+def _try_remedies(model: FreeEnergyRegressor, console: Console, *, asked: bool) -> None:
+    """Try what would fit better; where nobody asked for it, its failure does not end the fit."""
+    with progress_bars() as progress:
+        model.set_params(progress=progress)
+        try:
+            model.remedies(max_seconds=None if asked else _REMEDY_SECONDS)
+        except ThalwegError as error:
+            if asked:
+                raise
+            console.print(f"remedies were not compared: {error}", highlight=False)
 
 
 def _wanted(asked: bool | None, model: FreeEnergyRegressor) -> bool:
