@@ -270,7 +270,9 @@ def _methods(table: pd.DataFrame, axes: list[str], label: str) -> str:
             values = values if isinstance(values, tuple) else (values,)
             row[label.format(*values)] = _value(group)
         rows.append(row)
-    return _markdown(rows)
+    fits = table[table["method"] == "likelihood"]
+    counted = {label.format(*r[axes]): str(r["runs"]) for _, r in fits.iterrows()}
+    return _markdown([*rows, {"method": "graphs (rivals: fewer)", **counted}])
 
 
 def _table1(table: pd.DataFrame) -> str:
@@ -336,6 +338,7 @@ def _down(table: pd.DataFrame, axes: dict[str, str]) -> str:
         }
         for method in shown:
             row[_METHODS[method]] = _value(group[group["method"] == method]) or "not run"
+        row["graphs"] = str(group.loc[group["method"] == "likelihood", "runs"].max())
         rows.append(row)
     return _markdown(rows)
 

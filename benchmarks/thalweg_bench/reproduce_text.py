@@ -21,9 +21,10 @@ could have from these snapshots of followed individuals; a single run, or a bias
 below it, and histograms, which forecast nothing, may too. It is that of the chain of frozen rates
 itself: `sum_k dmu_k^T Sigma_k^-1 dmu_k` for the mean `mu_k` and covariance `Sigma_k` of the counts
 after each interval, pushed to the forecast by the chain's own slopes. Where that chain is chaotic
-(slopes above 1e8 in nearly empty states, or larger than draws bear out) linear theory means
-nothing: there the limit is the error of draws from the efficient normal law, and the notes below a
-table count such cells.
+(slopes above 1e8 in nearly empty states, or draws from the efficient normal law whose errors the
+slopes miss) linear theory means nothing: there the limit is the error of the draws, and the notes
+below a table count such cells. In the mean-field reading only draws below linear theory count:
+snapshots of the chain itself reject the others.
 
 **Two readings.** The paper freezes the jump rates over each interval at the density, and writes
 "empirical": the rates are those of the population's own histogram. That is the headline here. In
