@@ -290,6 +290,9 @@ def _table1(table: pd.DataFrame) -> str:
                 if sampled == sampled:
                     row[f"sampled, {beta:g}"] = f"{sampled:.4f}"
             rows.append(row)
+        fits = group[group["method"] == "likelihood"]
+        counted = {f"beta = {r['beta']:g}": str(r["runs"]) for _, r in fits.iterrows()}
+        rows.append({"method": "graphs", **counted})
         for name, shown in (("paper", "the paper"), ("openfim", "OpenFIM")):
             row = {"method": f"**published**: {shown}"}
             row |= {f"sampled, {beta:g}": f"*{TABLE1[beta][name]}*" for beta in TABLE1}

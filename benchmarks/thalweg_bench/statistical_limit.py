@@ -40,6 +40,8 @@ _STEEPEST = 1e8
 """Slope of `log p` beyond which a standard error, of that inverse size, is a fiction."""
 _AGREES = 0.7
 """Linear theory stands where the draws agree with it within this factor."""
+_NARROW = 0.5
+"""Standard error of log beta up to which a normal law is drawn from without a second thought."""
 _DRAWS = 50
 _FEWEST_DRAWS = 10
 """Of chains of more than 500 intervals, whose length makes up for it in time."""
@@ -120,9 +122,10 @@ def chain_limit(
     drawn, typical = _by_draws(FlowModel(kernel, times, fixed_initial=p0), theta, root, p)
     steepest = float(np.abs(chain.log_slopes[:, :, : model.n_energy]).max())
     # Under rates of the density seen the snapshots do not see the forecast's chain, so that every
-    # draw counts; the median decides, since a normal law may be too wide (a beta near zero). In the
-    # mean-field reading the snapshots reject draws whose chain goes elsewhere.
-    missed = counts is not None and _AGREES * typical > linear
+    # draw counts, unless a normal law is too wide to draw from (a beta near zero). In the other
+    # reading the snapshots reject draws whose chain goes elsewhere.
+    narrow = float(np.linalg.norm(root[model.n_energy - 1])) < _NARROW
+    missed = counts is not None and narrow and _AGREES * typical > linear
     if steepest > _STEEPEST or drawn < _AGREES * linear or missed:
         return Limit(drawn, True)
     return Limit(min(linear, drawn), False)
