@@ -241,8 +241,11 @@ def _limit(table: pd.DataFrame) -> str:
             if method not in parts:
                 continue
             one = parts[method].iloc[0]
-            value = f"{one['over_limit']:.2f} ± {one['over_limit_stderr']:.2f} "
-            value += f"(median {one['median_over_limit']:.2f})"
+            value = f"{one['over_limit']:.2f}"
+            if one["runs"] > 1:
+                value += (
+                    f" ± {one['over_limit_stderr']:.2f} (median {one['median_over_limit']:.2f})"
+                )
             if one["deviance"] == one["deviance"]:
                 value += f" [{one['deviance']:.3g}]"
             row[_METHODS[method]] = value
