@@ -34,7 +34,7 @@ def _without_noise(seed: int) -> tuple[MarkovKernel, FreeEnergy, np.ndarray]:
     return kernel, energy, rng.dirichlet(np.full(n, 0.3))
 
 
-@pytest.mark.parametrize("seed", [1, 6, 9])
+@pytest.mark.parametrize("seed", [1, 2, 5, 6, 9, 14])
 def test_without_noise_the_flow_ends_in_bounded_work(seed: int) -> None:
     kernel, energy, p = _without_noise(seed)
     flow = gradient_flow(kernel, energy, p, np.linspace(0, 5, 6), rtol=1e-6)
@@ -48,17 +48,17 @@ def test_without_noise_the_flow_ends_in_bounded_work(seed: int) -> None:
     np.testing.assert_allclose(near.probabilities[1], flow.probabilities[1], atol=0.02)
 
 
-@pytest.mark.parametrize("seed", [2, 5, 14])
-def test_a_steep_landscape_without_noise_ends_or_says_why_not(seed: int) -> None:
-    # Drops of 30 empty states within a step. Without noise nothing holds them at any density, and
-    # on some processors rounding ends the flow there; a noise of 1e-6 of the drops holds them.
-    kernel, energy, p = _without_noise(seed)
-    flow = gradient_flow(kernel, energy, p, np.linspace(0, 5, 6), rtol=1e-6)
-    assert flow.status in (Status.CONVERGED, Status.STEP_TOO_SMALL)
-    assert flow.n_steps < 5000
-    np.testing.assert_allclose(flow.probabilities.sum(axis=1), 1.0, atol=1e-9)
-    held = FreeEnergy(energy.potential, beta=1e-6 * float(np.ptp(energy.potential)))
-    assert gradient_flow(kernel, held, p, np.linspace(0, 5, 6), rtol=1e-6).status
+def test_rounding_does_not_end_a_steep_flow_without_noise() -> None:
+    # States between emptying ones: a linear step once sent one of them from nothing to all mass.
+    kernel, energy, p = _without_noise(5)
+    rng = np.random.default_rng(0)
+    ends = []
+    for _ in range(3):
+        nudged = FreeEnergy(energy.potential * (1 + 1e-15 * rng.normal(size=p.size)), beta=0.0)
+        flow = gradient_flow(kernel, nudged, p, [0.0, 1.0], rtol=1e-6)
+        assert flow.status
+        ends.append(flow.probabilities[1])
+    np.testing.assert_allclose(ends, ends[:1] * 3, atol=1e-4)
 
 
 def test_a_mean_that_takes_from_empty_states_says_that_it_cannot_go_on() -> None:

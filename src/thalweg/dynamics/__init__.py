@@ -17,7 +17,7 @@ Each takes a `Landscape` (of a fitted model: `model.landscape_`) and gives value
 errors and intervals from the fit's posterior. All are methods of a fitted model too.
 """
 
-from thalweg.dynamics.compare import Comparison, compare
+from thalweg.dynamics.compare import Comparison, compare, compare_globally
 from thalweg.dynamics.control import Intervention, Steering, push_few, steer
 from thalweg.dynamics.fates import Fates, committor, fate_probabilities
 from thalweg.dynamics.held_out import HeldOut, held_out
@@ -58,6 +58,7 @@ __all__ = [
     "coarse_fluxes",
     "committor",
     "compare",
+    "compare_globally",
     "descendants",
     "fate_probabilities",
     "fluxes",

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from thalweg._threads import single_threaded
-from thalweg.dynamics.joint import JointFit, ScoreTest, fit_jointly
+from thalweg.dynamics.joint import Data, JointFit, SameTests, ScoreTest, fit_jointly, same_tests
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.likelihood.fit import fit_likelihood
+from thalweg.learn.answer import check_match, dense_counts, two_times
+from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.regressor import FreeEnergyRegressor
 from thalweg.snapshots import Snapshots
@@ -29,7 +30,7 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["Comparison", "compare", "compare_globally"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -65,8 +66,6 @@ class Comparison:
     same: ScoreTest | None
     same_landscape: ScoreTest | None
     same_beta: ScoreTest | None
-    likelihood_ratio: float
-    """Twice the log likelihood that separate landscapes gain (with the priors of the fits)."""
     states: Differences
     edges: Differences
     reference: Index
@@ -149,8 +148,9 @@ def compare(
     n_draws : int
         Data sets drawn from the joint fit for the null distribution of the tests.
     n_refits : int
-        With a positive number the test of `same` is the full parametric bootstrap: that many data
-        sets are drawn from the joint fit, and each is fitted jointly and separately.
+        With a positive number the null distribution is that of the full parametric bootstrap: that
+        many data sets are drawn from the joint fit, and each is fitted jointly again. By default
+        the drawn counts go through the linear map of the joint fit, which needs no refits.
     seed : int
         Seed of the draws.
     options
@@ -172,15 +172,11 @@ def compare(
     fits = one._fit.source, other._fit.source
     joint: JointFit | None = None
     tests: tuple[ScoreTest | None, ScoreTest | None, ScoreTest | None] = (None, None, None)
-    ratio, status = float("nan"), one.status_ and other.status_
+    status = one.status_ and other.status_
     if isinstance(fits[0], LikelihoodFit) and isinstance(fits[1], LikelihoodFit):
-        joint = fit_jointly(fits[0], fits[1])
+        joint = fit_jointly(_data(fits[0]), _data(fits[1]), strength=_strength(fits[0]))
         status = status and joint.status
-        ratio = 2.0 * joint.value - fits[0].deviance - fits[1].deviance
-        tests = _tests(joint, fits[0], n_draws, rng)
-        if n_refits:
-            assert tests[0] is not None
-            tests = (_bootstrap(joint, fits, ratio, tests[0], n_refits, rng), *tests[1:])
+        tests = same_tests(joint, n_draws=n_draws, n_refits=n_refits, rng=rng)
     elif fits[0] is None or fits[1] is None:
         raise InputError(
             "compare needs the data behind both fits, and a model read from a file has none; give "
@@ -190,8 +186,39 @@ def compare(
     edges = _edge_differences(graph, gap, directions)
     states, reference = _state_differences(gap, directions)
     return Comparison(
-        graph, *tests, ratio, states, edges, reference, (one.beta_, other.beta_), joint, status
+        graph, *tests, states, edges, reference, (one.beta_, other.beta_), joint, status
     )
+
+
+@single_threaded
+def compare_globally(
+    a: Snapshots,
+    b: Snapshots,
+    kernel: MarkovKernel,
+    *,
+    n_draws: int = 999,
+    n_refits: int = 0,
+    seed: int = 0,
+) -> SameTests:
+    """The global tests of `compare` alone: one joint fit, no fits of either data set.
+
+    Parameters are those of `compare`.
+
+    >>> from thalweg import make_graph
+    >>> graph = make_graph("complete", 3, rng=np.random.default_rng(0))
+    >>> seen = Snapshots.from_counts([0.0, 1.0], [[500, 300, 200], [300, 300, 400]])
+    >>> compare_globally(seen, seen, graph).same.p_value > 0.9
+    True
+    """
+    data = []
+    for snapshots in (a, b):
+        check_match(kernel, snapshots)
+        two_times(snapshots)
+        model = LikelihoodOptions().model(kernel, snapshots.times)
+        data.append(Data(model, dense_counts(snapshots)))
+    joint = fit_jointly(*data)
+    rng = np.random.default_rng(seed)
+    return same_tests(joint, n_draws=n_draws, n_refits=n_refits, rng=rng)
 
 
 def _fitted(
@@ -234,39 +261,23 @@ def _check_same_graph(one: MarkovKernel, other: MarkovKernel) -> None:
         )
 
 
-def _tests(
-    joint: JointFit, fit: LikelihoodFit, n_draws: int, rng: np.random.Generator
-) -> tuple[ScoreTest, ScoreTest | None, ScoreTest | None]:
-    k, model = joint.objective.n_shared, fit.model
-    drawn = joint.draw(n_draws, rng)
-    same = joint.test(np.arange(k), drawn)
-    if not model.learns_beta or not model.n_potential:
-        return same, same if model.n_potential else None, same if model.learns_beta else None
-    potential = np.arange(model.n_potential)
-    landscape = joint.test(potential, drawn)
-    beta = joint.test(np.array([model.beta_index]), drawn)
-    return same, landscape, beta
+def _data(fit: LikelihoodFit) -> Data:
+    """Counts of as many independent individuals as the fit's counts are worth."""
+    plain = fit.settings.observation == "independent"
+    if not plain or fit.settings.discretization != "continuous" or fit.model.n_basis > 1:
+        raise InputError(
+            "compare takes independent snapshots of a fixed potential; fit both data sets "
+            "with observation='independent' and without a time basis."
+        )
+    if not fit.model.n_initial:
+        raise InputError("compare fits the starts of both data sets; leave initial out.")
+    return Data(fit.model, fit.noise.effective(fit.counts))
 
 
-def _bootstrap(
-    joint: JointFit,
-    fits: tuple[LikelihoodFit, LikelihoodFit],
-    ratio: float,
-    test: ScoreTest,
-    n_refits: int,
-    rng: np.random.Generator,
-) -> ScoreTest:
-    """The likelihood ratio against refits of data drawn from the joint fit."""
-    reached = 0
-    for _ in range(n_refits):
-        again = []
-        for fit, p in zip(fits, joint.probabilities, strict=True):
-            sizes = np.rint(fit.counts.sum(axis=1)).astype(np.int64)
-            counts = [rng.multinomial(m, q / q.sum()) for m, q in zip(sizes, p, strict=True)]
-            again.append(fit_likelihood(fit.kernel, fit.times, counts, options=fit.settings))
-        both = fit_jointly(again[0], again[1])
-        reached += 2.0 * both.value - again[0].deviance - again[1].deviance >= ratio
-    return ScoreTest(ratio, (1.0 + reached) / (1.0 + n_refits), test.degrees)
+def _strength(fit: LikelihoodFit) -> float | None:
+    """Of the prior, where the caller has set it."""
+    asked = fit.settings.prior_strength
+    return None if isinstance(asked, str) else float(asked)
 
 
 def _difference(a: FreeEnergyRegressor, b: FreeEnergyRegressor) -> tuple[Array, Array]:

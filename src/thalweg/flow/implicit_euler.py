@@ -30,6 +30,12 @@ _MAX_ITERATIONS = 60
 _BACKTRACKS = 4
 _MAX_RECOVERIES = 4
 _SWEEPS = 2
+_LITTLE = 1e-6
+"""Noise, in units of the potential's range, that hardly holds a state at any density."""
+_EMPTY = -40.0
+"""Logarithm of the mass below which a state without noise counts as empty: no flow shows it."""
+_STILL = -300.0
+"""Logarithm of the largest mass in a state's equation, below which nothing moves there."""
 
 
 class EulerStep(NamedTuple):
@@ -71,6 +77,8 @@ class ImplicitEuler:
         # m(s, t) goes to zero like this power of t; 0 for the logarithmic and arithmetic means.
         form = mobility.form
         self.vanishing = form.k - abs(form.a) + abs(form.b) > 1e-9
+        little = energy.beta <= _LITTLE * float(np.ptp(energy.potential))
+        self.quiet = little and not self.vanishing
         states = np.arange(n, dtype=np.int64)
         if self.dense:
             # Fortran order, as LAPACK wants it: entry (x, y) at x + n y.
@@ -171,7 +179,13 @@ class ImplicitEuler:
             except RuntimeError:
                 return None
             solution = factor.solve(right)[self.place]
-        return solution if np.isfinite(solution).all() else None
+        if not np.isfinite(solution).all():
+            return None
+        if self.quiet:
+            # Nothing moves at an empty state between empty ones. Its linear equation promises the
+            # more of a rise, the faster its neighbours empty: up to the whole mass.
+            solution[(self.sigma < _STILL) & (solution > 0.0)] = 0.0
+        return np.asarray(solution)
 
     def _add_interaction(self, matrix: Array, u: Array) -> None:
         response = self.energy.interaction * self.masses(u)  # type: ignore[operator]
@@ -190,13 +204,33 @@ class ImplicitEuler:
         self, u0: Array, h: float, *, tolerance: float, guess: Array | None = None
     ) -> EulerStep:
         """Solve `pi e^u + h M(u) f(u) = pi e^{u0}` to a total residual mass of `tolerance`."""
+        start = u0
+        if self.quiet:
+            start = self._reopened(u0, h)
+            guess = None if guess is None else np.where(start > u0, start, guess)
         if guess is None:
-            return self._newton(u0, h, tolerance, u0.copy())
+            return self._newton(u0, h, tolerance, start.copy())
         result = self._newton(u0, h, tolerance, guess)
         if result.converged:
             return result
-        again = self._newton(u0, h, tolerance, u0.copy())
+        again = self._newton(u0, h, tolerance, start.copy())
         return again._replace(n_solves=again.n_solves + result.n_solves)
+
+    def _reopened(self, u: Array, h: float) -> Array:
+        """Where Newton's method starts: states that ran empty are lifted to where they refill.
+
+        Without noise the flow is not unique there: `rho' = F / |log rho|` with `F > 0` may stay at
+        zero or leave it, and so may a step. Noise, however weak, makes it leave.
+        """
+        empty = u + self.log_pi < _EMPTY
+        if not empty.any():
+            return u
+        external, rho = self.external(u), np.exp(u)
+        weight = np.exp(self.log_conductance) * (external[self.source] - external[self.target])
+        drive = np.bincount(self.target, weight * rho[self.source], self.n_states)
+        drive -= np.bincount(self.source, weight * rho[self.target], self.n_states)
+        fills = empty & (h * drive > np.exp(_EMPTY))
+        return np.where(fills, np.log(np.where(fills, h * drive, 1.0)) - self.log_pi, u)
 
     def _newton(self, u0: Array, h: float, tolerance: float, u: Array) -> EulerStep:
         log_mass = self.log_pi + u0

@@ -58,7 +58,8 @@ def gradient_flow(
 
     Empty states in `p0`: for `beta > 0` the flow fills them at once, and implicit steps start them
     from the density `FLOOR`. For `beta = 0` a mean that vanishes with either density lets nothing
-    into an empty state: it stays empty.
+    into an empty state: it stays empty. A state that runs empty on the way may refill, as it does
+    in the limit of weak noise.
 
     Parameters
     ----------

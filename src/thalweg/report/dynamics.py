@@ -74,7 +74,7 @@ def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section |
             landscape_picture(
                 drawn(model.kernel_), names, fates.probabilities.value[:, 0],
                 stderr=_finite(fates.probabilities.stderr[:, 0]),
-                name="fates", label=f"ends in {called[0]}",
+                name="fates", label=f"share that ends in {called[0]}",
             ),
         ),
         table=_fates_table(fates, names),
@@ -91,7 +91,17 @@ def _called(sets: Macrostates, names: Sequence[str]) -> list[str]:
 
 
 def _with_error(value: float, error: float) -> str:
-    return number(value) + (f" ± {error:.2g}" if np.isfinite(error) and error > 0 else "")
+    """A value to the digits that its error leaves, and the error.
+
+    >>> _with_error(8474.2, 3158.0), _with_error(0.20824, 0.0231), _with_error(1.0, 0.0)
+    ('8500 ± 3200', '0.208 ± 0.023', '1')
+    """
+    if not np.isfinite(error) or error <= 0:
+        return number(value)
+    digits = 1 - int(np.floor(np.log10(float(f"{error:.1e}"))))
+    if not 0 < digits < 7:
+        return f"{round(value, digits):.6g} ± {round(error, digits):.6g}"
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
 def _fates_table(fates: Fates, names: Sequence[str]) -> Table:
@@ -109,7 +119,8 @@ def stream_picture(flow: Streams, names: Sequence[str]) -> Picture:
     width, height, pad, bar = 716.0, 360.0, 40.0, 12.0
     n_times, size = flow.shares.shape
     room = height - 2 * pad - 10.0 * (size - 1)
-    left = np.linspace(pad, width - pad - bar, n_times)
+    margin = min(260.0, 16.0 + 7.2 * max(len(_short(name)) for name in names))
+    left = np.linspace(pad, width - margin - bar, n_times)
     tops = pad + np.concatenate(
         [np.zeros((n_times, 1)), np.cumsum(flow.shares * room + 10.0, axis=1)[:, :-1]], axis=1
     )
@@ -148,14 +159,34 @@ def stream_picture(flow: Streams, names: Sequence[str]) -> Picture:
             f'<text x="{left[k] + bar / 2:.1f}" y="{height - 12:.1f}" text-anchor="middle" '
             f'fill="{SOFT}">{number(float(t))}</text>'
         )
+    middles = _apart(tops[-1] + 0.5 * flow.shares[-1] * room, 16.0, height - pad)
     for a in range(size):
         parts.append(
-            f'<text x="{left[0]:.1f}" y="{tops[0, a] - 4:.1f}" fill="{INK}">'
-            f"{escape(names[a])}</text>"
+            f'<text x="{left[-1] + bar + 8:.1f}" y="{middles[a] + 4:.1f}" fill="{INK}">'
+            f"{escape(_short(names[a]))}<title>{escape(names[a])}</title></text>"
         )
-    alt = f"Streams of individuals between {size} sets of states at {n_times} times."
+    parts.append(
+        f'<text x="{left[-1] + bar + 8:.1f}" y="{height - 12:.1f}" fill="{SOFT}">time</text>'
+    )
+    alt = f"Streams of individuals between {size} sets of states over {n_times} times."
     data = table_text(["from_time", "to_time", "from", "to", "share"], rows)
     return Picture("streams", wrap(width, height, parts, alt), alt, data)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 30 else name[:29] + "…"
+
+
+def _apart(middles: Array, gap: float, lowest: float) -> Array:
+    """Heights of labels in the order of their bars, at least `gap` apart and above `lowest`."""
+    out = middles.copy()
+    for a in range(1, out.size):
+        out[a] = max(out[a], out[a - 1] + gap)
+    limit = lowest
+    for a in range(out.size - 1, -1, -1):
+        out[a] = min(out[a], limit)
+        limit = out[a] - gap
+    return np.asarray(out)
 
 
 def comparison_page(answer: Comparison, labels: tuple[str, str], title: str) -> str:

@@ -272,6 +272,10 @@ class Point:
         )
         return np.ascontiguousarray(matrix[np.ix_(self.flow.inner, self.flow.inner)])
 
+    def steering(self, *, levels: int | None = None) -> Array:
+        """The curvature that a search steers by; `levels=1`: of the coarsest chain alone."""
+        return self.curvature(self.weights, levels=levels)
+
     @cached_property
     def information(self) -> Array:
         return self.curvature(self.expected)

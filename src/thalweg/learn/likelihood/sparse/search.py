@@ -10,20 +10,20 @@ fresh matrix.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from thalweg.learn.likelihood.model import FlowModel, Mesh
-from thalweg.learn.likelihood.objective import IndependentObjective, Objective
+from thalweg.learn.likelihood.objective import Evaluation, IndependentObjective, Objective
 from thalweg.learn.likelihood.optimize import LONGEST_STEP, Minimum, Penalty, minimise
 from thalweg.learn.likelihood.sparse.flow import SPARSE_STATES, Point, SparseFlow, is_plain
 from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.status import Status
 
-__all__ = ["Nearby", "minimise_likelihood"]
+__all__ = ["Nearby", "Place", "Terrain", "descend", "minimise_likelihood"]
 
 Array = NDArray[np.float64]
 
@@ -34,6 +34,35 @@ _MOST_REJECTIONS = 14
 _BFGS = 40
 """Iterations before the matrix is computed anew."""
 _SHORTEST = 1e-5
+
+
+class Place(Protocol):
+    """A value and its derivatives at one `theta`; curvature when asked for."""
+
+    @property
+    def theta(self) -> Array: ...
+
+    @property
+    def value(self) -> float: ...
+
+    @property
+    def gradient(self) -> Array: ...
+
+    @property
+    def information(self) -> Array: ...
+
+    @property
+    def evaluation(self) -> Evaluation: ...
+
+    def steering(self, *, levels: int | None = None) -> Array:
+        """The curvature to steer by; `levels=1`: that of the coarsest chain alone."""
+
+
+class Terrain(Protocol):
+    """What is searched: `at` gives a place, predicted from another one nearby."""
+
+    def at(self, theta: Array, near: Any = None) -> Any:
+        """None where there is no flow."""
 
 
 class Nearby(Protocol):
@@ -82,22 +111,34 @@ def minimise_likelihood(
         if first is None and near is not None:
             first = flow.at(theta)
         if first is not None:
-            search = _Search(flow, prior, tolerance, max_iterations)
-            return search.run(first, None if near is None else near.information)
+            known = None if near is None else near.information
+            return descend(flow, prior, first, tolerance, max_iterations, known)
     return minimise(
         objective, prior, theta, mesh, max_iterations=max_iterations, tolerance=tolerance
     )
 
 
+def descend(
+    flow: Terrain,
+    prior: Penalty,
+    first: Place,
+    tolerance: float,
+    max_iterations: int,
+    known: Array | None = None,
+) -> Minimum:
+    """The minimum near `first`; `known`: information found at a minimum nearby."""
+    return _Search(flow, prior, tolerance, max_iterations).run(first, known)
+
+
 @dataclass
 class _Search:
-    flow: SparseFlow
+    flow: Terrain
     prior: Penalty
     tolerance: float
     max_iterations: int
     used: int = 0
 
-    def run(self, point: Point, base: Array | None) -> Minimum:
+    def run(self, point: Place, base: Array | None) -> Minimum:
         status = Status.MAX_ITERATIONS
         self.precision = self.prior.quadratic(point.theta)[2]
         self.now, self.value, self.gradient = point, *self._with_prior(point)
@@ -130,12 +171,12 @@ class _Search:
         self.used += 1
         spend()
 
-    def _with_prior(self, point: Point) -> tuple[float, Array]:
+    def _with_prior(self, point: Place) -> tuple[float, Array]:
         extra, gradient, _ = self.prior.quadratic(point.theta)
         return point.value + extra, point.gradient + gradient
 
     def _curvature(self, *, levels: int | None) -> Array:
-        return self.now.curvature(self.now.weights, levels=levels) + self.precision
+        return self.now.steering(levels=levels) + self.precision
 
     def _marquardt(self) -> tuple[Status, Array]:
         """Steps until convergence, or until BFGS should take over (`MAX_ITERATIONS`).
@@ -189,7 +230,7 @@ class _Search:
         self._move(new)
         return True, ratio
 
-    def _move(self, new: Point) -> None:
+    def _move(self, new: Place) -> None:
         self.now, self.value, self.gradient = new, *self._with_prior(new)
 
     def _bfgs(self, matrix: Array) -> bool:
