@@ -133,7 +133,7 @@ def compare(
     kernel: MarkovKernel | None = None,
     *,
     n_draws: int = 999,
-    n_refits: int = 0,
+    n_refits: int | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Comparison:
@@ -147,10 +147,11 @@ def compare(
         The graph, where data sets are given.
     n_draws : int
         Data sets drawn from the joint fit for the null distribution of the tests.
-    n_refits : int
+    n_refits : int, optional
         With a positive number the null distribution is that of the full parametric bootstrap: that
-        many data sets are drawn from the joint fit, and each is fitted jointly again. By default
-        the drawn counts go through the linear map of the joint fit, which needs no refits.
+        many data sets are drawn from the joint fit, and each is fitted jointly again. With 0 the
+        drawn counts go through a linear map, which needs no refits. By default both: a linear map,
+        and refits where counts are few and the linear map leaves doubt.
     seed : int
         Seed of the draws.
     options
@@ -197,7 +198,7 @@ def compare_globally(
     kernel: MarkovKernel,
     *,
     n_draws: int = 999,
-    n_refits: int = 0,
+    n_refits: int | None = None,
     seed: int = 0,
 ) -> SameTests:
     """The global tests of `compare` alone: one joint fit, no fits of either data set.

@@ -32,6 +32,8 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _STEEPEST = 1e5
+_MOST_CALLS = 20_000
+"""Evaluations after which an integration is given up; ordinary ones take a few hundred."""
 _STRAY = 3.0
 """How far `phi` may stray from the path's own potential, in units of that potential's span."""
 
@@ -145,10 +147,19 @@ def _integrated(
         return _STRAY * span - float(np.ptp(gap))
 
     strays.terminal = True  # type: ignore[attr-defined]
+    calls = 0
+
+    def rate(t: float, y: Array) -> Array:
+        nonlocal calls
+        calls += 1
+        # Where a state of the path nearly empties the equation is stiff: no bound from there.
+        return (
+            np.full_like(y, np.nan) if calls > _MOST_CALLS else hamilton_jacobi(action, path(t), y)
+        )
+
     with np.errstate(over="ignore", invalid="ignore"):  # where it runs away
         found = solve_ivp(
-            lambda t, y: hamilton_jacobi(action, path(t), y), (start, end), phi, method="DOP853",
-            rtol=1e-9, atol=1e-10 * span, events=strays,
+            rate, (start, end), phi, method="DOP853", rtol=1e-9, atol=1e-10 * span, events=strays,
         )  # fmt: skip
     if found.status != 0 or not np.isfinite(found.y[:, -1]).all():
         return None

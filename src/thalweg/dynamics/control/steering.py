@@ -319,7 +319,8 @@ class _Search:
             scale = float(problem.weights @ problem.moments(nodes).effort())
             descent = cheapest_path(problem, nodes, 1e-10 * max(scale, 1e-300))
             path = _Path(problem, descent, self._cost(problem, descent.nodes))
-            full = curve.nodes.size >= MOST_NODES or not descent.status
+            # A coarse mesh may hold no optimum inside the simplex: a finer one goes on from there.
+            full = curve.nodes.size >= MOST_NODES or descent.status is Status.STALLED
             if not np.isfinite(path.cost):
                 # The path leaves the simplex between two points of its mesh: a finer one holds it.
                 if full:
@@ -330,13 +331,14 @@ class _Search:
                     )
                 rough = np.ones(curve.pieces, dtype=np.bool_)
             else:
-                bound = self.bound(path, tolerance)
                 # A steep landscape leaves a gap that no mesh closes, that of the envelope.
+                bound = self.bound(path, tolerance) if self.action.is_convex else 0.0
                 now = path.cost, bound
                 same = last is not None and np.allclose(last, now, rtol=0.1 * tolerance)
                 closed = abs(path.cost - bound) <= tolerance * path.cost
                 if full or ((same or closed) and self.plan(path).missed <= 0.3 * ARRIVED):
-                    return path, bound
+                    steep = not self.action.is_convex
+                    return path, self.bound(path, tolerance) if steep else bound
                 last, rough = now, self._rough(path)
             finer = curve.bisected(rough)
             nodes = curve.maps(finer.nodes)[0] @ descent.nodes
@@ -449,7 +451,8 @@ def _answer(
     grid = np.linspace(0.0, search.span, 33)
     grid_u = np.array([control(float(t)) for t in grid])
     grid_value, grid_rate = curve.maps(grid)
-    along = search.action.moments(grid_value @ nodes, grid_rate @ nodes)
+    # Between the points where it is kept positive a polynomial may dip; see `_cost`.
+    along = search.action.moments(np.maximum(grid_value @ nodes, 1e-12), grid_rate @ nodes)
     return Steering(
         landscape, grid, along.p, grid_u - (grid_u @ kernel.stationary)[:, None], along.effort(),
         found, bound, missed, status, search.action.is_convex,
