@@ -20,7 +20,7 @@ __all__ = ["run_compare"]
 
 
 def run_compare(
-    first: Problem, second: Problem, names: tuple[str, str], *, refits: int | None, seed: int,
+    first: Problem, second: Problem, names: tuple[str, str], *, refits: int, seed: int,
     out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Fit both, test, and write a table (.csv) or a page (.html)."""

@@ -59,12 +59,9 @@ def compare(
     second: SnapshotsFile,
     graph: GraphFile,
     refits: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Data sets to draw and refit for the p-value; by default where counts are few.",
-        ),
-    ] = None,
+        int,
+        typer.Option(min=0, help="Data sets to draw and refit for the p-value; 0 needs no refits."),
+    ] = 0,
     time: TimeColumn = None,
     state: StateColumn = None,
     count: CountColumn = None,

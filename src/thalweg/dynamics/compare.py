@@ -133,7 +133,7 @@ def compare(
     kernel: MarkovKernel | None = None,
     *,
     n_draws: int = 999,
-    n_refits: int | None = None,
+    n_refits: int = 0,
     seed: int = 0,
     **options: Any,
 ) -> Comparison:
@@ -147,11 +147,11 @@ def compare(
         The graph, where data sets are given.
     n_draws : int
         Data sets drawn from the joint fit for the null distribution of the tests.
-    n_refits : int, optional
+    n_refits : int
         With a positive number the null distribution is that of the full parametric bootstrap: that
-        many data sets are drawn from the joint fit, and each is fitted jointly again. With 0 the
-        drawn counts go through a linear map, which needs no refits. By default both: a linear map,
-        and refits where counts are few and the linear map leaves doubt.
+        many data sets are drawn from the joint fit, and each is fitted jointly again. By default
+        drawn counts go through a linear map, which needs no refits; it is careful where counts are
+        few.
     seed : int
         Seed of the draws.
     options
@@ -198,7 +198,7 @@ def compare_globally(
     kernel: MarkovKernel,
     *,
     n_draws: int = 999,
-    n_refits: int | None = None,
+    n_refits: int = 0,
     seed: int = 0,
 ) -> SameTests:
     """The global tests of `compare` alone: one joint fit, no fits of either data set.

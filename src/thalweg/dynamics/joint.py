@@ -9,9 +9,9 @@ and `H` its covariance plus the prior's precision,
 
 which is twice the gain in log likelihood to second order (Rao's form of the likelihood ratio).
 Counts drawn from the joint fit go through the same map and a linearised refit, which gives the
-null distribution of `T`. Where counts are few its tail is too long, since a fit would follow a
-surprising count: there the draws in the tail are fitted anew. The joint fit depends on the counts
-alone: its prior is as strong as their evidence wants it.
+null distribution of `T`. Where counts are few its tail is somewhat long, since a fit would follow a
+surprising count: the test is then careful. The joint fit depends on the counts alone: its prior is
+as strong as their evidence wants it.
 """
 
 from __future__ import annotations
@@ -45,13 +45,6 @@ _STRENGTH = 1.0
 _ROUNDS = 8
 _SETTLED = 0.1
 """Change of the logarithm of the prior's strength that ends the search for it."""
-_FEW = 5.0
-"""Expected count below which one draw can be many standard deviations off."""
-_DOUBT, _REFITS, _NEAR = 0.15, 99, 0.85
-"""P-value below which draws are fitted anew, how many, and from which share of the observed
-statistic on. Linear maps alone rejected 1.8 % of 500 pairs of 10 states and 100 individuals."""
-_SURE = 0.01
-"""P-value of the linear map, whose tail is too long, that needs no refits."""
 _TOLERANCE, _MOST_STEPS = 1e-4, 100
 """Log likelihood that may be left to gain, and bound on the steps of a search."""
 _MESH_ERROR = 0.1
@@ -215,15 +208,6 @@ class JointFit:
     def parts(self) -> tuple[Part, Part]:
         return self.objective.a, self.objective.b
 
-    @property
-    def is_few(self) -> bool:
-        """Whether some states are expected to be seen so rarely that linear maps mislead."""
-        least = [
-            float(np.min(part.counts.sum(axis=1, keepdims=True) * p))
-            for part, p in zip(self.parts, self.probabilities, strict=True)
-        ]
-        return min(least) < _FEW
-
     def draw(self, n_draws: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Counts drawn from the joint fit, `(n_draws, times, states)` for each data set."""
         out = []
@@ -327,15 +311,13 @@ def same_tests(
     joint: JointFit,
     *,
     n_draws: int = 999,
-    n_refits: int | None = None,
+    n_refits: int = 0,
     rng: np.random.Generator,
 ) -> SameTests:
     """Test whether two data sets have one landscape and one beta.
 
     The null distribution is that of counts drawn from the joint fit: `n_draws` of them through its
-    linear map, or `n_refits` of them each fitted jointly anew. By default, where counts are few and
-    the linear map leaves doubt, `_REFITS` of them, of which only those are fitted anew whose linear
-    statistic comes near the observed one.
+    linear map, or `n_refits` of them each fitted jointly anew.
     """
     model = joint.objective.model
     tested = [np.arange(joint.objective.n_shared)]
@@ -350,13 +332,6 @@ def same_tests(
     p_values = _exceeding(nulls, observed)
     if n_refits:
         p_values = _exceeding(_refitted(joint, tested, drawn), observed)
-    elif n_refits is None and joint.is_few and np.any((p_values <= _DOUBT) & (p_values > _SURE)):
-        doubtful = (p_values <= _DOUBT) & (p_values > _SURE)
-        a, b = (counts[:_REFITS] for counts in drawn)
-        near = np.any((nulls >= _NEAR * observed[:, None])[doubtful, :_REFITS], axis=0)
-        again = np.zeros((len(tested), near.size))
-        again[:, near] = _refitted(joint, tested, (a[near], b[near]))
-        p_values = np.where(doubtful, _exceeding(again, observed), p_values)
     found = [
         ScoreTest(float(t), float(p), score.degrees)
         for t, p, score in zip(observed, p_values, scores, strict=True)
