@@ -84,3 +84,17 @@ def test_many_states_say_what_they_cannot(monkeypatch: pytest.MonkeyPatch, kind:
         factor = fit.summary["errors_widened_by"]
         assert factor > 1.1
         np.testing.assert_allclose(fit.potential_stderr, factor * fit.source.potential_stderr)
+
+
+@pytest.mark.parametrize("use_coordinates", [True, False])
+def test_many_states_stop_where_they_are_asked_to(
+    monkeypatch: pytest.MonkeyPatch, use_coordinates: bool
+) -> None:
+    monkeypatch.setattr(answer, "SMALL_STATES", 5)
+    rng = np.random.default_rng(4)
+    kernel = make_graph("delaunay", 40, rng=rng)
+    moved = np.array([rng.multinomial(4000, rng.dirichlet(np.ones(40))) for _ in range(3)])
+    settings = Settings(max_iterations=1, use_coordinates=use_coordinates)
+    fit = fit_snapshots(kernel, Snapshots.from_counts([0.0, 1.0, 2.0], moved), settings)
+    assert fit.status is Status.MAX_ITERATIONS
+    assert np.all(np.isfinite(fit.energy.potential))

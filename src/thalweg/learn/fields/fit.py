@@ -23,6 +23,7 @@ from thalweg.learn.fields.posterior import Point, Posterior
 from thalweg.learn.fields.preconditioner import Information, Preconditioner, solve
 from thalweg.learn.fields.prior import field_prior
 from thalweg.learn.fields.start import weak_start
+from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.status import Status
 
 __all__ = ["fit_likelihood_large"]
@@ -193,6 +194,8 @@ class _Fitter:
         # Rough traces will do until the fit is near.
         stale, fine = 0, False
         for round_ in range(self.options.max_rounds):
+            if exhausted():
+                return limit_status()
             if self.progress is not None:
                 self.progress("likelihood", round_, self.options.max_rounds)
             if self.information is None or stale > 12:
@@ -232,6 +235,7 @@ class _Fitter:
             step = step[:, 0]
             promised = -0.5 * float(gradient @ step)
             self.n_iterations += 1
+            spend()
             new = self._try(self.point.z + step)
             gain = -np.inf if new is None else self.point.value - new.value
             if new is not None and gain > 0.05 * promised:
