@@ -134,7 +134,7 @@ def movement_p_value(counts: Array, *, rng: np.random.Generator, n_draws: int = 
             left = left - draw[k]
         draw[-1] = left
         drawn[i] = _ratio(draw)
-        above += drawn[i] >= seen - 1e-9
+        above += int(drawn[i] >= seen - 1e-9)
         done = i + 1
         if above >= _ENOUGH or (done == _FIRST and seen > _far(drawn[:done])):
             return (above + 1.0) / (done + 1.0)
