@@ -13,6 +13,7 @@ from thalweg.points.landscape.least_squares import Whitening, covariance
 from thalweg.points.landscape.model import PushModel
 from thalweg.points.landscape.moments import Moments
 from thalweg.points.landscape.on_graph import graph_energy, graph_gradient
+from thalweg.points.landscape.shrinkage import solution
 
 Array = np.ndarray
 
@@ -349,3 +350,14 @@ def test_beta_is_unbiased_at_zero() -> None:
         score = m.T @ r - white.bias
         scores.append(-(spread @ score)[-1] / np.sqrt(spread[-1, -1]))
     assert abs(np.mean(scores)) < 0.9
+
+
+def test_parameters_known_to_many_digits_do_not_end_the_fit() -> None:
+    """Precisions over twenty decades: the product of the rows is no longer positive."""
+    rng = np.random.default_rng(0)
+    axes = np.linalg.qr(rng.normal(size=(30, 30)))[0]
+    rows = np.logspace(8, -2, 30)[:, None] * axes
+    truth = rng.normal(size=30)
+    z = solution(rows, rows.T @ (rows @ truth), np.full(30, 1e-8), free_beta=False)
+    known = np.logspace(8, -2, 30) > 100.0
+    np.testing.assert_allclose((axes @ z)[known], (axes @ truth)[known], atol=0.01)

@@ -170,9 +170,9 @@ def weak_start(model: PushModel, prior: Prior, white: Whitening) -> tuple[Array,
     """The linear weak form's parameters, scales of the prior, and evidence."""
     rows, right = model.weak()
     m, y = white(rows), white(right)
-    normal, side = m.T @ m, m.T @ y
-    scales, evidence = best_scales(normal, side, float(y @ y), prior)
-    return solution(normal, side, prior.precision(scales), prior.free_beta), scales, evidence
+    side = m.T @ y
+    scales, evidence = best_scales(m.T @ m, side, float(y @ y), prior)
+    return solution(m, side, prior.precision(scales), prior.free_beta), scales, evidence
 
 
 def fit_push(
@@ -214,8 +214,7 @@ def average(model: PushModel, prior: Prior, white: Whitening, fit: PushFit) -> P
     """The same fit over all scales of the prior, each with its evidence as weight."""
     y = fit.jacobian @ fit.z - fit.residual
     bias = np.zeros(fit.z.size) if white.bias is None else white.bias
-    normal, side = fit.jacobian.T @ fit.jacobian, fit.jacobian.T @ y + bias
-    z, spread = averaged(normal, side, float(y @ y), prior)
+    z, spread = averaged(fit.jacobian, fit.jacobian.T @ y + bias, float(y @ y), prior)
     r = white(model.residual(model.pushed(z)))
     if not float(r @ r) < _ALIKE * float(fit.residual @ fit.residual):
         z, r = fit.z, fit.residual  # too far for the linear problem

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.linalg import eigh, qr, solve_triangular
 from scipy.special import log_ndtr
 
 from thalweg.points.landscape.model import PushModel
@@ -74,30 +74,51 @@ def best_scales(normal: Array, side: Array, square: float, prior: Prior) -> tupl
     return (float(a[i]), float(b[j]), float(c[k])), float(found[i, j, k])
 
 
-def averaged(normal: Array, side: Array, square: float, prior: Prior) -> tuple[Array, Array]:
-    """Mean and covariance of `z` over all precisions, weighted by their evidence."""
-    found = _evidences(normal, side, square, prior)
+def averaged(rows: Array, side: Array, square: float, prior: Prior) -> tuple[Array, Array]:
+    """Mean and covariance of `z` over all precisions, weighted by their evidence.
+
+    `rows`: of the linear problem, so that its normal matrix is `rows^T rows`.
+    """
+    found = _evidences(rows.T @ rows, side, square, prior)
     weights = np.exp(found - found.max())
-    grid = prior.grid()
-    mean, second, total = np.zeros(side.size), np.zeros_like(normal), 0.0
+    grid, root = prior.grid(), qr(rows, mode="r")[0][: side.size]
+    mean, second, total = np.zeros(side.size), np.zeros((side.size, side.size)), 0.0
     for place in np.argwhere(weights > _WEIGHTLESS):
         scales = tuple(float(axis[p]) for axis, p in zip(grid, place, strict=True))
         d, w = prior.precision((scales[0], scales[1], scales[2])), float(weights[tuple(place)])
-        z = solution(normal, side, d, prior.free_beta)
+        z = solution(root, side, d, prior.free_beta)
+        half = solve_triangular(_factor(root, d), np.eye(z.size))
         mean += w * z
-        second += w * (cho_solve(cho_factor(normal + np.diag(d)), np.eye(z.size)) + np.outer(z, z))
+        second += w * (half @ half.T + np.outer(z, z))
         total += w
     mean /= total
     return mean, second / total - np.outer(mean, mean)
 
 
-def solution(normal: Array, side: Array, d: Array, free_beta: bool) -> Array:
+def solution(rows: Array, side: Array, d: Array, free_beta: bool) -> Array:
     """The minimum under precisions `d`, with the last parameter at least 0 if it is the noise."""
-    lifted = normal + np.diag(d)
-    z = np.asarray(cho_solve(cho_factor(lifted), side))
+    z = _solved(rows, side, d)
     if free_beta and z[-1] < 0:
-        z[:-1] = cho_solve(cho_factor(lifted[:-1, :-1]), side[:-1])
+        z[:-1] = _solved(rows[:, :-1], side[:-1], d[:-1])
         z[-1] = 0.0
+    return z
+
+
+def _factor(rows: Array, d: Array) -> Array:
+    """The upper triangle `U` of `U^T U = rows^T rows + diag(d)`, without that product.
+
+    Clouds that hardly scatter determine some parameters so well that the precision of the others
+    is lost in the digits of the product, which is then positive by luck.
+    """
+    return np.asarray(qr(np.concatenate([rows, np.diag(np.sqrt(d))]), mode="r")[0][: d.size])
+
+
+def _solved(rows: Array, side: Array, d: Array) -> Array:
+    upper = _factor(rows, d)
+    z = np.zeros(d.size)
+    for _ in range(2):  # the second time refines
+        left = side - rows.T @ (rows @ z) - d * z
+        z = z + solve_triangular(upper, solve_triangular(upper, left, trans=1))
     return z
 
 
