@@ -12,7 +12,6 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from thalweg import _checks
 from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
-from thalweg.errors import InputError
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.learn.fields.evidence import Probes, probe, slope_of_log_determinant, updated_scales
 from thalweg.learn.fields.flow_map import FlowMap
@@ -61,7 +60,7 @@ def fit_likelihood_large(
     options = LargeOptions() if options is None else options
     rng = np.random.default_rng(0) if rng is None else rng
     times = _checks.as_times(times, minimum=2)
-    table = _as_counts(counts, times.size, kernel.n_states)
+    table = _checks.as_counts(counts, times, kernel.n_states)
     known = None if beta is None else _checks.positive(beta, "beta")
     places = kernel.coordinates if isinstance(coordinates, str) else coordinates
     if places is not None:
@@ -104,25 +103,6 @@ def _restored(
         potential_stderr=fit.potential_stderr[place],
         potential_samples=fit.potential_samples[:, place],
     )
-
-
-def _as_counts(counts: ArrayLike, n_times: int, n: int) -> Array:
-    table = _checks.as_array(counts, "counts")
-    if table.shape != (n_times, n):
-        raise InputError(
-            f"counts have shape {table.shape}; give one row per time and one column per state, "
-            f"shape ({n_times}, {n})."
-        )
-    if table.min() < 0:
-        k, x = np.unravel_index(int(np.argmin(table)), table.shape)
-        raise InputError(
-            f"counts are {table.min():g} at time {int(k)}, state {int(x)}; a count cannot be "
-            "negative: correct the number."
-        )
-    empty = np.flatnonzero(table.sum(axis=1) == 0)
-    if empty.size:
-        raise InputError(f"counts[{int(empty[0])}] has no samples; leave that time out.")
-    return table
 
 
 class _Fitter:
