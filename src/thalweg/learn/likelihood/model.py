@@ -22,7 +22,7 @@ from thalweg.learn.likelihood.births import Births
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import LogMean, Mobility
 
-__all__ = ["Chunk", "FlowModel", "Mesh", "first_mesh"]
+__all__ = ["Chunk", "FlowModel", "Mesh", "first_mesh", "log_normalised"]
 
 Array = NDArray[np.float64]
 
@@ -342,14 +342,15 @@ class FlowModel:
 
 
 def _normalised(u: Array, u_coarse: Array, slopes: Array, pi: Array) -> tuple[Array, Array, Array]:
-    log_p = u + np.log(pi)
-    top = log_p.max(axis=1, keepdims=True)
-    log_p = log_p - top - np.log(np.exp(log_p - top).sum(axis=1, keepdims=True))
-    coarse = u_coarse + np.log(pi)
-    top = coarse.max(axis=1, keepdims=True)
-    coarse = coarse - top - np.log(np.exp(coarse - top).sum(axis=1, keepdims=True))
+    log_p = log_normalised(u + np.log(pi))
     slopes -= np.matmul(np.exp(log_p)[:, None, :], slopes)
-    return log_p, coarse, slopes
+    return log_p, log_normalised(u_coarse + np.log(pi)), slopes
+
+
+def log_normalised(log_p: Array) -> Array:
+    """Rows of logarithms, shifted so that each row's exponentials sum to one."""
+    top = log_p.max(axis=-1, keepdims=True)
+    return np.asarray(log_p - top - np.log(np.exp(log_p - top).sum(axis=-1, keepdims=True)))
 
 
 def first_mesh(model: FlowModel, scale: float, *, most: int = 2000, levels: int = 3) -> Mesh:
