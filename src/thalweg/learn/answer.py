@@ -18,8 +18,9 @@ from thalweg.learn.growth import Growth, GrowthFound, as_growth, growth_of
 from thalweg.learn.limits import work_limit
 from thalweg.learn.network.paper import FeatureNetwork, fit_feature_network, fit_neural
 from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
+from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict, unassessed
-from thalweg.learn.weak.fit import Ridge, TimeBasis
+from thalweg.learn.weak.fit import Ridge
 from thalweg.learn.weak.terms import Quadrature, Weighting
 from thalweg.mobility import LogMean, Mobility
 from thalweg.snapshots import Dirichlet, Smoother, Snapshots, TimeScale
@@ -260,7 +261,7 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         potential=s.potential,
         initial=s.initial,
         features=s.features,
-        time_basis=_likelihood_basis(s.time_basis),
+        time_basis=s.time_basis,
         interactions=s.interactions,
         mobility=s.mobility,
         internal=s.internal,
@@ -319,17 +320,6 @@ def degrees(fit: LikelihoodFit) -> dict[str, float]:
     """Deviance per degree of freedom, where a deviance tests anything."""
     value = fit.deviance_per_degree
     return {"deviance_per_degree": value} if np.isfinite(value) else {}
-
-
-def _likelihood_basis(basis: TimeBasis | None) -> Any:
-    """The same functions of time in the form that the likelihood takes."""
-    from thalweg.learn.likelihood import model
-
-    if basis is None:
-        return None
-    if basis.breaks is not None:
-        return model.PiecewiseConstant(basis.breaks)
-    return model.TimeBasis(lambda times: np.stack([basis(float(t)) for t in times]), basis.size)
 
 
 def beyond_plain(s: Settings) -> list[str]:

@@ -12,8 +12,9 @@ from thalweg.energy import Entropy, PowerEnergy, centred
 from thalweg.errors import InputError
 from thalweg.geometry.operators import transport_laplacian
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.weak import solve
-from thalweg.learn.weak.fit import TimeBasis, fit_weak
+from thalweg.learn.weak.fit import fit_weak
 from thalweg.mobility import ArithmeticMean, GeometricMean, LogMean, Mobility
 from thalweg.status import Status
 

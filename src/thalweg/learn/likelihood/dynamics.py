@@ -31,7 +31,7 @@ from thalweg._dense import copy, factor, solve, solve_factored
 from thalweg.learn.likelihood.births import Births, grow
 from thalweg.mobility import formulas
 
-__all__ = ["EXTRAPOLATION", "Interactions", "extrapolate", "integrate", "pivots"]
+__all__ = ["EXTRAPOLATION", "Interactions", "extrapolate", "integrate", "limited", "pivots"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int32]
@@ -258,15 +258,15 @@ def extrapolate(chains: Array, slopes: Array) -> tuple[Array, Array, Array]:
         np.tensordot(EXTRAPOLATION[max(k, 0), :levels], chains, 1) - fine
         for k in (levels - 1, levels - 2)
     )
-    correction, share = _limited(best)
+    correction, share = limited(best)
     total = np.tensordot(EXTRAPOLATION[levels - 1, :levels], slopes, 1)
     total -= slopes[-1]
     total *= share[:, :, None]
     total += slopes[-1]
-    return fine + correction, fine + _limited(coarse)[0], total
+    return fine + correction, fine + limited(coarse)[0], total
 
 
-def _limited(correction: Array) -> tuple[Array, Array]:
+def limited(correction: Array) -> tuple[Array, Array]:
     """A correction of `log p` kept within `+-2`, and the derivative: at depth chains differ wildly.
 
     It leaves small corrections alone to fifth order, so the order of the scheme stays.

@@ -51,18 +51,12 @@ def _parts(model: FlowModel, theta: Array, spans: Array) -> _Parts:
     potentials = columns @ theta[model.potential_slice]
     if model.fixed_potential is not None:
         potentials = potentials + model.fixed_potential
-    interaction, basis = np.zeros((0, 0)), np.zeros((0, n, n))
-    if model.n_interactions or model.fixed_interaction.size:
-        basis = model.interactions
-        interaction = np.tensordot(theta[model.interaction_slice], basis, 1)
-        if model.fixed_interaction.size:
-            interaction = interaction + model.fixed_interaction
     energy = steps.Energy(
         float(model.order),
         model.beta(theta),
         model.beta_index if model.learns_beta else -1,
-        np.ascontiguousarray(interaction, dtype=np.float64),
-        np.ascontiguousarray(basis, dtype=np.float64),
+        np.ascontiguousarray(model.interaction(theta)),
+        np.ascontiguousarray(model.interactions),
         model.n_potential,
     )
     graph = steps.Graph(*kernel.edges, kernel.stationary, model.mobility.spec)

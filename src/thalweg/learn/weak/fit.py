@@ -25,6 +25,7 @@ from thalweg._threads import single_threaded
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.weak.noise import (
     NoiseBias,
     noise_bias,
@@ -44,7 +45,6 @@ from thalweg.learn.weak.terms import (
     EdgeForm,
     Nodes,
     Quadrature,
-    TimeBasis,
     WeakSystem,
     Weighting,
     assemble,
@@ -54,7 +54,7 @@ from thalweg.learn.weak.terms import (
 from thalweg.mobility import LogMean, Mobility, as_mobility
 from thalweg.status import Status
 
-__all__ = ["TimeBasis", "WeakFit", "fit_weak"]
+__all__ = ["WeakFit", "fit_weak"]
 
 Array = NDArray[np.float64]
 Ridge = float | Literal["auto"]

@@ -25,7 +25,7 @@ states of the squared residual over all pairs or all edges, are Laplacians too: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -38,52 +38,16 @@ from thalweg.energy import Entropy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
+from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.weak.passes import normal_equations
 from thalweg.mobility import Mobility
 
-__all__ = ["Nodes", "Quadrature", "TimeBasis", "WeakSystem", "Weighting", "assemble", "nodes_of"]
+__all__ = ["Nodes", "Quadrature", "WeakSystem", "Weighting", "assemble", "nodes_of"]
 
 Array = NDArray[np.float64]
 Quadrature = Literal["trapezoid", "right", "midpoint"]
 Weighting = Literal["metric", "paper", "paper-edges"]
 Basis: TypeAlias = NDArray[np.float64] | sparse.csr_array
-
-
-@dataclass(frozen=True)
-class TimeBasis:
-    """Functions of time `chi_b` for a potential `V(t) = sum_b chi_b(t) V_b`.
-
-    >>> TimeBasis.piecewise([1.0, 2.0])(1.5)
-    array([0., 1., 0.])
-    """
-
-    functions: Callable[[float], Array]
-    size: int
-    breaks: tuple[float, ...] | None = None
-
-    @classmethod
-    def piecewise(cls, breaks: Sequence[float]) -> TimeBasis:
-        """One potential before the first break, one between each two, one after the last."""
-        edges = np.asarray(breaks, dtype=np.float64)
-        if edges.ndim != 1 or edges.size == 0 or np.any(np.diff(edges) <= 0):
-            raise InputError(f"breaks are {list(breaks)}; give one or more increasing times.")
-
-        def pieces(t: float) -> Array:
-            out = np.zeros(edges.size + 1)
-            out[int(np.searchsorted(edges, t, side="right"))] = 1.0
-            return out
-
-        return cls(pieces, edges.size + 1, tuple(edges.tolist()))
-
-    @classmethod
-    def of(cls, *functions: Callable[[float], float]) -> TimeBasis:
-        """The span of these functions of time: `TimeBasis.of(lambda t: 1.0, np.sin)`."""
-        if not functions:
-            raise InputError("a time basis needs at least one function.")
-        return cls(lambda t: np.array([float(f(t)) for f in functions]), len(functions))
-
-    def __call__(self, t: float) -> Array:
-        return self.functions(t)
 
 
 class Nodes:

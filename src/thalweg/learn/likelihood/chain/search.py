@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from thalweg.learn.likelihood.chain.kinks import certify
 from thalweg.learn.likelihood.chain.nudging import let_go
-from thalweg.learn.likelihood.chain.verdict import rejects
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.optimize import Penalty, minimise
 from thalweg.learn.likelihood.tracked import Judgement, TrackedObjective
@@ -53,7 +52,7 @@ def _suspicious(now: Judgement, before: Judgement) -> bool:
 
     An excess that was there before, and that no other start could lower, is not searched for again.
     """
-    if rejects(now, _SUSPICIOUS) and not rejects(before, _SUSPICIOUS):
+    if now.rejects(_SUSPICIOUS) and not before.rejects(_SUSPICIOUS):
         return True
     added = max(now.expected - before.expected, 0.0)
     return now.deviance - before.deviance > added + _SURPRISING * np.sqrt(2.0 * added + 2.0)
@@ -167,7 +166,7 @@ class _Search:
         out = []
         for optimum in beam:
             new = self.polish(k, optimum.theta, 12, probe=True)
-            if rejects(new.judgement) and self.spent < self.limit:
+            if new.judgement.rejects() and self.spent < self.limit:
                 again = self.polish(k, new.theta, 25)
                 new = again if again.merit < new.merit else new
             out.append(new)
@@ -234,7 +233,7 @@ def grow(
     """
     guide = let_go(objective, prior, starts, mesh)
     if guide is not None:
-        if guide.interrupted or not rejects(guide.judgement, _SUSPICIOUS):
+        if guide.interrupted or not guide.judgement.rejects(_SUSPICIOUS):
             k = objective.counts.shape[0] - 1
             return Growth(guide.theta, k, guide.n_iterations, False, guide.interrupted)
         starts = [guide.held, *starts]
@@ -259,7 +258,7 @@ def grow(
         beam, reached = _distinct(found), k
         if search.interrupted:
             break
-        if rejects(beam[0].judgement):
+        if beam[0].judgement.rejects():
             failures += 1
             if failures == _PATIENCE or search.spent > search.limit:
                 break
@@ -272,7 +271,7 @@ def grow(
         return Growth(beam[0].theta, k, search.n_iterations, False, True)
     final = [search.polish(k, optimum.theta, 40, 1e-4) for optimum in beam] + beam
     best = min(final, key=lambda optimum: optimum.merit)
-    return Growth(best.theta, k, search.n_iterations, rejects(best.judgement))
+    return Growth(best.theta, k, search.n_iterations, best.judgement.rejects())
 
 
 def _distinct(optima: list[_Optimum]) -> list[_Optimum]:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
 from thalweg.energy import Entropy
-from thalweg.learn.likelihood.dynamics import EXTRAPOLATION
-from thalweg.learn.likelihood.model import FlowModel, Mesh
+from thalweg.learn.likelihood.dynamics import EXTRAPOLATION, limited
+from thalweg.learn.likelihood.model import FlowModel, Mesh, log_normalised
 from thalweg.learn.likelihood.objective import Evaluation
 from thalweg.learn.likelihood.sparse import chains
 from thalweg.learn.likelihood.sparse.elimination import Plan, make_plan
@@ -144,18 +144,14 @@ class Point:
         u = np.stack([chain.logs[chain.outputs] for chain in self.chains])
         fine = u[-1]
         weights = EXTRAPOLATION[levels - 1, :levels]
-        correction = np.tensordot(weights, u, 1) - fine
-        # Corrections are kept within +-2: at depth, chains differ wildly.
-        bend = (1.0 + np.minimum(0.5 * np.abs(correction), 1e15) ** 4) ** -0.25
-        rough = np.tensordot(EXTRAPOLATION[max(levels - 2, 0), :levels], u, 1) - fine
-        limit = (1.0 + np.minimum(0.5 * np.abs(rough), 1e15) ** 4) ** -0.25
-        share = bend**5
+        correction, share = limited(np.tensordot(weights, u, 1) - fine)
+        rough, _ = limited(np.tensordot(EXTRAPOLATION[max(levels - 2, 0), :levels], u, 1) - fine)
         parts = weights[:, None, None] * share
         parts[-1] += 1.0 - share
         log_pi = np.log(self.flow.plan.pi)
         return (
-            _normalised(np.vstack([self.start, fine + correction * bend]) + log_pi),
-            _normalised(np.vstack([self.start, fine + rough * limit]) + log_pi),
+            log_normalised(np.vstack([self.start, fine + correction]) + log_pi),
+            log_normalised(np.vstack([self.start, fine + rough]) + log_pi),
             parts,
         )
 
@@ -295,8 +291,3 @@ def probabilities(model: FlowModel, theta: Array, mesh: Mesh) -> Array | None:
         if point is not None:
             return point.probabilities
     return model.probabilities(theta, mesh)
-
-
-def _normalised(log_p: Array) -> Array:
-    top = log_p.max(axis=1, keepdims=True)
-    return np.asarray(log_p - top - np.log(np.exp(log_p - top).sum(axis=1, keepdims=True)))
