@@ -182,8 +182,20 @@ def dense_counts(snapshots: Snapshots) -> Array:
     return counts if isinstance(counts, np.ndarray) else np.asarray(counts.toarray())
 
 
-def visits(snapshots: Snapshots) -> Array:
-    return np.asarray(snapshots.counts.sum(axis=0), dtype=np.float64).ravel()
+def answer_of(snapshots: Snapshots, source: Any, **parts: Any) -> Fitted:
+    """The answer around a method's own result, which gives energy, status and perhaps errors."""
+    energy: FreeEnergy = source.energy
+    usual = {
+        "energy": energy,
+        "times": snapshots.times,
+        "status": source.status,
+        "potential_stderr": getattr(source, "potential_stderr", np.full(energy.n_states, np.nan)),
+        "beta_stderr": getattr(source, "beta_stderr", np.nan),
+        "visits": np.asarray(snapshots.counts.sum(axis=0), dtype=np.float64).ravel(),
+        "potentials": energy.potential[None],
+        "source": source,
+    }
+    return Fitted(**(usual | parts))
 
 
 def two_times(snapshots: Snapshots) -> None:
@@ -229,19 +241,7 @@ def _neural(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
             mobility=s.mobility, device=s.device, progress=s.progress,
         )  # fmt: skip
         summary = {"loss": float(source.losses[-1]), "n_steps": source.n_steps}
-    return Fitted(
-        energy=source.energy,
-        initial=p[0],
-        times=snapshots.times,
-        status=source.status,
-        potential_stderr=np.full(kernel.n_states, np.nan),
-        beta_stderr=np.nan,
-        visits=visits(snapshots),
-        potentials=source.energy.potential[None],
-        network=network,
-        summary=summary,
-        source=source,
-    )
+    return answer_of(snapshots, source, initial=p[0], network=network, summary=summary)
 
 
 def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
@@ -271,14 +271,10 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
     if applies_to(options.model(kernel, snapshots.times), options):
         options = replace(options, hurried=True)
     fit = fit_likelihood(kernel, snapshots.times, dense_counts(snapshots), options=options)
-    fitted = Fitted(
-        energy=fit.energy,
+    fitted = answer_of(
+        snapshots,
+        fit,
         initial=fit.initial,
-        times=snapshots.times,
-        status=fit.status,
-        potential_stderr=fit.potential_stderr,
-        beta_stderr=fit.beta_stderr,
-        visits=visits(snapshots),
         potentials=fit.potential_parts if s.time_basis is not None else fit.potential[None],
         joint_covariance=fit.joint_covariance,
         coefficients=fit.feature_weights if s.features is not None else None,
@@ -292,7 +288,6 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         },
         noise=fit.noise,
         growth=growth_of(fit) if fit.model.grows else None,
-        source=fit,
     )
     try:
         return assess(fitted, fit, seed=s.seed, progress=s.progress)
@@ -361,15 +356,10 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
         progress=s.progress,
         rng=np.random.default_rng(s.seed),
     )
-    fitted = Fitted(
-        energy=fit.energy,
+    fitted = answer_of(
+        snapshots,
+        fit,
         initial=fit.initial,
-        times=snapshots.times,
-        status=fit.status,
-        potential_stderr=fit.potential_stderr,
-        beta_stderr=fit.beta_stderr,
-        visits=visits(snapshots),
-        potentials=fit.potential[None],
         draws=np.column_stack([fit.potential_samples, fit.beta_samples]),
         beta_verdict=_large_verdict(fit, s.beta),
         summary={
@@ -378,7 +368,6 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
             "n_iterations": fit.n_iterations,
             "determined": fit.determined,
         },
-        source=fit,
     )
     return assess_many(fitted, fit, seed=s.seed)
 

@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg.edges.static import Graph
 from thalweg.learn.likelihood.chain import steps
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, saturated
@@ -34,7 +35,7 @@ class Chain(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    graph: steps.Graph
+    graph: Graph
     energy: steps.Energy
     potentials: Array
     columns: Array
@@ -42,8 +43,7 @@ class _Parts(NamedTuple):
 
 def _parts(model: FlowModel, theta: Array, spans: Array) -> _Parts:
     """The arrays that the compiled chain takes; `spans` (intervals, 2)."""
-    kernel, n = model.kernel, model.n_states
-    features = np.eye(n) if model.features is None else model.features
+    features = np.eye(model.n_states) if model.features is None else model.features
     columns = np.broadcast_to(features, (len(spans), *features.shape))
     if model.time_basis is not None:
         shares = [model.time_basis.averages(span) for span in spans]
@@ -59,7 +59,7 @@ def _parts(model: FlowModel, theta: Array, spans: Array) -> _Parts:
         np.ascontiguousarray(model.interactions),
         model.n_potential,
     )
-    graph = steps.Graph(*kernel.edges, kernel.stationary, model.mobility.spec)
+    graph = Graph.of(model.kernel, model.mobility)
     return _Parts(graph, energy, potentials, np.ascontiguousarray(columns))
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg.edges.static import Graph
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy, PowerEnergy
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood import dynamics
@@ -256,8 +257,14 @@ class FlowModel:
 
         births = self._births(theta, mesh.n_levels, n_columns)
         mass = np.zeros((0, 0)) if births is None else births.out
-        fixed = np.zeros(n) if self.fixed_potential is None else self.fixed_potential
-        fields = np.ascontiguousarray(self.potentials(theta))
+        graph = Graph.of(kernel, self.mobility)
+        landscape = dynamics.Landscape(
+            self.order,
+            self.beta(theta),
+            self.learns_beta and sensitivities,
+            np.zeros(n) if self.fixed_potential is None else self.fixed_potential,
+            np.ascontiguousarray(self.potentials(theta)),
+        )
         interaction = np.ascontiguousarray(self.interaction(theta))
         interactions = None
         if interaction.size:
@@ -284,31 +291,16 @@ class FlowModel:
             slopes = np.empty((mesh.n_levels, count, n, n_columns))
             try:
                 solved = dynamics.integrate(
-                    kernel.edges.source,
-                    kernel.edges.target,
-                    kernel.edges.conductance,
-                    pi,
-                    self.mobility.spec,
-                    self.order,
+                    graph,
+                    landscape,
                     self.features,
                     basis,
-                    fixed,
-                    fields,
                     interactions,
-                    self.beta(theta),
-                    self.learns_beta and sensitivities,
                     None if births is None else births._replace(out=mass[part]),
                     forces if sensitivities else None,
                     dynamics.pivots(n),
-                    lengths[part],
-                    mesh.substeps[part],
-                    fine,
-                    mesh.n_levels,
-                    chains,
-                    carried,
-                    known[part],
-                    out,
-                    slopes,
+                    dynamics.Steps(lengths[part], mesh.substeps[part], fine, mesh.n_levels),
+                    dynamics.Chains(chains, carried, known[part], out, slopes),
                 )
             except np.linalg.LinAlgError:
                 # A singular Newton matrix: no flow at these parameters; the optimiser turns back.
