@@ -41,6 +41,8 @@ def test_derivatives_of_every_block_agree_with_differences(d: int, seed: int) ->
             assert np.allclose(block.gradient(x)[:, i], slope, rtol=1e-4, atol=1e-4)
             bend = (block.gradient(x + e) - block.gradient(x - e)) @ weights / (2 * step)
             assert np.allclose(block.hessian(x, weights)[:, i], bend, rtol=1e-3, atol=1e-3)
+        slope = block.gradient(x) @ weights
+        assert np.allclose(block.slope(x, weights), slope, rtol=1e-10, atol=1e-10)
         trace = np.trace(block.hessian(x, weights), axis1=1, axis2=2)
         assert np.allclose(block.laplacian(x) @ weights, trace, rtol=1e-8, atol=1e-8)
 
