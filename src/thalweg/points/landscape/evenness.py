@@ -35,8 +35,7 @@ _ROUNDS = 3
 _CHANCE = 2.0  # by this factor uneven places exceed the scatter of simulated ones,
 _SIZE = 0.25  # and this is the standard deviation of the logarithm beyond it
 _MATTERS = 0.05  # root mean square left over, as a share of the flow's velocity
-_NEW = 1.5  # by this factor noise may exceed what of the residuals is new in every interval
-_STAYS = 0.7  # of the noise; less of it that is new is roughness
+_STAYS = 0.85  # of the residuals; less of them that is new is roughness
 _NEAREST = 8  # individuals whose residuals show roughness where there is hardly noise
 _LITTLE = 0.1  # noise, as a share of all residuals
 
@@ -114,7 +113,7 @@ def evenness(steps: Steps, noise: float, rng: np.random.Generator, *, free: bool
     places, tau = _Places.of(points, rng), float(np.diff(steps.times).mean())
     moved = np.concatenate([f - x for f, x in zip(steps.ends, steps.clouds, strict=False)]) / tau
     matters = float(seen.mean()) > _MATTERS**2 * float((moved**2).mean())
-    found = most = min(noise, _new(errors, rows, tau)) if free else noise
+    found = most = noise * _new(errors, rows) if free else noise
     rough, said = matters and found < _STAYS * noise, ""
     for done in range(_ROUNDS):
         draws = [steps.simulated(found, rng) for _ in range(_DRAWS)]
@@ -159,11 +158,10 @@ class _Places:
         return np.maximum(total / np.bincount(self.labels, minlength=self.count), 1e-300)
 
 
-def _new(errors: list[Array], rows: list[Index | None], tau: float) -> float:
-    """The most noise that the residuals allow: it is new in every interval, roughness stays."""
+def _new(errors: list[Array], rows: list[Index | None]) -> float:
+    """The share of the residuals that is new in every interval, as noise is; roughness stays."""
     kept = [
-        float((a * b[p]).mean())
+        float((a * b[p]).mean() / max((a**2).mean(), 1e-300))
         for a, b, p in zip(errors[:-1], errors[1:], rows, strict=False) if p is not None
     ]  # fmt: skip
-    left = float(np.mean([(e**2).mean() for e in errors]))
-    return 0.5 * tau * _NEW * max(left - float(np.mean(kept)), 0.0) if kept else np.inf
+    return float(np.clip(1 - np.mean(kept), 0.0, 1.0)) if kept else 1.0
