@@ -377,13 +377,15 @@ class PushModel:
         self, x: Array, slopes: Array | None, h: float, when: Array, theta: Array
     ) -> tuple[Array, Array | None]:
         """One midpoint step and its exact derivative."""
-        middle = np.clip(x - 0.5 * h * self.basis.slope(x, theta), *self._far)
-        if slopes is not None:
-            m = self.n_weights
-            first, second = self.basis.gradient(x), self.basis.gradient(middle)
-            inner = -0.5 * h * (self.basis.hessian(x, theta) @ slopes)
-            inner += slopes
-            inner[:, :, :m] -= 0.5 * h * np.concatenate([b * first / self.scale for b in when], 2)
-            slopes = slopes - h * (self.basis.hessian(middle, theta) @ inner)
-            slopes[:, :, :m] -= h * np.concatenate([b * second / self.scale for b in when], axis=2)
-        return x - h * self.basis.slope(middle, theta), slopes
+        if slopes is None:
+            middle = np.clip(x - 0.5 * h * self.basis.slope(x, theta), *self._far)
+            return x - h * self.basis.slope(middle, theta), None
+        m, first = self.n_weights, self.basis.gradient(x)
+        middle = np.clip(x - 0.5 * h * (first @ theta), *self._far)
+        second = self.basis.gradient(middle)
+        inner = -0.5 * h * (self.basis.hessian(x, theta) @ slopes)
+        inner += slopes
+        inner[:, :, :m] -= 0.5 * h * np.concatenate([b * first / self.scale for b in when], 2)
+        slopes = slopes - h * (self.basis.hessian(middle, theta) @ inner)
+        slopes[:, :, :m] -= h * np.concatenate([b * second / self.scale for b in when], axis=2)
+        return x - h * (second @ theta), slopes

@@ -77,9 +77,15 @@ def solve(problem: Problem) -> Answer:
     if simplest not in ranked:
         ranked.append(simplest)
     prior, z, scales, _ = starts[leader]
+    followed = problem.steps in (None, 1)
     # The covariance of no movement first: that of a wild start would make light of its residuals.
     for _ in range(_REWEIGHTINGS):
         found, scales = fit_push(models[leader], prior, white, z, scales, iterations=3)
+        if followed and found.too_good:
+            answer = solve_tracks(problem, models)
+            if answer is not None:
+                return answer
+            followed = False
         z = found.z
         white = Whitening.at(models[leader], z)
     starts[leader] = (prior, z, scales, 0.0)
@@ -94,11 +100,11 @@ def solve(problem: Problem) -> Answer:
     best = min(alike, key=lambda name: models[name].basis.size)
     problem.progress("error bars", stages - 1, stages)
     evidences = {name: fit.evidence for name, (fit, _) in fits.items()}
-    if fits[best][0].too_good and problem.steps in (None, 1):
-        answer = solve_tracks(problem, models, evidences)
+    fit, scales = fits[best]
+    if followed and fit.too_good:
+        answer = solve_tracks(problem, models)
         if answer is not None:
             return answer
-    fit, scales = fits[best]
     return _finish(problem, models[best], starts[best][0], fit, scales, (best, evidences))
 
 

@@ -140,9 +140,7 @@ class _Normal:
         return Regression(weights / tiled, spread / tiled[:, None] / tiled[None], noise, evidence)
 
 
-def solve_tracks(
-    problem: Problem, models: dict[str, PushModel], evidence: dict[str, float]
-) -> Answer | None:
+def solve_tracks(problem: Problem, models: dict[str, PushModel]) -> Answer | None:
     """The functions with the largest evidence; `None` where the moments contradict the fit."""
     tracks = Tracks.of(problem.times, problem.clouds)
     bases = {name: (model.basis, model.scale) for name, model in models.items()}
@@ -188,7 +186,7 @@ def solve_tracks(
     doubt = (1 - steps.share) * np.outer(steps.change, steps.change)
     return Answer(
         field, beta, known.covariance + doubt, stderr, _goodness(tracks, basis, scale, fit), True,
-        steps.count, status, {**evidence, **marked},
+        steps.count, status, marked,
         f"individuals were followed (matched by {how}); {best} had the largest evidence; "
         f"{steps.why}{rough}", even.unresolved,
     )  # fmt: skip
