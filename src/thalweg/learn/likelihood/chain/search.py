@@ -3,11 +3,11 @@
 The rates of every interval are those of the infinite population, which the parameters push along
 the whole chain: over many intervals the likelihood has many optima, over one it has one. Where
 holding the population near the counts and letting it go (`nudging`) does not lead to parameters
-that describe all intervals, the first `k` are fitted, `k` growing, each stage from the last one's
-optimum, with probes where it ends at a kink, and checked by its deviance. A stage that fails is
-tried again over a shorter step; where the step is one interval already, draws from the last stage's
-posterior, some brought back to its optimum's level, give other starts, and a few distinct optima
-are carried on.
+that describe all intervals, a crowd of parameters is gathered there (`crowd`). Where that fails
+too, the first `k` intervals are fitted, `k` growing, each stage from the last one's optimum, with
+probes where it ends at a kink, and checked by its deviance. A stage that fails is tried again over
+a shorter step; where the step is one interval already, draws from the last stage's posterior, some
+brought back to its optimum's level, give other starts, and a few distinct optima are carried on.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg.learn.likelihood.chain.crowd import gathered
 from thalweg.learn.likelihood.chain.kinks import certify
 from thalweg.learn.likelihood.chain.nudging import let_go
 from thalweg.learn.likelihood.model import FlowModel, Mesh
@@ -48,6 +49,7 @@ _LONGEST_DRAW = 1.0  # in units of the potential's scale, and of logarithms
 _FOLLOWED = 8
 _PATIENCE = 3  # horizons in a row that no start can follow
 _VALUE = 0.3  # of a chain with derivatives: what one without costs
+_FEW_STATES = 20  # up to which a crowd of parameters is dense enough to gather
 _MANY = 24  # parameters above which probes along every axis count as well
 _EVALUATIONS = 3000
 """Full chains that a search may cost at six states; fewer where each costs more."""
@@ -235,6 +237,15 @@ class _Search:
             best = better
         return best
 
+    def from_crowd(self, theta: Array) -> _Optimum | None:
+        """The optimum of the whole chain where a crowd around a pulled population's gathers."""
+        k = self.n_intervals
+        found = gathered(self.whole, self.prior, theta, self.mesh, rng=self.rng)
+        if found is None:
+            return None
+        self.pay(k, _VALUE * found[1])
+        return self.settled(self.polish(k, found[0], 40, 1e-4, probe=True))
+
     def judged(self, optimum: _Optimum, width: float, count: int) -> list[tuple[float, Array]]:
         """Draws around an optimum of the whole chain, each with its merit."""
         self.pay(self.n_intervals, _VALUE * count)
@@ -281,6 +292,9 @@ def grow(
             return search.growth(best, search.n_intervals)
         search.starts = starts = [guide.held, *starts]
     whole = search.n_intervals
+    other = search.from_crowd(guide.held) if guide is not None and n <= _FEW_STATES else None
+    if other is not None and not other.judgement.rejects(_SUSPICIOUS):
+        return search.growth(other, whole)
     beam = [_Optimum(starts[0], np.diag(prior.units**-2.0), Judgement(0.0, 0.0, 0.0))]
     reached, step, failures = 0, 1, 0
     passed: tuple[int, list[_Optimum]] = (0, beam)
@@ -311,6 +325,9 @@ def grow(
         return search.growth(beam[0], k)
     final = [search.polish(k, optimum.theta, 40, 1e-4) for optimum in beam] + beam
     best = min(final, key=lambda optimum: optimum.merit)
+    if other is not None and not other.judgement.rejects():
+        if k < whole or other.merit < best.merit:
+            best, k = other, whole
     return search.growth(search.settled(best) if k == whole else best, k)
 
 
