@@ -16,7 +16,7 @@ from thalweg.learn.fields.fit import _Fitter
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.likelihood import Likelihood
 from thalweg.learn.fields.posterior import Posterior
-from thalweg.learn.fields.preconditioner import Information, Preconditioner, solve
+from thalweg.learn.fields.preconditioner import Information, Preconditioner, _Span, solve
 from thalweg.learn.fields.prior import cosines, field_prior
 from thalweg.status import Status
 
@@ -284,3 +284,13 @@ def test_bad_counts_are_refused(kernel: MarkovKernel) -> None:
     counts[1, 4] = -1
     with pytest.raises(InputError, match="negative"):
         fit_likelihood_large(kernel, [0, 1], counts)
+
+
+def test_functions_that_depend_on_each_other_span_what_they_can() -> None:
+    """States on a ring: of 80 cosines in the plane around it some sixty differ."""
+    kernel = make_graph("watts_strogatz", 320, rng=np.random.default_rng(11))
+    rng = np.random.default_rng(0)
+    assert kernel.coordinates is not None
+    prior = field_prior(kernel, 80, coordinates=kernel.coordinates, spreads=(0,), rng=rng)
+    dual = _Span.of(prior).dual
+    np.testing.assert_allclose(prior.basis @ (dual.T @ prior.basis), prior.basis, atol=1e-4)
