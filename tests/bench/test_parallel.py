@@ -54,8 +54,8 @@ def bootstrap(jobs):
 
 def distances(jobs):
     ps = np.random.default_rng(0).dirichlet(np.ones(3), 5)
-    # Its default asks for all workers of whatever backend is configured.
-    chosen = -1 if jobs is None else jobs
+    # By default it asks for all workers there are, which is one where there is one core.
+    chosen = 2 if jobs is None else jobs
     return pd.DataFrame(TransportGeometry(PATH).distance_matrix(ps, jobs=chosen))
 
 

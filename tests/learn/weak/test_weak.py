@@ -217,7 +217,7 @@ def test_other_internal_energies() -> None:
         rho = p / kernel.stationary
         return v + 0.3 * internal.derivative(np.log(rho)), mobility(rho[source], rho[target])
 
-    times = np.linspace(0, 1, 41)
+    times = np.linspace(0, 1, 161)
     p = flow(kernel, rate, rng.dirichlet(np.full(5, 4.0)), times)
     fit = fit_weak(kernel, times, p, internal=internal, mobility=mobility)
     assert np.allclose(fit.potential, v, atol=1e-3)

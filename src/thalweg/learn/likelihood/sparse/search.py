@@ -152,17 +152,18 @@ class _Search:
         self.precision = self.prior.quadratic(point.theta)[2]
         self.now, self.value, self.gradient = point, *self._with_prior(point)
         try:
-            if base is not None:
-                self._bfgs(base + self.precision)
-                if self._left(self.now.information + self.precision) < self.tolerance:
-                    status = Status.CONVERGED
+            if base is not None and self._nearby(base + self.precision):
+                status = Status.CONVERGED
             rounds = 0
             while not status:
                 status, curvature = self._marquardt()
                 rounds += 1
                 if status is not Status.MAX_ITERATIONS or self._spent:
                     break
-                if not self._bfgs(curvature) and rounds > 2:
+                before = self.now
+                if self._nearby(curvature):
+                    status = Status.CONVERGED
+                elif self.now is before and rounds > 2:
                     status = Status.STALLED
                     break
         except KeyboardInterrupt:
@@ -171,6 +172,17 @@ class _Search:
             status = limit_status()
         now = self.now
         return Minimum(now.theta, self.value, now.evaluation, status, self.used, now)
+
+    def _nearby(self, matrix: Array) -> bool:
+        """BFGS from a known matrix, and from fresh ones while that helps; whether it converged."""
+        while self._bfgs(matrix):
+            matrix = self.now.information + self.precision
+            left = self._left(matrix)
+            if left < self.tolerance:
+                return True
+            if self._spent or not left < _NEAR * self.gradient.size:
+                return False
+        return self._left(self.now.information + self.precision) < self.tolerance
 
     @property
     def _spent(self) -> bool:
