@@ -294,7 +294,7 @@ def _least_squares_rates(kernel: MarkovKernel, times: Array, counts: Array) -> A
     mass = 0.5 * np.diff(times)[:, None] * (p[1:] + p[:-1])
     scale = 1.0 / np.sqrt(p[1:] / size[1:, None] + p[:-1] / size[:-1, None])
     tail, head = np.r_[source, target], np.r_[target, source]
-    # Each rate moves `mass` from its tail to its head, in every interval: two entries a row.
+    # Each rate moves `mass` from its tail to its head, in every interval: two entries per row.
     columns = np.tile(np.arange(tail.size), m)
     shift = np.repeat(np.arange(m) * n, tail.size)
     flow = mass[:, tail].ravel()

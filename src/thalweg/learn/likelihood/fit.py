@@ -276,7 +276,7 @@ class _Search:
         return make_prior(self.model, beta, scale, WEAK if isinstance(strength, str) else strength)
 
     def _freeze(self, best: Minimum, prior: Prior, mesh: Mesh) -> LikelihoodFit:
-        """Continuation: rates renewed 8, 4, 2 times an interval, then once."""
+        """Continuation: rates renewed 8, 4, 2 times per interval, then once."""
         for pieces in (8, 4, 2, 1):
             objective = FrozenObjective(self.model, self.counts, pieces)
             result = self._minimise(objective, prior, best.theta, mesh)
