@@ -31,7 +31,8 @@ from thalweg.learn.likelihood.optimize import Minimum, minimise
 from thalweg.learn.likelihood.priors import Prior, make_prior
 from thalweg.learn.likelihood.sparse.flow import SPARSE_STATES, Point, SparseFlow, is_plain
 from thalweg.learn.likelihood.sparse.search import descend
-from thalweg.learn.likelihood.start import smoothed, weak_start
+from thalweg.learn.likelihood.start import weak_start
+from thalweg.snapshots.density import smoothed
 from thalweg.status import Status
 
 __all__ = ["Data", "JointFit", "SameTests", "ScoreTest", "fit_jointly", "same_tests"]
