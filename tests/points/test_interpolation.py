@@ -227,6 +227,15 @@ def test_a_rejected_model_says_so_with_the_cloud() -> None:
     assert "contradict" in flow.warning
 
 
+def test_clouds_at_rest_are_pooled_and_not_moved() -> None:
+    rng = np.random.default_rng(5)
+    clouds = [rng.normal(size=(100, 2)) for _ in range(4)]
+    model = PointInterpolator(n_states=10, n_partitions=1).fit([0.0, 1.0, 2.0, 3.0], clouds)
+    ahead = model.forecast(4.0, method="landscape")
+    assert np.array_equal(np.sort(ahead.points.points, axis=0), np.sort(np.vstack(clouds), axis=0))
+    assert "do not determine beta" in ahead.warning
+
+
 def test_mixtures_are_weighed_by_their_trials_and_named() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 1))

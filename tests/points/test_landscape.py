@@ -279,6 +279,22 @@ def test_clouds_at_rest_determine_nothing() -> None:
     assert "do not determine beta" in model.warning_
 
 
+def test_long_intervals_are_a_flow_and_not_one_step() -> None:
+    """A well that intervals are four times as long as: one step has 0.03 instead of 0.15."""
+    rng = np.random.default_rng(6)
+    times, x, clouds = np.linspace(0, 2, 6), rng.normal([0.0, 1.5], 0.3, size=(5, 300, 2)), []
+    clouds.append(rng.normal([0.0, 1.5], 0.3, size=(300, 2)))
+    for k, cloud in enumerate(x):
+        for _ in range(40 * (k + 1)):
+            slope = np.stack([4 * cloud[:, 0] ** 3 - 4 * cloud[:, 0], 2 * cloud[:, 1]], axis=1)
+            cloud = cloud - 0.01 * slope + np.sqrt(0.003) * rng.normal(size=cloud.shape)
+        clouds.append(cloud)
+    model = PointLandscape(n_centers=0).fit(times, clouds)
+    assert "would overshoot" in model.why_
+    assert abs(model.beta_ - 0.15) < 3 * model.beta_stderr_
+    assert not model.goodness_.rejected
+
+
 def test_births_far_away_are_rejected_in_words() -> None:
     rng = np.random.default_rng(1)
     times = np.arange(5.0)

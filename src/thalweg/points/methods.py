@@ -22,6 +22,7 @@ from thalweg.points.landscape.moments import Moments
 from thalweg.points.relaxation import RelaxationFit, fit_relaxation
 from thalweg.snapshots import HeatKernel, PointSnapshots, WeightedPoints, estimate_probabilities
 from thalweg.snapshots.clouds import assign, build
+from thalweg.status import Status
 
 __all__ = ["FORECASTS", "METHODS", "MOVERS", "Guess", "Methods", "Partition"]
 
@@ -223,12 +224,16 @@ class Methods:
         `1 / (1 + (e / s)^2)`, `s` the distance between neighbouring individuals; and one whose
         moments, pushed to the time of the last snapshot, differ from those seen there by more than
         sampling does weighs less by what that bias adds to the variance of a sample. A rejected
-        model that would have misled about the last snapshot moves nothing.
+        model that would have misled about the last snapshot moves nothing, and neither does one of
+        clouds at rest.
         """
         model = self.landscape
         last = self.times.size - 1
         if self._misled:
             return even(self.clouds[-1])
+        if model.status_ is Status.UNDETERMINED:
+            # At rest, by every test: all snapshots are samples of the same cloud.
+            return pooled([even(x) for x in self.clouds], np.full(last + 1, 1 / (last + 1)))
         alone = model.tracked_ or model.time_order > 0 or model.goodness_.rejected
         clouds, shares = [], []
         some = self.clouds[-1][:1000]
@@ -247,7 +252,8 @@ class Methods:
     def _beyond(self, time: float) -> str:
         """A warning where many individuals go where none was seen."""
         last, some = float(self.times[-1]), self.clouds[-1][:_ASKED]
-        share = 0.0 if self._misled else self.landscape.extrapolates(some, last, time).mean()
+        still = self._misled or self.landscape.status_ is Status.UNDETERMINED
+        share = 0.0 if still else self.landscape.extrapolates(some, last, time).mean()
         if share < _BEYOND:
             return ""
         return (

@@ -54,10 +54,15 @@ class WeightedPoints:
         return WeightedPoints(self.points[keep], self.weights[keep] / self.weights[keep].sum())
 
     def resample(self, n: int, *, rng: np.random.Generator) -> Array:
-        """`n` of the points, by systematic resampling: no more chance than rounding needs."""
-        edges = np.cumsum(self.weights)
+        """`n` of the points, by systematic resampling: no more chance than rounding needs.
+
+        Neighbours follow each other, so that every region keeps its share.
+        """
+        order = cKDTree(self.points).indices
+        edges = np.cumsum(self.weights[order])
         ticks = (np.arange(n) + rng.random()) / n * edges[-1]
-        return self.points[np.minimum(np.searchsorted(edges, ticks), self.weights.size - 1)]
+        chosen = np.minimum(np.searchsorted(edges, ticks), self.weights.size - 1)
+        return np.asarray(self.points[order[chosen]])
 
     def sample(self, n: int, *, rng: np.random.Generator) -> Array:
         """`n` new points: one of the points, moved part of the way to a near neighbour."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, eigh, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 
 from thalweg.points.landscape.features import Basis
 from thalweg.points.landscape.model import Field, PushModel
@@ -62,7 +62,12 @@ def fit_moments(
     velocity = extent / float(problem.times[-1] - problem.times[0]) ** 2
     status, spread, stderr = Status.MAX_ITERATIONS, np.zeros((w.size, w.size)), 0.0
     for _ in range(_ITERATIONS):
-        h, side, y, unit = _linear(problem, basis, scale, (w, noise), steps)
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                h, side, y, unit = _linear(problem, basis, scale, (w, noise), steps)
+        except (LinAlgError, ValueError):  # a flow that throws points out: these were not followed
+            status = Status.STALLED
+            break
         values, vectors = eigh(h.T @ h)
         values = np.maximum(values, 0.0)
         pulls = (vectors.T @ (h.T @ y), vectors.T @ (h.T @ side))

@@ -29,12 +29,18 @@ from thalweg.status import Status
 __all__ = ["solve"]
 
 Array = NDArray[np.float64]
+Start = tuple[Prior, Array, Scales, float]
+"""Prior, parameters, scales of the prior, and evidence of the weak form."""
 
 _MOST_MOMENTS = 150
 _MOST_ROWS = 3000
 _SMALL = 0.3  # interval times curvature below which one step is the flow, to 15 % at the worst
-_STEP = 0.5  # longest midpoint step in the same unit: 2 % error
+_OVERSHOOT = 1.0  # beyond which one explicit step maps points past each other
+_STEP = 0.7  # longest step in the same unit: 1 % error of the width of a well, 5 % of the drift
+_MOST_FUNCTIONS = 60  # that are pushed in many steps,
+_FEW_STEPS, _FEW_ITERATIONS = 5, 6  # in which they are compared
 _MOST_STEPS = 12
+_WORSE = 2.0  # residuals of a corrected fit against those before
 _TIE = 3.0
 _ALIKE = 1.0  # difference of log evidence that is none
 _FAR = 100.0  # mean square residual beyond which the flow is no start
@@ -94,30 +100,34 @@ def solve(problem: Problem) -> Answer:
         problem.progress(f"landscape with {name}", 1 + done, stages)
         prior, z, scales, _ = starts[name]
         fits[name] = fit_push(models[name], prior, white, z, scales)
-    most_likely = max(fit.evidence for fit, _ in fits.values())
-    # Of those that differ by nothing, the simplest, and not the one that rounding prefers.
-    alike = [name for name, (fit, _) in fits.items() if fit.evidence > most_likely - _ALIKE]
-    best = min(alike, key=lambda name: models[name].basis.size)
+    best = _simplest({name: fit for name, (fit, _) in fits.items()}, models)
     problem.progress("error bars", stages - 1, stages)
-    evidences = {name: fit.evidence for name, (fit, _) in fits.items()}
-    fit, scales = fits[best]
-    if followed and fit.too_good:
+    if followed and fits[best][0].too_good:
         answer = solve_tracks(problem, models)
         if answer is not None:
             return answer
-    return _finish(problem, models[best], starts[best][0], fit, scales, (best, evidences))
+    return _finish(problem, models, {name: (starts[name], fits[name]) for name in fits}, best)
 
 
 def _finish(
-    problem: Problem, model: PushModel, prior: Prior, fit: PushFit, scales: Scales,
-    chosen: tuple[str, dict[str, float]],
+    problem: Problem, models: dict[str, PushModel],
+    fits: dict[str, tuple[Start, tuple[PushFit, Scales]]], best: str,
 ) -> Answer:  # fmt: skip
     """The winner with its own covariance, its number of steps, its posterior and its test."""
+    evidences = {name: fit.evidence for name, (_, (fit, _)) in fits.items()}
+    model, (prior, *_), (fit, scales) = models[best], *fits[best]
     white = Whitening.at(model, fit.z).corrected(model, fit.z)
     fit, scales = fit_push(model, prior, white, fit.z, scales)
     said = f"{model.steps} step(s) per interval, as asked"
     if problem.steps is None:
-        model, white, fit, said = _choose_steps(problem, model, prior, white, fit, scales)
+        stiff = _stiff(problem, model, fit)
+        if stiff < _SMALL:
+            said = "one step per interval is the flow, so short are they"
+        elif stiff < _OVERSHOOT:
+            model, white, fit, said = _choose_steps(model, prior, white, fit, scales, stiff)
+        else:
+            best, model, white, fit, said = _flow(problem, models, fits, best, white, stiff)
+            prior = fits[best][0][0]
     fit = average(model, prior, white, fit)
     theta, beta = model.read(fit.z)
     spread = fit.posterior()
@@ -132,21 +142,21 @@ def _finish(
         False,
         model.steps,
         Status.UNDETERMINED if problem.beta is None and at_rest(model) else fit.status,
-        chosen[1],
-        f"{chosen[0]} had the largest evidence; {said}",
+        evidences,
+        f"{best} had the largest evidence; {said}",
     )
 
 
+def _stiff(problem: Problem, model: PushModel, fit: PushFit) -> float:
+    field = Field(model.basis, model.read(fit.z)[0], problem.times)
+    return stiffness(field, problem.clouds, problem.times)
+
+
 def _choose_steps(
-    problem: Problem, model: PushModel, prior: Prior, white: Whitening, fit: PushFit, scales: Scales
+    model: PushModel, prior: Prior, white: Whitening, fit: PushFit, scales: Scales, stiff: float
 ) -> tuple[PushModel, Whitening, PushFit, str]:
     """One explicit step per interval, or the flow in continuous time where the two differ."""
-    field = Field(model.basis, model.read(fit.z)[0], problem.times)
-    stiff = stiffness(field, problem.clouds, problem.times)
-    if stiff < _SMALL:
-        return model, white, fit, "one step per interval is the flow, so short are they"
-    steps = int(np.clip(np.ceil(stiff / _STEP), 2, _MOST_STEPS))
-    fine = model.with_steps(steps)
+    fine = model.with_steps(_count(stiff))
     first = white(fine.residual(fine.pushed(fit.z)))
     if not float(first @ first) < _FAR * first.size:
         said = "one explicit step per interval, as the flow leaves the points behind"
@@ -159,6 +169,50 @@ def _choose_steps(
         return fine, corrected, other, said
     said = f"one explicit step per interval, log evidence {-gain:+.1f} over the flow"
     return model, white, fit, said
+
+
+def _flow(
+    problem: Problem, models: dict[str, PushModel],
+    fits: dict[str, tuple[Start, tuple[PushFit, Scales]]], best: str, white: Whitening,
+    stiff: float,
+) -> tuple[str, PushModel, Whitening, PushFit, str]:  # fmt: skip
+    """The flow in continuous time where an explicit step would overshoot the valleys.
+
+    Such a step can send individuals anywhere, and so fits even births and deaths; it is no flow.
+    The functions are chosen again, among those that are few enough.
+    """
+    found, white = {}, replace(white, bias=None)
+    for name, (start, (fit, scales)) in fits.items():
+        if models[name].basis.size > _MOST_FUNCTIONS and len(fits) > 1:
+            continue
+        fine = models[name].with_steps(min(_count(stiff), _FEW_STEPS))
+        tried = [share * z for z in (fit.z, start[1]) for share in _SHARES]
+        z = _nearest(fine, white, tried)
+        found[name] = fit_push(fine, start[0], white, z, scales, iterations=_FEW_ITERATIONS)
+    best = _simplest({name: fit for name, (fit, _) in found.items()}, models)
+    fit, scales = found[best]
+    # The explicit step's valleys were too steep: as many steps as these ask for.
+    fine = models[best].with_steps(_count(_stiff(problem, models[best], fit)))
+    white = Whitening.at(fine, fit.z).corrected(fine, fit.z)
+    prior, old = fits[best][0][0], fit
+    fit, _ = fit_push(fine, prior, white, old.z, scales)
+    if not fit.chi < _WORSE * max(old.chi, 1.0):
+        # The correction of the score is linear, and has no bound where nothing else holds.
+        white = replace(white, bias=None)
+        fit, _ = fit_push(fine, prior, white, old.z, scales)
+    said = f"the flow in {fine.steps} steps per interval, as one explicit step would overshoot"
+    return best, fine, white, fit, said
+
+
+def _count(stiff: float) -> int:
+    return int(np.clip(np.ceil(stiff / _STEP), 2, _MOST_STEPS))
+
+
+def _simplest(fits: dict[str, PushFit], models: dict[str, PushModel]) -> str:
+    """Of those that differ by nothing, the simplest, and not the one that rounding prefers."""
+    most = max(fit.evidence for fit in fits.values())
+    alike = [name for name, fit in fits.items() if fit.evidence > most - _ALIKE]
+    return min(alike, key=lambda name: models[name].basis.size)
 
 
 def _slopes(problem: Problem) -> list[tuple[Array, Array]]:
@@ -195,5 +249,9 @@ def _better_start(
         if model.beta is None:
             other[-1] = z[-1]
         tried.append(other)
+    return _nearest(model, white, tried)
+
+
+def _nearest(model: PushModel, white: Whitening, tried: list[Array]) -> Array:
     near = [float((white(model.residual(model.pushed(one))) ** 2).sum()) for one in tried]
     return tried[int(np.argmin(near))]

@@ -167,13 +167,15 @@ def solve_tracks(problem: Problem, models: dict[str, PushModel]) -> Answer | Non
         start = (steps.fit.weights, 0.5 * tau * steps.fit.noise)
         known = fit_moments(problem, basis, scale, start, steps.count)
     field = _field(problem, basis, known.weights)
+    noise = known.noise if problem.beta is None else float(problem.beta)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not _chi(problem, any_model, field, noise, steps.count) < _AGREEING:
+            return None
     even = evenness(
         Steps(tracks.times, tracks.clouds, tracks.by_rows, field, steps.count), known.noise,
         np.random.default_rng([problem.seed, 10]), free=problem.beta is None,
     )  # fmt: skip
     beta = even.noise if problem.beta is None else float(problem.beta)
-    if _chi(problem, any_model, field, beta, steps.count) > _AGREEING:
-        return None
     stderr, status, rough = 0.0, known.status, ""
     if problem.beta is None:
         # From the quieter places: what they have of roughness, and all that the others have.
