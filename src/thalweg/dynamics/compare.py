@@ -312,8 +312,11 @@ def _state_differences(gap: Array, directions: Array) -> tuple[Differences, Inde
     close = np.abs(gap - gap[centre]) <= _NEAR * np.sqrt(variance)
     value, error = gap, variance
     for _ in range(20):
-        # Weights by how well each state is known relative to the centre of the others.
-        weight = close / np.maximum(variance, np.median(variance[variance > 0], axis=0) * 1e-3)
+        # Weights by how well each state is known relative to the plain mean of them: no state is
+        # the reference by itself, which would have no error and lend its own to all others.
+        even = directions @ (close / close.sum())
+        variance = np.sum((directions - even[:, None]) ** 2, axis=0)
+        weight = close / np.maximum(variance, 0.5 * np.median(variance[close]))
         weight = weight / weight.sum()
         value = gap - weight @ gap
         moved = directions - (directions @ weight)[:, None]
