@@ -129,9 +129,9 @@ class PathProblem:
         return _BACK / max(float(falls.max()), 1e-300)
 
     def moved(self, nodes: Array, change: Array) -> Array:
-        """The nodes after a change."""
+        """The nodes after a change, which keeps the masses to the last digit."""
         out = nodes.copy()
-        out[self.free] += change
+        out[self.free] += self.along(change)
         return out
 
 
