@@ -26,7 +26,6 @@ from thalweg.mobility import (
     PowerHeatMean,
     formulas,
     logarithmic,
-    special,
 )
 
 Array = NDArray[np.float64]
@@ -63,6 +62,14 @@ def internal_derivative(q: float, log_rho: float) -> float:
 
 
 @njit(cache=True)
+def internal_log_slope(q: float, log_rho: float) -> float:
+    """`d U'(rho) / d log rho`."""
+    if q == 1.0:
+        return 1.0
+    return q * math.exp((q - 1.0) * log_rho)
+
+
+@njit(cache=True)
 def edge_flux(s: float, t: float, drop: float, beta: float, spec: Array, inner: Array) -> float:
     """`m(s, t) (drop + beta (U'(s) - U'(t)))`: the flux from the density `s` to the density `t`."""
     if inner[1] == 1.0:
@@ -83,7 +90,7 @@ def edge_flux(s: float, t: float, drop: float, beta: float, spec: Array, inner: 
                 + beta * (internal_derivative(inner[0], ls) - internal_derivative(inner[0], lt))
             )
         if inner[0] == 1.0:
-            return m * (drop + beta * special.log_ratio(s, t))
+            return m * (drop + beta * logarithmic.log_ratio(s, t))
         difference = internal_derivative(inner[0], math.log(s)) - internal_derivative(
             inner[0], math.log(t)
         )

@@ -116,12 +116,6 @@ def mean_seconds(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
 
 
 @njit(cache=True)
-def mean_log(spec: Spec, u: float, v: float) -> float:
-    """`m(exp(u), exp(v))`, also where one of the exponentials underflows."""
-    return mean_log_partials(spec, u, v)[0]
-
-
-@njit(cache=True)
 def mean_log_partials(spec: Spec, u: float, v: float) -> tuple[float, float, float]:
     """`m(exp(u), exp(v))` and its derivatives in `u` and in `v`."""
     if spec.ndim == 3:

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
-from thalweg.mobility import special
 
 Array = NDArray[np.float64]
 
@@ -45,11 +44,59 @@ _BEND = tuple((2 * _POWER * (2 * _POWER - 1) * _reciprocal_series(_TERMS))[1:])
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _series(coefficients: tuple[float, ...], x: float) -> float:
+def series(coefficients: tuple[float, ...], x: float) -> float:
+    """`sum_k coefficients[k] x^k`."""
     total = coefficients[-1]
     for k in range(len(coefficients) - 2, -1, -1):
         total = total * x + coefficients[k]
     return total
+
+
+@njit(cache=True, inline="always")
+def log_ratio(s: float, t: float) -> float:
+    """`log(s / t)`, exact to rounding also where `s` is close to `t`."""
+    ratio = s / t
+    if 0.5 < ratio < 2.0:
+        return math.log1p((s - t) / t)
+    if 1e-300 < ratio < 1e300:
+        return math.log(ratio)
+    return math.log(s) - math.log(t)
+
+
+@njit(cache=True)
+def phi1(z: float) -> float:
+    """`(exp(z) - 1) / z`."""
+    if abs(z) < 1e-8:
+        return 1.0 + 0.5 * z
+    return math.expm1(z) / z
+
+
+@njit(cache=True)
+def phi2(z: float) -> float:
+    """`(exp(z) - 1 - z) / z^2`, by its series where the quotient would cancel."""
+    if abs(z) < 1.0:
+        total, term = 0.5, 0.5
+        for k in range(3, 22):
+            term *= z / k
+            total += term
+            if abs(term) < 1e-18:
+                break
+        return total
+    return (math.expm1(z) - z) / (z * z)
+
+
+@njit(cache=True)
+def phi2_prime(z: float) -> float:
+    """Derivative of `phi2`: `(exp(z) (z - 2) + z + 2) / z^3`."""
+    if abs(z) < 3.0:
+        total, power = 0.0, 1.0 / 6.0
+        for k in range(1, 40):
+            total += k * power
+            power *= z / (k + 3)
+            if abs(power) * k < 1e-19:
+                break
+        return total
+    return (math.exp(z) * (z - 2.0) + z + 2.0) / (z * z * z)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -65,7 +112,7 @@ def mean(s: float, t: float) -> float:
     if low > _NEAR * high:
         total = s + t
         r = (s - t) / total
-        return 0.5 * total * _series(_G, r * r)
+        return 0.5 * total * series(_G, r * r)
     return (high - low) / math.log(high / low)
 
 
@@ -77,8 +124,8 @@ def first(s: float, t: float) -> tuple[float, float, float]:
         total = s + t
         inverse = 1.0 / total
         r = (s - t) * inverse
-        g = 0.5 * _series(_G, r * r)
-        slope = r * _series(_SLOPE, r * r) * inverse
+        g = 0.5 * series(_G, r * r)
+        slope = r * series(_SLOPE, r * r) * inverse
         return total * g, g + slope * t, g - slope * s
     over_low = high / low
     z = math.log(over_low)
@@ -100,9 +147,9 @@ def derivatives(s: float, t: float) -> tuple[float, float, float, float, float, 
         total = s + t
         inverse = 1.0 / total
         r = (s - t) * inverse
-        g = 0.5 * _series(_G, r * r)
-        slope = r * _series(_SLOPE, r * r) * inverse
-        bend = 2.0 * _series(_BEND, r * r) * inverse * inverse * inverse
+        g = 0.5 * series(_G, r * r)
+        slope = r * series(_SLOPE, r * r) * inverse
+        bend = 2.0 * series(_BEND, r * r) * inverse * inverse * inverse
         return (
             total * g,
             g + slope * t,
@@ -131,12 +178,12 @@ def exact(s: float, t: float) -> float:
     """`m(s, t)`; zero where either density is."""
     if s <= 0.0 or t <= 0.0:
         return 0.0
-    z = special.log_ratio(s, t)
+    z = log_ratio(s, t)
     # The smaller of the two, times phi1 of a positive number: no cancellation, no overflow.
     if z < 0.0:
         s, t, z = t, s, -z
     if z < 1.0:
-        return t * special.phi1(z)
+        return t * phi1(z)
     return (s - t) / z
 
 
@@ -150,20 +197,20 @@ def exact_partials(s: float, t: float) -> tuple[float, float, float]:
         return 0.0, math.inf, 0.0
     if t <= 0.0:
         return 0.0, 0.0, math.inf
-    z = special.log_ratio(s, t)
+    z = log_ratio(s, t)
     # phi2(z) overflows before s / t does not: use the quotient that is at hand.
     if z > 1.0:
-        return (s - t) / z, special.phi2(-z), (s / t - 1.0 - z) / (z * z)
+        return (s - t) / z, phi2(-z), (s / t - 1.0 - z) / (z * z)
     if z < -1.0:
-        return (s - t) / z, (t / s - 1.0 + z) / (z * z), special.phi2(z)
-    return t * special.phi1(z), special.phi2(-z), special.phi2(z)
+        return (s - t) / z, (t / s - 1.0 + z) / (z * z), phi2(z)
+    return t * phi1(z), phi2(-z), phi2(z)
 
 
 @inner(cache=True, error_model="numpy")
 def exact_seconds(s: float, t: float) -> tuple[float, float, float]:
     """`m_ss, m_st, m_tt` for positive densities."""
-    z = special.log_ratio(s, t)
-    cross = special.phi2_prime(-z) / t if z > 0.0 else special.phi2_prime(z) / s
+    z = log_ratio(s, t)
+    cross = phi2_prime(-z) / t if z > 0.0 else phi2_prime(z) / s
     return -cross * (t / s), cross, -cross * (s / t)
 
 
@@ -174,8 +221,8 @@ def log_partials(u: float, v: float) -> tuple[float, float, float]:
     top = math.exp(max(u, v))
     down = math.exp(-z)
     if z < 1.0:
-        m = top * special.phi1(-z)
-        high, low = top * special.phi2(-z), top * down * special.phi2(z)
+        m = top * phi1(-z)
+        high, low = top * phi2(-z), top * down * phi2(z)
     else:
         m = top * (1.0 - down) / z
         high = (top - m) / z
@@ -188,8 +235,8 @@ def partials_of_log(u: float, v: float) -> tuple[float, float, float]:
     """`log m(exp u, exp v)` and its derivatives in `u` and `v`."""
     z = abs(u - v)
     if z < 1.0:
-        m = special.phi1(-z)
-        high = special.phi2(-z) / m
+        m = phi1(-z)
+        high = phi2(-z) / m
     else:
         m = -math.expm1(-z) / z
         high = (1.0 - m) / (z * m)
@@ -211,7 +258,7 @@ def from_difference(z: float, s: float, t: float) -> tuple[float, float]:
     Their sum is `m` itself, which is homogeneous of degree one.
     """
     if abs(z) < 0.5:
-        return s * _series(_HALF, -z), t * _series(_HALF, z)
+        return s * series(_HALF, -z), t * series(_HALF, z)
     m = (s - t) / z
     return (s - m) / z, (m - t) / z
 

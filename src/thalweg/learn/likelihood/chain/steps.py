@@ -13,27 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
+from thalweg.edges.fluxes import internal_derivative, internal_log_slope
+from thalweg.edges.static import Graph
 from thalweg.learn.likelihood.chain.exponential import FASTEST, exponential
-from thalweg.learn.likelihood.dynamics import _slope, _slope_derivative
 from thalweg.mobility import formulas
 
-__all__ = ["LEAST", "Energy", "Graph", "doubts", "follow", "move", "move_each"]
+__all__ = ["LEAST", "Energy", "doubts", "follow", "move", "move_each"]
 
 Array = NDArray[np.float64]
-Index = NDArray[np.int32]
 
 LEAST = 1e-290
 """Mass of a state, so that its logarithm exists."""
-
-
-class Graph(NamedTuple):
-    """Edges, the stationary distribution, and the code of the mean."""
-
-    source: Index
-    target: Index
-    conductance: Array
-    pi: Array
-    spec: Array
 
 
 class Energy(NamedTuple):
@@ -57,7 +47,8 @@ def _first_variation(
     n, size = u_slopes.shape
     f, slopes = potential.copy(), np.zeros((n, size))
     for x in range(n):
-        entropy, steep = _slope(energy.order, u[x]), _slope_derivative(energy.order, u[x])
+        entropy = internal_derivative(energy.order, u[x])
+        steep = internal_log_slope(energy.order, u[x])
         f[x] += energy.beta * entropy
         for j in range(size):
             slopes[x, j] = energy.beta * steep * u_slopes[x, j]
