@@ -14,9 +14,9 @@ weighted sum of squares, whose tail is known.
 
 Nothing is drawn. Counts drawn from the joint fit itself are a poor guide where they are few: the
 fit is smoother than the truth and gives no individuals to states where none was seen, so data sets
-of its own look more alike than real ones do. Over 500 pairs of 10 states and 100 individuals,
-ranks among refitted draws reject 9 %, and at 50 states and 150 individuals 16 %; drawn counts
-through the linear map have tails that are too long, since a fit would follow a surprising count.
+of its own look more alike than real ones do, and ranks among refitted draws reject too often. Drawn
+counts through the linear map have tails that are too long, since a fit would follow a surprising
+count. `thalweg bench dynamics-level` prints how often pairs of one landscape are rejected.
 The joint fit depends on the counts alone: its prior is as strong as their evidence wants it.
 """
 

@@ -155,9 +155,9 @@ def steer(
     What is certified: where no edge drops by more than `sqrt(12) beta` the problem is convex, and
     the lower bound closes on the cost. On steeper edges the bound still holds for every plan, but
     it is that of a convex problem below, and the gap that it leaves is its own weakness: on two
-    states plans are the cheapest of all on a fine grid while the bound is 11 % (edge of `5 beta`)
-    to 60 % (`10 beta`) lower. The plan is then the cheaper of two searches from different paths,
-    stationary, and a local optimum as far as a positive `curvature` shows.
+    states and a long horizon the cheapest cost is known, plans have it, and the bound is far below
+    (`thalweg bench dynamics-figures`). The plan is then the cheaper of two searches from different
+    paths, stationary, and a local optimum as far as a positive `curvature` shows.
 
     Parameters
     ----------
