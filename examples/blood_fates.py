@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 from sklearn.cluster import KMeans
 
 import thalweg as tw
@@ -52,32 +52,46 @@ if table is not None:
 if table is not None:
     macro = model.macrostates()
     fates = model.fate_probabilities()
-    first = np.argsort(fates.probabilities.value[:, 0])
-    chance = fates.probabilities
-    figure = go.Figure(
-        go.Scatter(
-            x=[str(x) for x in first], y=chance.value[first, 0], mode="markers",
-            error_y={
-                "array": (chance.upper - chance.value)[first, 0],
-                "arrayminus": (chance.value - chance.lower)[first, 0],
-            },
-        )
+    chance, place = fates.probabilities, kernel.coordinates
+    order = np.argsort(chance.value[:, 0])
+    figure = make_subplots(1, 2, column_widths=[0.55, 0.45], horizontal_spacing=0.14)
+    figure.add_scatter(
+        x=where[::10, 0], y=where[::10, 1], mode="markers", marker={"color": "#ddd", "size": 3},
+        row=1, col=1,
     )  # fmt: skip
-    figure.update_xaxes(title="group of cells", type="category")
-    figure.update_yaxes(title=f"probability of {fates.names[0]}")
+    figure.add_scatter(
+        x=place[:, 0], y=place[:, 1], mode="markers", row=1, col=1,
+        marker={"color": chance.value[:, 0], "size": 13, "colorscale": "Cividis"},
+    )  # fmt: skip
+    figure.add_scatter(
+        x=np.arange(order.size), y=chance.value[order, 0], mode="markers", row=1, col=2,
+        marker={"color": chance.value[order, 0], "size": 9, "colorscale": "Cividis"},
+        error_y={
+            "color": "#888",
+            "array": (chance.upper - chance.value)[order, 0],
+            "arrayminus": (chance.value - chance.lower)[order, 0],
+        },
+    )  # fmt: skip
+    figure.update_yaxes(scaleanchor="x", row=1, col=1)
+    figure.update_xaxes(title="groups of cells, in order", showticklabels=False, row=1, col=2)
+    figure.update_yaxes(title=f"probability of {fates.names[0]}", row=1, col=2)
     print(f"{macro.n_macrostates} macrostates; fates: {', '.join(fates.names)}")
-    show(figure.update_layout(title="Fates with 95 % intervals"))
+    title = f"Probability of {fates.names[0]}, with 95 % intervals"
+    show(figure.update_layout(title=title, showlegend=False, template="plotly_white"))
 
 # %% Which way: the velocity of the landscape at each group, as arrows on the embedding.
 if table is not None:
-    place = kernel.coordinates
-    figure = tw.plots.arrows(place, model.velocity(place))
+    figure = tw.plots.arrows(place, model.velocity(place), n_cells=11)
     figure.add_scatter(
         x=place[:, 0], y=place[:, 1], mode="markers", name="groups of cells",
-        marker={"color": model.potential_, "size": 12, "showscale": True, "colorscale": "Cividis"},
+        marker={"color": model.potential_, "size": 12, "colorscale": "Cividis", "showscale": True,
+                "colorbar": {"title": "V"}},
     )  # fmt: skip
+    figure.add_scatter(
+        x=where[::10, 0], y=where[::10, 1], mode="markers", marker={"color": "#ddd", "size": 3}
+    )
     figure.data = figure.data[::-1]
-    figure.update_yaxes(scaleanchor="x").update_layout(showlegend=False)
+    figure.update_yaxes(scaleanchor="x").update_layout(showlegend=False, template="plotly_white")
     show(figure.update_layout(title="Downhill: potential and velocity", height=600))
 
 # %% Treated against control. The cells are divided at random into two halves, which must not
@@ -96,4 +110,6 @@ if table is not None:
     answer = compare(control, tw.Snapshots.from_counts([2.0, 4.0, 6.0], drawn), kernel)
     print("treated:", answer)
     print(f"group {lifted} was lifted; different: {answer.states.significant().tolist()}")
-    show(tw.plots.landscape(kernel, -answer.states.value, title="Treated less control"))
+    figure = tw.plots.landscape(kernel, -answer.states.value, title="Treated less control")
+    figure.data[-1].marker.update(colorscale="RdBu_r", cmid=0.0, colorbar={"title": "difference"})
+    show(figure)

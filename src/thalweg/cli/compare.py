@@ -20,15 +20,13 @@ __all__ = ["run_compare"]
 
 
 def run_compare(
-    first: Problem, second: Problem, names: tuple[str, str], *, refits: int, seed: int,
+    first: Problem, second: Problem, names: tuple[str, str], *, seed: int,
     out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Fit both, test, and write a table (.csv) or a page (.html)."""
     if out is not None and out.suffix.lower() not in (".csv", ".html"):
         raise InputError(f"--out is {out.name!r}; name a .csv or an .html file.")
-    answer = compare(
-        first.snapshots, second.snapshots, first.kernel, n_refits=refits, seed=seed
-    )  # fmt: skip
+    answer = compare(first.snapshots, second.snapshots, first.kernel, seed=seed)
     table = answer.to_frame()
     if out is not None and out.suffix.lower() == ".csv":
         write_table(table, out)

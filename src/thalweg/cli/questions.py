@@ -58,10 +58,6 @@ def compare(
     first: SnapshotsFile,
     second: SnapshotsFile,
     graph: GraphFile,
-    refits: Annotated[
-        int,
-        typer.Option(min=0, help="Data sets to draw and refit for the p-value; 0 needs no refits."),
-    ] = 0,
     time: TimeColumn = None,
     state: StateColumn = None,
     count: CountColumn = None,
@@ -90,9 +86,7 @@ def compare(
     other.tell(quiet=json)
     from thalweg.cli.compare import run_compare
 
-    run_compare(
-        one, other, (first.name, second.name), refits=refits, seed=seed, out=out, as_json=json
-    )
+    run_compare(one, other, (first.name, second.name), seed=seed, out=out, as_json=json)
 
 
 def steer(

@@ -132,8 +132,6 @@ def compare(
     b: FreeEnergyRegressor | Snapshots,
     kernel: MarkovKernel | None = None,
     *,
-    n_draws: int = 999,
-    n_refits: int = 0,
     seed: int = 0,
     **options: Any,
 ) -> Comparison:
@@ -145,15 +143,8 @@ def compare(
         Two models fitted to independent snapshots by the likelihood, or the two data sets.
     kernel : MarkovKernel, optional
         The graph, where data sets are given.
-    n_draws : int
-        Data sets drawn from the joint fit for the null distribution of the tests.
-    n_refits : int
-        With a positive number the null distribution is that of the full parametric bootstrap: that
-        many data sets are drawn from the joint fit, and each is fitted jointly again. By default
-        drawn counts go through a linear map, which needs no refits; it is careful where counts are
-        few.
     seed : int
-        Seed of the draws.
+        Seed of the two fits, where data sets are given.
     options
         Of `FreeEnergyRegressor`, where data sets are given.
 
@@ -169,7 +160,6 @@ def compare(
     one, other = (_fitted(model, kernel, options, seed) for model in (a, b))
     graph = one.kernel_
     _check_same_graph(graph, other.kernel_)
-    rng = np.random.default_rng(seed)
     fits = one._fit.source, other._fit.source
     joint: JointFit | None = None
     tests: tuple[ScoreTest | None, ScoreTest | None, ScoreTest | None] = (None, None, None)
@@ -177,7 +167,7 @@ def compare(
     if isinstance(fits[0], LikelihoodFit) and isinstance(fits[1], LikelihoodFit):
         joint = fit_jointly(_data(fits[0]), _data(fits[1]), strength=_strength(fits[0]))
         status = status and joint.status
-        tests = same_tests(joint, n_draws=n_draws, n_refits=n_refits, rng=rng)
+        tests = same_tests(joint)
     elif fits[0] is None or fits[1] is None:
         raise InputError(
             "compare needs the data behind both fits, and a model read from a file has none; give "
@@ -192,15 +182,7 @@ def compare(
 
 
 @single_threaded
-def compare_globally(
-    a: Snapshots,
-    b: Snapshots,
-    kernel: MarkovKernel,
-    *,
-    n_draws: int = 999,
-    n_refits: int = 0,
-    seed: int = 0,
-) -> SameTests:
+def compare_globally(a: Snapshots, b: Snapshots, kernel: MarkovKernel) -> SameTests:
     """The global tests of `compare` alone: one joint fit, no fits of either data set.
 
     Parameters are those of `compare`.
@@ -217,9 +199,7 @@ def compare_globally(
         two_times(snapshots)
         model = LikelihoodOptions().model(kernel, snapshots.times)
         data.append(Data(model, dense_counts(snapshots)))
-    joint = fit_jointly(*data)
-    rng = np.random.default_rng(seed)
-    return same_tests(joint, n_draws=n_draws, n_refits=n_refits, rng=rng)
+    return same_tests(fit_jointly(*data))
 
 
 def _fitted(
@@ -332,8 +312,11 @@ def _state_differences(gap: Array, directions: Array) -> tuple[Differences, Inde
     close = np.abs(gap - gap[centre]) <= _NEAR * np.sqrt(variance)
     value, error = gap, variance
     for _ in range(20):
-        # Weights by how well each state is known relative to the centre of the others.
-        weight = close / np.maximum(variance, np.median(variance[variance > 0], axis=0) * 1e-3)
+        # Weights by how well each state is known relative to the plain mean of them: no state is
+        # the reference by itself, which would have no error and lend its own to all others.
+        even = directions @ (close / close.sum())
+        variance = np.sum((directions - even[:, None]) ** 2, axis=0)
+        weight = close / np.maximum(variance, 0.5 * np.median(variance[close]))
         weight = weight / weight.sum()
         value = gap - weight @ gap
         moved = directions - (directions @ weight)[:, None]

@@ -237,7 +237,7 @@ def disjoint(kernel: MarkovKernel, named: Mapping[str, Any]) -> list[Index]:
         groups.append(found)
     if np.all(owner >= 0):
         raise InputError(
-            f"the {len(groups)} set{'s' if len(groups) > 1 else ''} {', '.join(names)} cover all "
-            f"{kernel.n_states} states; leave states outside to ask about."
+            f"{', '.join(names)} cover all {kernel.n_states} states; leave states outside to ask "
+            "about."
         )
     return groups

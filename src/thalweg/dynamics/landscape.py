@@ -245,6 +245,7 @@ def as_states(kernel: MarkovKernel, states: Any, name: str) -> Index:
             out.append(int(state))
         else:
             known = ", ".join(str(s) for s in list(place)[:5]) or f"0 .. {kernel.n_states - 1}"
+            known += ", ..." if len(place) > 5 else ""
             raise InputError(
                 f"{name} has the state {state!r}, which is not in the graph ({known})."
             )

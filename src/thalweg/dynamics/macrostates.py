@@ -84,7 +84,7 @@ def macrostates(
     n_macrostates : int, optional
         How many; by default where the gap between relaxation times is widest.
     most : int
-        The largest number considered by default.
+        The largest number considered by default; never more than a third of the states.
 
     >>> from thalweg import FreeEnergy, MarkovKernel
     >>> import numpy as np
@@ -96,7 +96,9 @@ def macrostates(
     n = landscape.kernel.n_states
     if n_macrostates is not None and not 2 <= n_macrostates <= n:
         raise InputError(f"n_macrostates is {n_macrostates}; choose between 2 and {n}.")
-    count = min(most, n - 1) if n_macrostates is None else min(n_macrostates, n - 1)
+    # More sets than a third of the states sum nothing up.
+    widest = max(2, min(most, n // 3))
+    count = min(widest if n_macrostates is None else n_macrostates, n - 1)
     modes = relaxation_modes(landscape, count, tolerance=1e-8)
     times = modes.times.value
     if n_macrostates is None:

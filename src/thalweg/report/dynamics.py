@@ -32,7 +32,7 @@ _MOST_STATES = 400
 """Beyond, the section would take longer than the rest of the page."""
 _MOST_TIMES = 7
 _MOST_SETS = 6
-"""More sets than this, or than half the states, sum nothing up."""
+"""More sets than this sum nothing up."""
 
 
 def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section | None:
@@ -44,7 +44,7 @@ def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section |
         return None
     try:
         land = model.landscape_
-        sets = macrostates(land, most=min(_MOST_SETS, max(2, model.kernel_.n_states // 2)))
+        sets = macrostates(land, most=_MOST_SETS)
         called = _called(sets, names)
         targets = dict(zip(called, sets.cores(), strict=True))
         fates = fate_probabilities(land, targets)

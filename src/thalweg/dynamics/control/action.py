@@ -59,13 +59,18 @@ class Action:
         return sparse.csr_array(sparse.coo_array((values, (rows, columns)), shape=shape))
 
     @cached_property
-    def ends(self) -> tuple[sparse.csr_array, sparse.csr_array]:
-        """Scatter from edges to their source and to their target, divided by `pi`."""
+    def _onto(self) -> sparse.csr_array:
+        """From edges to states: the transposed incidence."""
+        return sparse.csr_array(self.incidence.T)
+
+    @cached_property
+    def _ends(self) -> tuple[sparse.csr_array, sparse.csr_array]:
+        """From edges to their source and to their target, divided by `pi`."""
         e = np.arange(self.kernel.n_edges)
-        shape = (e.size, self.kernel.n_states)
+        shape = (self.kernel.n_states, e.size)
         return tuple(  # type: ignore[return-value]
             sparse.csr_array(
-                sparse.coo_array((1.0 / self.kernel.stationary[end], (e, end)), shape=shape)
+                sparse.coo_array((1.0 / self.kernel.stationary[end], (end, e)), shape=shape)
             )
             for end in self.kernel.edges[:2]
         )
@@ -90,11 +95,11 @@ class Action:
 
     def gathered(self, flux: Array) -> Array:
         """`sum_e flux_e (e_x - e_y)` for each row."""
-        return np.asarray(flux @ self.incidence)
+        return np.asarray((self._onto @ flux.T).T)
 
     def scattered(self, at_source: Array, at_target: Array) -> Array:
         """Derivatives in `p` from derivatives in the densities at the two ends of each edge."""
-        return np.asarray(at_source @ self.ends[0] + at_target @ self.ends[1])
+        return np.asarray((self._ends[0] @ at_source.T + self._ends[1] @ at_target.T).T)
 
     def first_variation(self, p: Array) -> Array:
         """`V + beta log rho`."""

@@ -18,7 +18,7 @@ from scipy.optimize import brentq, minimize
 
 from thalweg import _checks
 from thalweg._threads import single_threaded
-from thalweg.dynamics.control.steering import checked_wish, supported
+from thalweg.dynamics.control.wish import checked_wish, supported
 from thalweg.dynamics.landscape import Landscape
 from thalweg.edges.static import edge_weights
 from thalweg.energy import FreeEnergy

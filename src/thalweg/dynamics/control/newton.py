@@ -12,6 +12,7 @@ with `S` and `W` the time integrals of products of rates and of values.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -29,7 +30,8 @@ __all__ = ["Descent", "PathProblem", "cheapest_path", "least_curvature"]
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-MAX_NEWTON = 60
+MAX_NEWTON, MAX_NEWTON_STEEP = 60, 100
+"""Steps on one mesh, and where the cost is not convex: leaving a saddle takes many short ones."""
 MAX_CG = 300
 POINTS = DEGREE + 2
 """Quadrature points per piece."""
@@ -73,13 +75,17 @@ class PathProblem:
         out = float(self.weights @ self.moments(nodes).lagrangian())
         return out + (self.action.free_energy(nodes[-1]) if self.end is None else 0.0)
 
-    def gradient(self, nodes: Array, at: Moments) -> Array:
+    def force(self, nodes: Array, at: Moments) -> Array:
+        """Derivative in the shares at the free nodes."""
         value, rate = self.maps
         w = self.weights[:, None]
         out = value.T @ (w * at.by_p()) + rate.T @ (w * at.psi)
         if self.end is None:
             out[-1] += self.action.first_variation(nodes[-1])
-        return self.along(out[self.free])
+        return np.asarray(out[self.free])
+
+    def gradient(self, nodes: Array, at: Moments) -> Array:
+        return self.along(self.force(nodes, at))
 
     def along(self, force: Array) -> Array:
         """The part of a gradient that changes which keep the masses can see."""
@@ -89,8 +95,8 @@ class PathProblem:
             out[-1] -= normal * (float(out[-1] @ normal) / float(normal @ normal))
         return np.asarray(out)
 
-    def product(self, nodes: Array, at: Moments, change: Array) -> Array:
-        """The Hessian times a change of the free nodes."""
+    def bent(self, nodes: Array, at: Moments, change: Array) -> Array:
+        """How `force` changes with the shares at the free nodes."""
         value, rate = self.maps
         full = np.zeros_like(nodes)
         full[self.free] = change
@@ -99,11 +105,34 @@ class PathProblem:
         out = value.T @ (w * by_p) + rate.T @ (w * chi)
         if self.end is None:
             out[-1] += self.action.energy.beta * full[-1] / nodes[-1]
-        return self.along(out[self.free])
+        return np.asarray(out[self.free])
 
-    def preconditioner(self, at: Moments) -> Preconditioner:
+    def product(self, nodes: Array, at: Moments, change: Array) -> Array:
+        """The Hessian times a change of the free nodes."""
+        return self.along(self.bent(nodes, at, change))
+
+    def averaged(self, at: Moments) -> Preconditioner:
+        """The inverse Hessian of the averaged path."""
         w = self.weights / self.weights.sum()
         return Preconditioner(self, w @ at.p, w @ at.weights)
+
+    def preconditioner(self, nodes: Array, at: Moments) -> Callable[[Array], Array]:
+        """An approximate inverse of `product`."""
+        return self.averaged(at)
+
+    def longest(self, nodes: Array, change: Array) -> float:
+        """How much of a change keeps well inside the simplex."""
+        full = np.zeros_like(nodes)
+        full[self.free] = change
+        here, there = self.maps[0] @ nodes, self.maps[0] @ full
+        falls = np.concatenate([(-there / here).ravel(), (-full / nodes).ravel()])
+        return _BACK / max(float(falls.max()), 1e-300)
+
+    def moved(self, nodes: Array, change: Array) -> Array:
+        """The nodes after a change, which keeps the masses to the last digit."""
+        out = nodes.copy()
+        out[self.free] += self.along(change)
+        return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +163,7 @@ class Preconditioner:
             total[:, -1, -1] += beta
         return np.asarray(np.linalg.inv(total))
 
-    def _modal(self, right: Array) -> Array:
+    def modal(self, right: Array) -> Array:
         root, vectors = np.sqrt(self.p), self._modes[1]
         y = (right * root) @ vectors
         y = np.einsum("ikl,li->ki", self._inverses, y)
@@ -148,12 +177,12 @@ class Preconditioner:
             return None
         pull = np.zeros((self.problem.maps[0][:, self.problem.free].shape[1], members.size))
         pull[-1] = members
-        answer = self._modal(pull)
+        answer = self.modal(pull)
         return answer, float(answer[-1] @ members)
 
     def __call__(self, right: Array) -> Array:
         """A change that keeps all masses, and that of the members at the end."""
-        out = self._modal(right)
+        out = self.modal(right)
         if self._bound is not None:
             answer, effect = self._bound
             out = out - answer * (float(out[-1] @ self.problem.members) / effect)
@@ -176,7 +205,8 @@ def cheapest_path(problem: PathProblem, nodes: Array, tolerance: float) -> Desce
     """Minimise from `nodes` until the model promises less than `tolerance`."""
     value = problem.value(nodes)
     decrement, products = np.inf, 0
-    for step in range(MAX_NEWTON):
+    most = MAX_NEWTON if problem.action.is_convex else MAX_NEWTON_STEEP
+    for step in range(most):
         at = problem.moments(nodes)
         gradient = problem.gradient(nodes, at)
         change, count = _direction(problem, nodes, at, gradient, tolerance)
@@ -185,7 +215,6 @@ def cheapest_path(problem: PathProblem, nodes: Array, tolerance: float) -> Desce
         decrement = -0.5 * slope
         if decrement <= tolerance:
             return Descent(nodes, Status.CONVERGED, max(decrement, 0.0), step, products)
-        change = problem.along(change)
         length, moved, reached = _step(problem, nodes, change, value, slope)
         if length == 0.0:
             # Rounding errors of the cost, not of the path, end the search.
@@ -193,7 +222,7 @@ def cheapest_path(problem: PathProblem, nodes: Array, tolerance: float) -> Desce
             status = Status.CONVERGED if exact else Status.STALLED
             return Descent(nodes, status, decrement, step, products)
         nodes, value = moved, reached
-    return Descent(nodes, Status.MAX_ITERATIONS, decrement, MAX_NEWTON, products)
+    return Descent(nodes, Status.MAX_ITERATIONS, decrement, most, products)
 
 
 def _direction(
@@ -201,9 +230,10 @@ def _direction(
 ) -> tuple[Array, int]:
     """Minus the inverse Hessian times the gradient, by conjugate gradients.
 
-    Where the curvature turns negative (steep landscapes at little noise) the way so far is taken.
+    Where the curvature turns negative (steep landscapes at little noise) the way so far is taken,
+    and then that direction.
     """
-    precondition = problem.preconditioner(at)
+    precondition = problem.preconditioner(nodes, at)
     change, residual = np.zeros_like(gradient), -gradient
     z = precondition(residual)
     direction, size = z, float(np.sum(residual * z))
@@ -214,7 +244,8 @@ def _direction(
         image = problem.product(nodes, at, direction)
         bend = float(np.sum(direction * image))
         if bend <= 0:
-            return (change if k else direction), k + 1
+            # As far as a step may go: the cost falls faster and faster that way.
+            return change + problem.longest(nodes, direction) * direction, k + 1
         alpha = size / bend
         change = change + alpha * direction
         residual = residual - alpha * image
@@ -231,7 +262,7 @@ def least_curvature(problem: PathProblem, nodes: Array, steps: int = 40) -> floa
     positive at a strict local optimum.
     """
     at = problem.moments(nodes)
-    precondition = problem.preconditioner(at)
+    precondition = problem.preconditioner(nodes, at)
     noise = np.random.default_rng(0).normal(size=nodes[problem.free].shape)
     residual = problem.along(noise)
     z = precondition(residual)
@@ -260,13 +291,9 @@ def _step(
     problem: PathProblem, nodes: Array, change: Array, value: float, slope: float
 ) -> tuple[float, Array, float]:
     """The first of halved steps that lowers the cost enough; length 0 where none does."""
-    full = np.zeros_like(nodes)
-    full[problem.free] = change
-    here, there = problem.maps[0] @ nodes, problem.maps[0] @ full
-    falls = np.concatenate([(-there / here).ravel(), (-full / nodes).ravel()])
-    length = min(1.0, _BACK / max(float(falls.max()), 1e-300))
+    length = min(1.0, problem.longest(nodes, change))
     for _ in range(40):
-        moved = nodes + length * full
+        moved = problem.moved(nodes, length * change)
         reached = problem.value(moved)
         if reached <= value + 1e-4 * length * slope:
             return length, moved, reached

@@ -21,12 +21,11 @@ from thalweg.dynamics.control.newton import (
     cheapest_path,
     least_curvature,
 )
-from thalweg.dynamics.landscape import Estimate, Landscape, as_states, estimate
-from thalweg.energy import Entropy
+from thalweg.dynamics.control.steep import SteepPathProblem
+from thalweg.dynamics.control.wish import checked_wish, occupied, supported
+from thalweg.dynamics.landscape import Estimate, Landscape, estimate
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.flow import gradient_flow
-from thalweg.kernel import MarkovKernel
-from thalweg.mobility import LogMean
 from thalweg.status import Status
 
 if TYPE_CHECKING:
@@ -37,9 +36,13 @@ __all__ = ["Steering", "steer"]
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-FLOOR = 1e-9
-"""Least share of a state in a start or a target: below, the cost's integrand is singular."""
 MOST_NODES = 200
+MOST_PRODUCTS = 10_000
+"""With the Hessian, after which the mesh is refined no further: 2 CPU ms each at 2 states, 20 at
+300. Ordinary plans take some hundred, plans along edges of 10 beta some thousand."""
+STEEP_PIECES = 12
+"""To begin with on a steep landscape: a plan may slide to the bottom, wait there and climb late,
+which coarser meshes do not hold."""
 ARRIVED = 1e-6
 """Largest difference in any state's share between target and simulation of a plan that arrives."""
 FINE = 2 * DEGREE
@@ -119,9 +122,12 @@ class Steering:
             kind = "a local optimum, as far as its curvature shows" if self.curvature > 0 else (
                 "a stationary plan"
             )  # fmt: skip
+            why = "" if self.convex else (
+                "; edges drop by more than 3.46 beta, where the bound cannot close"
+            )  # fmt: skip
             proof = (
                 f"{kind}; that no other plan is cheaper is not proved (none costs less than "
-                f"{self.lower_bound:.4g})"
+                f"{self.lower_bound:.4g}{why})"
             )
         return (
             f"cost {float(self.cost.value):.6g}, {proof}; simulated, the plan misses by "
@@ -147,9 +153,11 @@ def steer(
     `W_K^2 / (2 horizon)`. Where the flow arrives by itself, `u` is zero.
 
     What is certified: where no edge drops by more than `sqrt(12) beta` the problem is convex, and
-    the lower bound closes on the cost. On steeper edges the bound holds for every plan, but it is
-    that of a convex problem below and leaves a gap (up to 14 % at `10 beta`) that no mesh closes:
-    the plan is then stationary, and a local optimum as far as a positive `curvature` shows.
+    the lower bound closes on the cost. On steeper edges the bound still holds for every plan, but
+    it is that of a convex problem below, and the gap that it leaves is its own weakness: on two
+    states and a long horizon the cheapest cost is known, plans have it, and the bound is far below
+    (`thalweg bench dynamics-figures`). The plan is then the cheaper of two searches from different
+    paths, stationary, and a local optimum as far as a positive `curvature` shows.
 
     Parameters
     ----------
@@ -178,10 +186,10 @@ def steer(
     kernel, energy = landscape.kernel, landscape.energy
     supported(landscape)
     span = _checks.positive(horizon, "horizon")
-    start = _occupied(p0, kernel, "p0")
+    start = occupied(p0, kernel, "p0")
     if (target is None) == (raise_mass is None):
         raise InputError("give either a target or raise_mass=(states, share), and not both.")
-    end = None if target is None else _occupied(target, kernel, "target")
+    end = None if target is None else occupied(target, kernel, "target")
     members, mass = None, 0.0
     if raise_mass is not None:
         _, members, mass = checked_wish(landscape, p0, raise_mass)
@@ -194,61 +202,6 @@ def steer(
     search = _Search(action, start, end, members, mass, span)
     path, bound = search.run(tolerance)
     return _answer(landscape, search, path, bound, tolerance, level)
-
-
-def supported(landscape: Landscape) -> None:
-    """Refuse energies for which the cost has another form."""
-    energy = landscape.energy
-    if energy.interaction is not None or not isinstance(energy.internal, Entropy):
-        raise InputError(
-            "steering is computed for a potential and the entropy alone; leave interactions and "
-            "other internal energies out."
-        )
-    if not isinstance(landscape.mobility, LogMean) and energy.beta > 0:
-        raise InputError(
-            f"steering against noise is computed for the logarithmic mean, not for "
-            f"{landscape.mobility}; use it, or set beta to 0."
-        )
-
-
-def _occupied(p: ArrayLike, kernel: MarkovKernel, name: str) -> Array:
-    out = _checks.as_probability(p, kernel.n_states, name)
-    x = int(np.argmin(out))
-    if out[x] < FLOOR:
-        label = x if kernel.names is None else kernel.names[x]
-        raise InputError(
-            f"{name} has a share of {out[x]:.2g} in state {label!r}; an empty state can neither be "
-            f"left nor reached at a finite push: give every state at least {FLOOR:g}, as "
-            "(1 - 1e-3) * p + 1e-3 * kernel.stationary does, or ask with raise_mass."
-        )
-    return out
-
-
-def _members(kernel: MarkovKernel, wish: tuple[Any, float]) -> tuple[Mask, float]:
-    states, share = wish
-    found = as_states(kernel, states, "raise_mass")
-    if found.size == kernel.n_states:
-        raise InputError(
-            "raise_mass names all states; they hold everybody already: leave some out."
-        )
-    mass = float(share)
-    if not 0 < mass < 1:
-        raise InputError(
-            f"raise_mass asks for a share of {mass:g}; only shares between 0 and 1 can be reached."
-        )
-    members = np.zeros(kernel.n_states, dtype=np.bool_)
-    members[found] = True
-    return members, mass
-
-
-def checked_wish(
-    landscape: Landscape, p0: ArrayLike, raise_mass: tuple[Any, float]
-) -> tuple[Array, Mask, float]:
-    """The start, the states whose share is to be raised, and to what."""
-    if landscape.energy.beta == 0:
-        raise InputError("beta is 0; raising a share needs noise: give a target instead.")
-    start = _occupied(p0, landscape.kernel, "p0")
-    return start, *_members(landscape.kernel, raise_mass)
 
 
 def _arrives(final: Array, end: Array | None, members: Mask | None, mass: float) -> bool:
@@ -282,6 +235,11 @@ class _Path:
         return np.maximum((value @ self.descent.nodes)[0], 1e-12)
 
 
+def _worth(path: _Path) -> tuple[bool, float]:
+    """For the choice between paths: one that can be computed, then the cheaper."""
+    return not np.isfinite(path.cost), path.problem.value(path.descent.nodes)
+
+
 class _Plan(NamedTuple):
     """A path's potential, and by how much its simulated flow misses the target."""
 
@@ -309,18 +267,24 @@ class _Search:
         return float(np.abs(self.action.drop).max() / max(self.action.energy.beta, 1e-300))
 
     def run(self, tolerance: float) -> tuple[_Path, float]:
-        curve = Curve(np.linspace(0.0, self.span, 3))
+        pieces = 2 if self.action.is_convex else STEEP_PIECES
+        curve = Curve(np.linspace(0.0, self.span, pieces + 1))
         nodes: Array | None = None
         last: tuple[float, float] | None = None
+        spent = 0
         while True:
-            problem = PathProblem(self.action, curve, self.start, self.end, self.members)
+            kind = PathProblem if self.action.is_convex else SteepPathProblem
+            problem = kind(self.action, curve, self.start, self.end, self.members)
+            begin = [nodes] if nodes is not None else []
             if nodes is None or not np.isfinite(problem.value(nodes)):
-                nodes = self._guess(problem)
-            scale = float(problem.weights @ problem.moments(nodes).effort())
-            descent = cheapest_path(problem, nodes, 1e-10 * max(scale, 1e-300))
-            path = _Path(problem, descent, self._cost(problem, descent.nodes))
+                # Where the problem is not convex there may be two optima: both starts are tried.
+                begin = self._guesses(problem)[: 1 if self.action.is_convex else 2]
+            path = min((self._descended(problem, each) for each in begin), key=_worth)
+            descent = path.descent
             # A coarse mesh may hold no optimum inside the simplex: a finer one goes on from there.
+            spent += descent.products
             full = curve.nodes.size >= MOST_NODES or descent.status is Status.STALLED
+            full = full or spent > MOST_PRODUCTS
             if not np.isfinite(path.cost):
                 # The path leaves the simplex between two points of its mesh: a finer one holds it.
                 if full:
@@ -345,6 +309,11 @@ class _Search:
             nodes[0], nodes[-1] = descent.nodes[0], descent.nodes[-1]
             curve = finer
 
+    def _descended(self, problem: PathProblem, nodes: Array) -> _Path:
+        scale = float(problem.weights @ problem.moments(nodes).effort())
+        descent = cheapest_path(problem, nodes, 1e-10 * max(scale, 1e-300))
+        return _Path(problem, descent, self._cost(problem, descent.nodes))
+
     def plan(self, path: _Path) -> _Plan:
         """The potential that the path asks for, and where the flow takes it."""
         curve, nodes, pi = path.problem.curve, path.descent.nodes, self.action.kernel.stationary
@@ -357,8 +326,8 @@ class _Search:
         final, status = _simulated(self.action, self.start, control, self.span)
         return _Plan(at, weights, control, float(np.abs(final - asked).max()), status)
 
-    def _guess(self, problem: PathProblem) -> Array:
-        """The flow, bent more and more towards the end; the straight line where that dips."""
+    def _guesses(self, problem: PathProblem) -> list[Array]:
+        """The flow, bent more and more towards the end, and the straight line; none that dips."""
         tau = (problem.curve.nodes / self.span)[:, None]
         flow = gradient_flow(
             self.action.kernel, self.action.energy, self.start, problem.curve.nodes,
@@ -370,11 +339,10 @@ class _Search:
             share = np.where(inside, self.mass, 1 - self.mass)
             held = np.where(inside, flow[-1][inside].sum(), flow[-1][~inside].sum())
             end = flow[-1] * share / held
-        for bent in ((1 - tau) * flow + tau * end, (1 - tau) * self.start + tau * end):
+        both = [(1 - tau) * flow + tau * end, (1 - tau) * self.start + tau * end]
+        for bent in both:
             bent[0], bent[-1] = self.start, end
-            if np.isfinite(problem.value(bent)):
-                return np.asarray(bent)
-        return np.asarray(bent)
+        return [bent for bent in both if np.isfinite(problem.value(bent))] or both[1:]
 
     def _cost(self, problem: PathProblem, nodes: Array) -> float:
         times, weights = problem.curve.quadrature(FINE)
@@ -394,7 +362,7 @@ class _Search:
         value, rate = curve.maps(times)
         at = self.action.moments(value @ path.descent.nodes, rate @ path.descent.nodes)
         psi = Piecewise(curve.breaks, at.psi.reshape(curve.pieces, FINE, -1))
-        best, breaks = 0.0, curve.breaks[[0, -1]]
+        best, breaks = max(0.0, self._climb()), curve.breaks[[0, -1]]
         while True:
             first, last, lost = dual_bound(self.action, path.at, psi, breaks)
             if np.isfinite(lost):
@@ -402,6 +370,16 @@ class _Search:
             if path.cost - best <= goal * path.cost or breaks.size > curve.breaks.size:
                 return best
             breaks = np.sort(np.concatenate([breaks, 0.5 * (breaks[:-1] + breaks[1:])]))
+
+    def _climb(self) -> float:
+        """`2 (F(end) - F(start))`: no climb is cheaper, since `1/2 |psi + f|^2 >= 2 psi . f`."""
+        if self.end is not None:
+            top = self.action.free_energy(self.end)
+        else:
+            assert self.members is not None
+            nothing = np.zeros(self.action.kernel.n_states)
+            top = least_end(self.action, nothing, self.members, self.mass)
+        return 2.0 * (top - self.action.free_energy(self.start))
 
     def _ends(self, first: Array, last: Array) -> float:
         """`[phi . p + F]_0^T` at the given start and the given or the best end."""
