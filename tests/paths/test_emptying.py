@@ -52,6 +52,11 @@ def clusters_of(kernel: MarkovKernel, states: list[int]) -> emptying.Clusters:
     return found
 
 
+def differences(problem: PathProblem, psi: Array) -> Array:
+    source, target, _ = problem.kernel.edges
+    return psi[source] - psi[target]
+
+
 def residuals(
     local: emptying.Local, problem: PathProblem, at: tuple[Array, Array, Array]
 ) -> tuple[Array, Array, Array]:
@@ -59,7 +64,7 @@ def residuals(
     pi, b = problem.kernel.stationary[:, None], problem.mesh.weights
     table = np.empty((problem.kernel.n_edges, 6, b.size))
     gain, force, _, _ = packed.linearise(
-        *problem.kernel.edges, r, q + middle[:, None], SPEC, b, table
+        *problem.kernel.edges, r, differences(problem, q + middle[:, None]), SPEC, b, table
     )
     r1 = local.base + gain @ local.ends / pi - r
     r2 = -((force / pi + local.barrier / r) @ local.mid) - q
@@ -131,7 +136,8 @@ def test_states_taken_out_follow_the_linearised_equations() -> None:
     clusters = clusters_of(kernel, [3, neighbour, 50])
     table = np.empty((kernel.n_edges, 6, 3), np.float32)
     r, q, middle = at
-    packed.linearise(*kernel.edges, r, q + middle[:, None], SPEC, b, table)
+    psi = q + middle[:, None]
+    packed.linearise(*kernel.edges, r, differences(problem, psi), SPEC, b, table)
     response = emptying.Response.of(clusters, local, table, *at)
     rng = np.random.default_rng(2)
     w, dq, dm = rng.normal(size=r.shape), rng.normal(size=r.shape), rng.normal(size=60)

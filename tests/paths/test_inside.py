@@ -61,8 +61,9 @@ def test_packed_passes_agree_with_the_plain_ones() -> None:
     weights = np.array([0.5, 0.5])
     table = np.empty((source.size, 6, 2))
     gain, force2, action2, average = packed.linearise(
-        *kernel.edges, rho.T.copy(), psi.T.copy(), SPEC, weights, table
+        *kernel.edges, rho.T.copy(), (flux / edge).T.copy(), SPEC, weights, table
     )
+    np.testing.assert_allclose(stages.flux_force(*kernel.edges, rho, flux, SPEC), force, rtol=1e-12)
     np.testing.assert_allclose(force2.T, force, rtol=1e-12)
     np.testing.assert_allclose(action2, action, rtol=1e-12)
     np.testing.assert_allclose(average, weights @ edge, rtol=1e-12)

@@ -20,7 +20,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg.edges.fluxes import internal_derivative
 from thalweg.mobility import formulas
 
@@ -36,7 +36,7 @@ Slots = NDArray[np.int64]
 _SPAN = 600.0
 
 
-@njit(cache=True)
+@inner(cache=True)
 def internal_log_slope(q: float, log_rho: float) -> float:
     """`d U'(rho) / d log rho`."""
     if q == 1.0:
@@ -169,7 +169,7 @@ def add_interaction(
             matrix[y, z] -= at_y * difference
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _state_residual(
     v: float,
     x: int,

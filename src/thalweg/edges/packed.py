@@ -7,6 +7,8 @@ the second derivatives of a mean enter as `s t m_st` and the like, which stay of
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,36 +20,75 @@ Single = NDArray[np.float32]
 Index = NDArray[np.int32]
 Coefficients = NDArray[np.floating]
 
-__all__ = ["diagonals", "linearise", "product"]
+__all__ = ["Linearised", "diagonals", "linearise", "product"]
 
 
-@njit(cache=True, error_model="numpy")
+class Linearised(NamedTuple):
+    """What `linearise` gives, beside the coefficients.
+
+    Parameters
+    ----------
+    gain : `M psi` at every stage.
+    force : Half the derivative of `psi^T M psi` in `rho`.
+    action : `psi^T M psi` at every stage.
+    average : `c m`, averaged over the stages.
+    """
+
+    gain: Array
+    force: Array
+    action: Array
+    average: Array
+
+
 def linearise(
     source: Index,
     target: Index,
     conductance: Array,
     rho: Array,
-    psi: Array,
+    difference: Array,
     spec: Array,
-    quadrature: Array,
-    table: Coefficients,
-) -> tuple[Array, Array, Array, Array]:
+    quadrature: Array | None = None,
+    table: Coefficients | None = None,
+) -> Linearised:
     """Newton's coefficients `c m, c d s m_s, c d t m_t, c d^2 (s^2 m_ss, s t m_st, t^2 m_tt) / 2`.
 
     They are put into `table`, `(edges, 6, stages)`, single or double; `d` is the difference of the
-    potentials. Returns `M psi`, half the derivative of `psi^T M psi` in
-    `rho`, the action at every stage, and the average of `c m`.
+    potentials, `(edges, stages)`.
     """
-    n, stages = rho.shape
-    gain, force, action = np.zeros((n, stages)), np.zeros((n, stages)), np.zeros(stages)
-    average = np.empty(source.size)
+    (n, stages), edges = rho.shape, source.size
+    if table is None:
+        table = np.empty((edges, 6, stages), np.float32)
+    weights = np.ones(stages) if quadrature is None else quadrature
+    found = Linearised(
+        np.zeros((n, stages)), np.zeros((n, stages)), np.zeros(stages), np.empty(edges)
+    )
+    _linearise(source, target, conductance, rho, difference, spec, weights, table, *found)
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def _linearise(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    rho: Array,
+    differences: Array,
+    spec: Array,
+    quadrature: Array,
+    table: Coefficients,
+    gain: Array,
+    force: Array,
+    action: Array,
+    average: Array,
+) -> None:
+    stages = rho.shape[1]
     for e in range(source.size):
         x, y, c = source[e], target[e], conductance[e]
         total = 0.0
         for i in range(stages):
             s, t = rho[x, i], rho[y, i]
             m, first, second, ss, st, tt = formulas.fast_derivatives(spec, s, t)
-            difference = psi[x, i] - psi[y, i]
+            difference = differences[e, i]
             weight = c * m
             flux = weight * difference
             half = 0.5 * c * difference * difference
@@ -64,10 +105,8 @@ def linearise(
             action[i] += flux * difference
             total += quadrature[i] * weight
         average[e] = total
-    return gain, force, action, average
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
 def product(
     source: Index,
     target: Index,
@@ -78,9 +117,22 @@ def product(
     push: Array,
 ) -> None:
     """Gain and `rho` times force of the linearised system for potentials and relative changes."""
+    gain.fill(0.0)
+    push.fill(0.0)
+    _product(source, target, table, psi, change, gain, push)
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def _product(
+    source: Index,
+    target: Index,
+    table: Coefficients,
+    psi: Array,
+    change: Array,
+    gain: Array,
+    push: Array,
+) -> None:
     stages = psi.shape[1]
-    gain[:] = 0.0
-    push[:] = 0.0
     for e in range(source.size):
         x, y = source[e], target[e]
         for i in range(stages):

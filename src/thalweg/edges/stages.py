@@ -11,24 +11,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
+from thalweg.edges import packed
 from thalweg.mobility import formulas
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int32]
 
 
-@njit(cache=True, error_model="numpy")
 def stage_weights(
     source: Index, target: Index, conductance: Array, rho: Array, spec: Array
 ) -> Array:
     """`c m(rho)` for every stage and edge."""
     out = np.empty((rho.shape[0], source.size))
+    _stage_weights(source, target, conductance, rho, spec, out)
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def _stage_weights(
+    source: Index, target: Index, conductance: Array, rho: Array, spec: Array, out: Array
+) -> None:
     for i in range(rho.shape[0]):
         for e in range(source.size):
-            out[i, e] = conductance[e] * formulas.fast_mean(
-                spec, rho[i, source[e]], rho[i, target[e]]
-            )
-    return out
+            m = formulas.fast_mean(spec, rho[i, source[e]], rho[i, target[e]])
+            out[i, e] = conductance[e] * m
 
 
 @njit(cache=True, error_model="numpy")
@@ -124,19 +130,11 @@ def linearise(
     return table, force, action
 
 
-@njit(cache=True, error_model="numpy")
 def flux_force(
     source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
 ) -> Array:
     """The force alone: half of `c g^2 m_s`, summed."""
-    force = np.zeros(rho.shape)
-    for i in range(rho.shape[0]):
-        for e in range(source.size):
-            x, y, c = source[e], target[e], conductance[e]
-            # `fast_first` would do: these are compiled already, and this runs once per path.
-            m, first, second, _, _, _ = formulas.fast_derivatives(spec, rho[i, x], rho[i, y])
-            g = flux[i, e] / (c * m)
-            half = 0.5 * c * g * g
-            force[i, x] += half * first
-            force[i, y] += half * second
-    return force
+    # `linearise` of `packed` does more, but it is compiled already, and this runs once per path.
+    speed = flux / stage_weights(source, target, conductance, rho, spec)
+    found = packed.linearise(source, target, conductance, rho.T.copy(), speed.T.copy(), spec)
+    return np.ascontiguousarray(found.force.T)

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg.edges.fluxes import edge_flux
 
 Array = NDArray[np.float64]
@@ -49,7 +49,7 @@ def slot_rates(
     return rate, leaving
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _send(
     x: int,
     movers: int,
@@ -243,7 +243,7 @@ def gillespie(
     return jumps
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _propensity(
     x: int,
     indptr: Offsets,
@@ -263,7 +263,7 @@ def _propensity(
     return total * counts[x] / ((counts[x] + pseudo) / total_mass)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _set(tree: Array, i: int, value: float) -> None:
     """Store a leaf and add up the branch above it anew: sums never drift."""
     tree[i] = value
@@ -273,7 +273,7 @@ def _set(tree: Array, i: int, value: float) -> None:
         i //= 2
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _descend(tree: Array, size: int, level: float) -> int:
     i = 1
     while i < size:
@@ -284,7 +284,7 @@ def _descend(tree: Array, size: int, level: float) -> int:
     return i - size
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _destination(
     x: int,
     indptr: Offsets,

@@ -11,13 +11,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner
 from thalweg.mobility import special
 
 Array = NDArray[np.float64]
 
 
-@njit(cache=True)
+@inner(cache=True)
 def log_slopes(form: Array, d: float) -> tuple[float, float]:
     """`2 d log m / d log s` and `2 d log m / d log t` of the family, for `d = (log s - log t) / 2`.
 
@@ -34,7 +34,7 @@ def log_slopes(form: Array, d: float) -> tuple[float, float]:
     return (large, small) if d > 0 else (small, large)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def mean(form: Array, s: float, t: float) -> float:
     """`m(s, t)`."""
     if s <= 0.0 or t <= 0.0:
@@ -47,7 +47,7 @@ def mean(form: Array, s: float, t: float) -> float:
     return form[1] * math.exp(0.5 * form[2] * (u + v) + shape)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def mean_partials(form: Array, s: float, t: float) -> tuple[float, float, float]:
     """`m`, its derivative in `s`, its derivative in `t` (infinite at zero where it is)."""
     if s <= 0.0 or t <= 0.0:
@@ -58,7 +58,7 @@ def mean_partials(form: Array, s: float, t: float) -> tuple[float, float, float]
     return m, 0.5 * m * slope_s / s, 0.5 * m * slope_t / t
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _partials_at_zero(form: Array, s: float, t: float) -> tuple[float, float, float]:
     """Limits on the boundary: the derivative along the empty side may be infinite."""
     if s <= 0.0 and t <= 0.0:
@@ -74,7 +74,7 @@ def _partials_at_zero(form: Array, s: float, t: float) -> tuple[float, float, fl
     return (0.0, side, 0.0) if s <= 0.0 else (0.0, 0.0, side)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def mean_seconds(form: Array, s: float, t: float) -> tuple[float, float, float]:
     """Second derivatives `m_ss`, `m_st`, `m_tt` for `s, t > 0`."""
     m = mean(form, s, t)
@@ -88,7 +88,7 @@ def mean_seconds(form: Array, s: float, t: float) -> tuple[float, float, float]:
     return own_s, cross, own_t
 
 
-@njit(cache=True)
+@inner(cache=True)
 def mean_log_partials(form: Array, u: float, v: float) -> tuple[float, float, float]:
     """`m(exp(u), exp(v))` and its derivatives in `u` and in `v`."""
     d = 0.5 * (u - v)
@@ -98,7 +98,7 @@ def mean_log_partials(form: Array, u: float, v: float) -> tuple[float, float, fl
     return m, 0.5 * m * slope_u, 0.5 * m * slope_v
 
 
-@njit(cache=True)
+@inner(cache=True)
 def log_mean_partials(form: Array, u: float, v: float) -> tuple[float, float, float]:
     """`log m(e^u, e^v)` and its derivatives in `u` and `v`; never under- or overflows."""
     d = 0.5 * (u - v)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 
 __all__ = [
     "excess",
@@ -29,7 +29,7 @@ def log_ratio(s: float, t: float) -> float:
     return math.log(s) - math.log(t)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def phi1(z: float) -> float:
     """`(exp(z) - 1) / z`."""
     if abs(z) < 1e-8:
@@ -37,7 +37,7 @@ def phi1(z: float) -> float:
     return math.expm1(z) / z
 
 
-@njit(cache=True)
+@inner(cache=True)
 def phi2(z: float) -> float:
     """`(exp(z) - 1 - z) / z^2`, by its series where the quotient would cancel."""
     if abs(z) < 1.0:
@@ -51,7 +51,7 @@ def phi2(z: float) -> float:
     return (math.expm1(z) - z) / (z * z)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def phi2_prime(z: float) -> float:
     """Derivative of `phi2`: `(exp(z) (z - 2) + z + 2) / z^3`."""
     if abs(z) < 3.0:
@@ -65,7 +65,7 @@ def phi2_prime(z: float) -> float:
     return (math.exp(z) * (z - 2.0) + z + 2.0) / (z * z * z)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def langevin(x: float) -> float:
     """`coth(x) - 1 / x`, the logarithmic derivative of `sinhc`."""
     if abs(x) < 0.5:
@@ -97,7 +97,7 @@ def langevin(x: float) -> float:
     return 1.0 / math.tanh(x) - 1.0 / x
 
 
-@njit(cache=True)
+@inner(cache=True)
 def langevin_prime(x: float) -> float:
     """Derivative of `langevin`: `1 / x^2 - 1 / sinh(x)^2`."""
     if abs(x) < 0.5:
@@ -128,7 +128,7 @@ def langevin_prime(x: float) -> float:
     return 1.0 / (x * x) - 1.0 / (sh * sh)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def log_sinhc(x: float) -> float:
     """`log(sinh(x) / x)` without overflow."""
     x = abs(x)
@@ -147,7 +147,7 @@ def log_sinhc(x: float) -> float:
     return x + math.log1p(-math.exp(-2.0 * x)) - math.log(2.0 * x)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def excess(a: float, d: float) -> float:
     """`2 a / (exp(2 a d) - 1)` for `a >= 0`, `d > 0`: `1 / d` in the limit `a = 0`."""
     x = 2.0 * a * d

@@ -21,7 +21,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg.mobility import logarithmic
 
 Array = NDArray[np.float64]
@@ -33,7 +33,7 @@ SWEEP_LIMIT = 400
 _UP, _DOWN = 2.0, -20.0
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _assemble(
     indptr: Index,
     neighbor: Index32,
@@ -83,7 +83,7 @@ def _assemble(
             edge += 1
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _sweeps(
     indptr: Index,
     neighbor: Index32,
@@ -178,7 +178,7 @@ def forward_chain(
     return total
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _solve_many(
     indptr: Index,
     neighbor: Index32,
@@ -220,7 +220,7 @@ def _solve_many(
     return False
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _subtract_potential(
     indptr: Index, neighbor: Index32, moved: Array, v: Array, out: Array
 ) -> None:

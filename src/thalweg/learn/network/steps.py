@@ -18,7 +18,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 
 __all__ = ["train"]
 
@@ -106,7 +106,7 @@ def train(
     return step
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _adam(
     w: Single,
     gradient: Single,

@@ -103,15 +103,15 @@ class FreeEquations:
     def rates(self, state: State) -> tuple[Array, Array, Array, Array]:
         """`M psi`, the forces and the actions at the stages, the average of the weights."""
         problem = self.problem
-        found: tuple[Array, Array, Array, Array] = packed.linearise(
+        source, target, _ = problem.kernel.edges
+        return packed.linearise(
             *problem.kernel.edges,
             state.rho,
-            state.psi,
+            state.psi[source] - state.psi[target],
             problem.spec,
             problem.mesh.weights,
             self.table,
         )
-        return found
 
     def look(self, at: State, barrier: float, tolerance: float) -> _Here:
         problem, free, b = self.problem, self.end, self.problem.mesh.weights

@@ -148,8 +148,10 @@ class _Equations:
     def look(self, at: Iterate, barrier: float, tolerance: float) -> _Here:
         r, q, middle = at
         kernel, b = self.problem.kernel, self.problem.mesh.weights
+        source, target, _ = kernel.edges
+        psi = q + middle[:, None]
         gain, force, action, average = packed.linearise(
-            *kernel.edges, r, q + middle[:, None], self.problem.spec, b, self.table
+            *kernel.edges, r, psi[source] - psi[target], self.problem.spec, b, self.table
         )
         speed = max(float(np.sqrt(b @ action)), 1e-300)
         here = _Here(gain, force, speed, average, r, r, middle, np.inf)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg.learn.likelihood.chain.exponential import FASTEST, exponential
 from thalweg.learn.likelihood.dynamics import _slope, _slope_derivative
 from thalweg.mobility import formulas
@@ -50,7 +50,7 @@ class Energy(NamedTuple):
     basis_column: int
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _first_variation(
     energy: Energy, potential: Array, columns: Array, u: Array, u_slopes: Array, p: Array
 ) -> tuple[Array, Array]:
@@ -189,7 +189,7 @@ def move_each(
     return out, out_slopes, matrices
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _pulled(a: float, count: float, gain: float) -> tuple[float, float]:
     """An expected count `a` pulled towards one seen, in logarithms, and its derivative in `a`.
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg.learn.likelihood.sparse.elimination import (
     Plan,
     factor,
@@ -76,7 +76,7 @@ def empty_chain(plan: Plan, steps: Array, outputs: Index) -> Chain:
     )
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _residual(
     plan: Plan, V: Array, beta: float, h: float, before: Array, u: Array,
     rho: Array, out: Array,
@@ -92,7 +92,7 @@ def _residual(
         out[y] -= flux / plan.pi[y]
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _assemble(
     plan: Plan, V: Array, beta: float, h: float, before: Array, u: Array,
     rho: Array, out: Array, work: Array, weights: Array,
@@ -126,7 +126,7 @@ def _assemble(
         work[y, y] -= at_y * by_y
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _pack(plan: Plan, work: Array, chain: Chain, k: int) -> bool:
     """Store the factors in `work` with those of step `k`."""
     for i in range(plan.split):
@@ -138,7 +138,7 @@ def _pack(plan: Plan, work: Array, chain: Chain, k: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _solve_once(plan: Plan, work: Array, b: Array) -> bool:
     """Factor `work` in place and solve; False where that is impossible."""
     split = plan.split
@@ -159,7 +159,7 @@ def _solve_once(plan: Plan, work: Array, b: Array) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _newton(
     plan: Plan, V: Array, beta: float, h: float, before: Array, old: Array, u: Array,
     work: Array, chain: Chain, k: int, limit: int,
@@ -198,7 +198,7 @@ def _newton(
     return False
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _chord(
     plan: Plan, V: Array, beta: float, h: float, before: Array, u: Array, k: int,
     old: Chain,
@@ -227,7 +227,7 @@ def _chord(
     return False
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _is_accurate(plan: Plan, chain: Chain, k: int, u: Array) -> bool:
     test = np.empty(u.size)
     for x in range(u.size):
