@@ -12,7 +12,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
-from thalweg.adapters.columns import COUNT_NAMES, STATE_NAMES, TIME_NAMES, Oddity, choose
+from thalweg.adapters.columns import (
+    COUNT_NAMES,
+    REPLICATE_NAMES,
+    STATE_NAMES,
+    TIME_NAMES,
+    Oddity,
+    choose,
+)
 from thalweg.adapters.pieces import read_pieces
 from thalweg.errors import InputError
 from thalweg.snapshots import Snapshots
@@ -165,8 +172,9 @@ def _long_columns(
     else:
         count_column = choose(rest, count, COUNT_NAMES, "count", where)
     unused = [column for column in rest if column != count_column]
-    # A second column of times is no count.
-    could = [c for c in unused if str(c).strip().lower() not in TIME_NAMES]
+    # A second column of times is no count, nor are numbers of runs.
+    no_counts = (*TIME_NAMES, *REPLICATE_NAMES)
+    could = [c for c in unused if str(c).strip().lower() not in no_counts]
     numeric = [c for c in could if pd.api.types.is_numeric_dtype(first[c])]
     if numeric and count is None and count_column is None:
         once = not first.duplicated([time_column, state_column]).any()
@@ -181,7 +189,9 @@ def _long_columns(
         count_column = numeric[0]
         unused.remove(count_column)
     if unused:
-        messages.append(f"not used: {', '.join(str(c)[:40] for c in unused[:12])}")
+        apart = [str(c) for c in unused if str(c).strip().lower() in REPLICATE_NAMES]
+        hint = f" (--replicate {apart[0][:40]} keeps replicates apart)" if apart else ""
+        messages.append(f"not used: {', '.join(str(c)[:40] for c in unused[:12])}{hint}")
     if state is None:
         messages.append(f"state is column {str(state_column)!r}")
     if count is None:
