@@ -87,11 +87,11 @@ def check_gradient(objective: object, theta: np.ndarray, mesh: Mesh, tolerance: 
 def general_models(rng: np.random.Generator) -> dict[str, FlowModel]:
     kernel, times = random_kernel(5, rng), np.array([0.0, 0.2, 0.5, 1.1])
     w = rng.normal(size=(2, 5, 5))
+    w += w.transpose(0, 2, 1)
     waves = TimeBasis(lambda t: np.stack([np.ones_like(t), np.sin(3 * t)], axis=1), 2)
     return {
         "plain": FlowModel(kernel, times),
         "features": FlowModel(kernel, times, features=rng.normal(size=(5, 2))),
-        "interactions": FlowModel(kernel, times, interactions=w + w.transpose(0, 2, 1)),
         "pieces": FlowModel(kernel, times, time_basis=PiecewiseConstant((0.3,))),
         "waves": FlowModel(kernel, times, time_basis=waves, features=rng.normal(size=(5, 3))),
         "known beta": FlowModel(kernel, times, fixed_beta=0.3),
@@ -99,8 +99,8 @@ def general_models(rng: np.random.Generator) -> dict[str, FlowModel]:
         "known potential": FlowModel(
             kernel, times, features=np.zeros((5, 0)), fixed_potential=rng.normal(size=5)
         ),
-        "geometric": FlowModel(kernel, times, mobility=GeometricMean()),
-        "arithmetic": FlowModel(kernel, times, mobility=ArithmeticMean()),
+        "geometric": FlowModel(kernel, times, mobility=GeometricMean(), interactions=w),
+        "arithmetic": FlowModel(kernel, times, mobility=ArithmeticMean(), interactions=w),
         "porous": FlowModel(
             kernel, times, mobility=PorousMediumMean(2.0), internal=PowerEnergy(2.0)
         ),
