@@ -28,7 +28,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from thalweg._threads import single_threaded
-from thalweg.energy import Entropy, FreeEnergy, centred
+from thalweg.energy import FreeEnergy, centred
 from thalweg.errors import MissingDependencyError
 from thalweg.flow import gradient_flow
 from thalweg.graphs import GRAPH_FAMILIES, make_graph
@@ -37,7 +37,7 @@ from thalweg.laplacian import LaplacianSolver
 from thalweg.learn.network.paper import fit_neural, geodesic_velocity
 from thalweg.learn.regressor import FreeEnergyRegressor
 from thalweg.learn.weak.fit import fit_weak
-from thalweg.learn.weak.terms import assemble, nodes_of
+from thalweg.learn.weak.terms import Setting, assemble, nodes_of
 from thalweg.mobility import LogMean
 from thalweg.plots.series import PALETTE
 from thalweg.snapshots import Snapshots, hellinger
@@ -250,18 +250,7 @@ def _large(n_states: int, rng: np.random.Generator) -> dict[str, Any]:
     nodes = nodes_of(times, "trapezoid")
 
     def pass_over_data() -> Any:
-        return assemble(
-            kernel,
-            nodes,
-            p,
-            weighting="metric",
-            mobility=LogMean(),
-            internal=Entropy(),
-            with_beta=True,
-            interactions=(),
-            time_basis=None,
-            deviations=(),
-        )
+        return assemble(kernel, nodes, p, Setting(LogMean()))
 
     system = pass_over_data()
     one_pass = _median(pass_over_data, 1)

@@ -15,6 +15,7 @@ from thalweg.errors import InputError
 
 __all__ = [
     "SUM_TOLERANCE",
+    "as_counts",
     "as_names",
     "as_probabilities",
     "as_probability",
@@ -150,6 +151,43 @@ def as_times(values: ArrayLike, name: str = "times", minimum: int = 1) -> NDArra
             "sort the times in increasing order."
         )
     return array
+
+
+def as_counts(values: ArrayLike, times: NDArray[np.float64], n_states: int) -> NDArray[np.float64]:
+    """`values` as counts, one row per time and one column per state, with no time left empty.
+
+    >>> as_counts([[3, 1]], np.array([0.0]), 3)
+    Traceback (most recent call last):
+    ...
+    thalweg.errors.InputError: counts have 2 states, but the kernel has 3; add a column of zeros
+    for each state that was never seen.
+    """
+    table = as_array(values, "counts")
+    if table.ndim != 2 or table.shape[0] != times.size:
+        raise InputError(
+            f"counts have shape {table.shape} for {times.size} times; give one row per time and "
+            f"one column per state, shape ({times.size}, {n_states})."
+        )
+    if table.shape[1] != n_states:
+        remedy = (
+            "build the kernel on all the states that occur, or drop the others."
+            if table.shape[1] > n_states
+            else "add a column of zeros for each state that was never seen."
+        )
+        raise InputError(
+            f"counts have {table.shape[1]} states, but the kernel has {n_states}; {remedy}"
+        )
+    if table.min() < 0:
+        k, x = np.unravel_index(int(np.argmin(table)), table.shape)
+        raise InputError(f"counts[{k}, {x}] is {table[k, x]:g}; a count cannot be negative.")
+    empty = np.flatnonzero(table.sum(axis=1) == 0)
+    if empty.size:
+        first = int(empty[0])
+        raise InputError(
+            f"snapshot {first} (time {times[first]:g}) has no samples; drop it: times need not be "
+            "regular."
+        )
+    return table
 
 
 def whole(value: Any, name: str, least: int = 0) -> int:

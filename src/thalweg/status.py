@@ -70,6 +70,11 @@ class Status(Enum):
         "The data do not determine beta: any value fits with a potential of its own; add snapshots "
         "at other times, or give beta."
     )
+    UNRESOLVED = (
+        "The potential varies within less than a step or than its functions resolve, as at a kink, "
+        "and that passes for noise there: beta is from the quieter places, and the error bars "
+        "include the rest; take snapshots at shorter intervals, or give features that vary so."
+    )
 
     def __bool__(self) -> bool:
         return self is Status.CONVERGED

@@ -168,6 +168,7 @@ def velocity(
     *,
     basis: str = "umap",
     neighbors_key: str | None = None,
+    layer: str | None = None,
     key: str = "thalweg",
 ) -> None:
     """Write velocities on an embedding, and the cells' transition matrix.
@@ -182,14 +183,18 @@ def velocity(
         The embedding, `obsm["X_" + basis]`.
     neighbors_key : str, optional
         Which neighbour graph.
+    layer : str, optional
+        Expression whose velocities, gene by gene, go to `layers["velocity"]` as well.
     key : str
         The prefix that was given to `free_energy`.
 
     Writes `obsm["velocity_" + basis]`, which `scvelo.pl.velocity_embedding_stream` draws, and
-    `obsp["T_fwd"]`, which `cellrank.kernels.PrecomputedKernel(adata.obsp["T_fwd"], adata)` takes.
+    `obsp["T_fwd"]`, which `cellrank.kernels.PrecomputedKernel(adata, obsp_key="T_fwd")` takes.
+    With a layer, `scvelo.tl.velocity_graph(adata, xkey=layer)` and
+    `cellrank.kernels.VelocityKernel(adata, xkey=layer)` read the velocities of the genes.
     A `PointLandscape` has no transition matrix: its standard errors are written instead.
     """
     if isinstance(model, PointLandscape):
         write_drift(adata, model, basis, Keys(key))
         return
-    write_velocity(adata, model, basis, neighbors_key, Keys(key))
+    write_velocity(adata, model, basis, neighbors_key, layer, Keys(key))

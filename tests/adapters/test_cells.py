@@ -109,6 +109,12 @@ def test_fates_and_velocities_are_written_where_others_read_them(cells, tmp_path
     transitions = adata.obsp["T_fwd"]
     np.testing.assert_allclose(np.asarray(transitions.sum(axis=1)).ravel(), 1)
     assert transitions.min() >= 0
+    with pytest.raises(InputError, match="there are none"):
+        thalweg.tl.velocity(adata, model, layer="Ms")
+    # Genes that are the coordinates of the embedding move as it does.
+    adata.layers["Ms"] = adata.obsm["X_umap"]
+    thalweg.tl.velocity(adata, model, layer="Ms")
+    np.testing.assert_allclose(adata.layers["velocity"], adata.obsm["velocity_umap"])
     assert len(thalweg.pl.velocity(adata, show=False).collections) == 2
     assert thalweg.pl.fates(adata, "end", show=False).get_title(loc="left") == "Fate: end"
     with pytest.raises(InputError, match="there are start, end"):

@@ -16,9 +16,9 @@ import sweep_work
 
 from thalweg.geometry import TransportGeometry
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.likelihood.fit import fit_likelihood
-from thalweg.learn.uncertainty import parametric_bootstrap
+from thalweg.learn.regressor import FreeEnergyRegressor
 from thalweg.points.evaluation import leave_one_time_out
+from thalweg.snapshots import Snapshots
 from thalweg_bench.sweep import run_sweep
 
 PATH = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
@@ -47,15 +47,15 @@ def sweep(jobs):
 
 def bootstrap(jobs):
     counts = [[800, 150, 50], [600, 290, 110], [470, 370, 160], [400, 410, 190]]
-    fit = fit_likelihood(PATH, [0.0, 0.5, 1.0, 1.5], counts)
-    found = parametric_bootstrap(fit, 4, rng=np.random.default_rng(0), jobs=jobs)
+    seen = Snapshots.from_counts([0.0, 0.5, 1.0, 1.5], counts)
+    found = FreeEnergyRegressor().fit(PATH, seen).bootstrap(seen, 4, jobs=jobs)
     return pd.DataFrame(found.potentials).assign(beta=found.betas)
 
 
 def distances(jobs):
     ps = np.random.default_rng(0).dirichlet(np.ones(3), 5)
-    # Its default asks for all workers of whatever backend is configured.
-    chosen = -1 if jobs is None else jobs
+    # By default it asks for all workers there are, which is one where there is one core.
+    chosen = 2 if jobs is None else jobs
     return pd.DataFrame(TransportGeometry(PATH).distance_matrix(ps, jobs=chosen))
 
 

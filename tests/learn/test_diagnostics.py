@@ -7,11 +7,9 @@ import pytest
 from scipy.stats import kstest
 
 from thalweg import FreeEnergy, gradient_flow, make_graph
-from thalweg.errors import InputError
 from thalweg.flow import simulate
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.diagnostics import (
-    compare_rivals,
     cycle_forces,
     goodness_of_fit,
     undetermined,
@@ -82,17 +80,6 @@ def test_expected_deviance_matches_draws() -> None:
     mean, variance = expected_deviance(sizes, p)
     assert np.mean(draws) == pytest.approx(mean, rel=0.05)
     assert np.var(draws) == pytest.approx(variance, rel=0.25)
-
-
-def test_rivals() -> None:
-    rng = np.random.default_rng(5)
-    problem = cases.draw_problem(0, rng, n_states=5, beta=0.1, times=np.linspace(0, 2, 11))
-    counts = problem.sample(20_000, rng)
-    verdict = compare_rivals(problem.kernel, problem.model.times, counts)
-    assert verdict.best == "gradient flow"
-    assert set(verdict.scores) == {"gradient flow", "no movement", "pure heat", "free ctmc"}
-    with pytest.raises(InputError, match="never the first"):
-        compare_rivals(problem.kernel, problem.model.times, counts, held_out=[0])
 
 
 def test_cycle_forces_are_no_gradients() -> None:

@@ -12,13 +12,9 @@ from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
-from thalweg.learn.uncertainty import (
-    beta_interval,
-    contrast_interval,
-    forecast_band,
-    parametric_bootstrap,
-    potential_intervals,
-)
+from thalweg.learn.regressor import FreeEnergyRegressor
+from thalweg.learn.uncertainty import beta_interval, forecast_band
+from thalweg.snapshots import Snapshots
 from thalweg_bench import accuracy_cases as cases
 
 KERNEL = MarkovKernel.from_weights([[0, 1, 0, 0], [1, 0, 2, 1], [0, 2, 0, 1], [0, 1, 1, 0]])
@@ -60,16 +56,6 @@ def test_joint_covariance_holds_the_parts(fit: LikelihoodFit) -> None:
     np.testing.assert_allclose(joint[5:, 5:] @ fit.initial, 0, atol=1e-8)
 
 
-def test_intervals_hold_the_truth(fit: LikelihoodFit) -> None:
-    centred = V - KERNEL.stationary @ V
-    lower, upper = potential_intervals(fit, level=0.9999)
-    assert np.all((lower < centred) & (centred < upper))
-    low, high = contrast_interval(fit, 0, 3, level=0.9999)
-    assert low < V[0] - V[3] < high
-    narrow = contrast_interval(fit, 0, 3, level=0.5)
-    assert low < narrow.lower < narrow.upper < high
-
-
 def test_profile_agrees_with_the_log_scale_where_beta_is_certain() -> None:
     sure = make_fit(200_000)
     np.testing.assert_allclose(beta_interval(sure), beta_interval(sure, method="log"), rtol=0.02)
@@ -105,23 +91,20 @@ def test_band_widens_with_ignorance_and_holds_the_truth(fit: LikelihoodFit) -> N
 
 
 def test_bootstrap_agrees_with_the_information(fit: LikelihoodFit) -> None:
-    again = parametric_bootstrap(fit, 40, rng=np.random.default_rng(0))
+    seen = Snapshots.from_counts(TIMES, fit.counts)
+    model = FreeEnergyRegressor().fit(KERNEL, seen)
+    again = model.bootstrap(seen, 40)
     # A standard deviation from 40 draws is off by 11 % on average.
-    np.testing.assert_allclose(again.potential_stderr, fit.potential_stderr, rtol=0.4)
-    assert np.mean(again.potential_stderr / fit.potential_stderr) == pytest.approx(1.0, abs=0.2)
-    assert again.beta_stderr == pytest.approx(fit.beta_stderr, rel=0.4)
+    np.testing.assert_allclose(again.potential_stderr, model.potential_stderr_, rtol=0.4)
+    assert np.mean(again.potential_stderr / model.potential_stderr_) == pytest.approx(1.0, abs=0.2)
+    assert again.beta_stderr == pytest.approx(model.beta_stderr_, rel=0.4)
     assert all(again.statuses)
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 95.0])
 def test_bad_level(fit: LikelihoodFit, level: float) -> None:
     with pytest.raises(InputError, match=r"between 0 and 1"):
-        potential_intervals(fit, level=level)
-
-
-def test_bad_state(fit: LikelihoodFit) -> None:
-    with pytest.raises(InputError, match="state 4 does not exist"):
-        contrast_interval(fit, 0, 4)
+        beta_interval(fit, level=level)
 
 
 @pytest.mark.slow

@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from thalweg.edges import stages
+from thalweg.edges import kinetic
 from thalweg.geometry import TransportGeometry
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import ArithmeticMean, GeometricMean, HarmonicMean, LogMean, Mobility
 from thalweg.paths.boundary.bernstein import BernsteinMesh, carried, graded_pieces
-from thalweg.paths.boundary.grounded import factor_all
 from thalweg.paths.boundary.positive import Bernstein, solve_positive
-from thalweg.paths.boundary.positive_newton import PositiveCurves
+from thalweg.paths.boundary.positive_newton import PositiveCurves, factor_all
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
@@ -68,7 +67,7 @@ def test_factors_are_exact_for_weights_over_forty_decades() -> None:
     rho = 10 ** rng.uniform(-40, 0, (1, 8))
     rate = np.zeros((1, 8))
     rate[0, [2, 5]] = 1.0, -1.0
-    *_, action = factor_all(*kernel.edges, HarmonicMean().spec, kernel.stationary, rho, rate)
+    *_, action = factor_all(kernel, HarmonicMean().spec, rho, rate)
     with mpmath.workdps(120):
         matrix = mpmath.zeros(8)
         for x, y, c in zip(source, target, conductance, strict=True):
@@ -149,7 +148,7 @@ def test_the_path_has_the_fluxes_of_the_curve() -> None:
     again = found.problem.densities(found.problem.gains(found.flux))
     np.testing.assert_allclose(again, found.rho, rtol=1e-9, atol=1e-12)
     # Constant speed on a geodesic: the action is the squared length.
-    action = mesh.weights @ stages.flux_action(
+    action = mesh.weights @ kinetic.flux_action(
         *kernel.edges, found.rho, found.flux, found.problem.spec
     )
     assert np.sqrt(action) == pytest.approx(found.distance, rel=1e-5)

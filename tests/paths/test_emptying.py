@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from thalweg.edges import packed, stages
+from thalweg.edges import kinetic
 from thalweg.geometry import TransportGeometry
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
@@ -52,19 +52,14 @@ def clusters_of(kernel: MarkovKernel, states: list[int]) -> emptying.Clusters:
     return found
 
 
-def differences(problem: PathProblem, psi: Array) -> Array:
-    source, target, _ = problem.kernel.edges
-    return psi[source] - psi[target]
-
-
 def residuals(
     local: emptying.Local, problem: PathProblem, at: tuple[Array, Array, Array]
 ) -> tuple[Array, Array, Array]:
     r, q, middle = at
     pi, b = problem.kernel.stationary[:, None], problem.mesh.weights
     table = np.empty((problem.kernel.n_edges, 6, b.size))
-    gain, force, _, _ = packed.linearise(
-        *problem.kernel.edges, r, differences(problem, q + middle[:, None]), SPEC, b, table
+    gain, force, _, _ = kinetic.linearise(
+        *problem.kernel.edges, r, q + middle[:, None], SPEC, b, table
     )
     r1 = local.base + gain @ local.ends / pi - r
     r2 = -((force / pi + local.barrier / r) @ local.mid) - q
@@ -136,15 +131,14 @@ def test_states_taken_out_follow_the_linearised_equations() -> None:
     clusters = clusters_of(kernel, [3, neighbour, 50])
     table = np.empty((kernel.n_edges, 6, 3), np.float32)
     r, q, middle = at
-    psi = q + middle[:, None]
-    packed.linearise(*kernel.edges, r, differences(problem, psi), SPEC, b, table)
+    kinetic.linearise(*kernel.edges, r, q + middle[:, None], SPEC, b, table)
     response = emptying.Response.of(clusters, local, table, *at)
     rng = np.random.default_rng(2)
     w, dq, dm = rng.normal(size=r.shape), rng.normal(size=r.shape), rng.normal(size=60)
     right = rng.normal(size=(clusters.states.size, 7))
     response.follow(w, dq, dm, right)
     gain, push = np.empty(r.shape), np.empty(r.shape)
-    packed.product(source, target, table, dq + dm[:, None], w, gain, push)
+    kinetic.product(source, target, table, dq + dm[:, None], w, gain, push)
     rows = np.concatenate(
         [
             w - (gain @ local.ends) / pi / r,
@@ -161,7 +155,7 @@ def chord_flux(problem: PathProblem) -> Array:
     source, target, _ = problem.kernel.edges
     mesh, pi = problem.mesh, problem.kernel.stationary
     rho = problem.p0 / pi + mesh.times[:, None] * problem.gap / pi
-    average = mesh.weights @ stages.stage_weights(*problem.kernel.edges, rho, problem.spec)
+    average = mesh.weights @ kinetic.stage_weights(*problem.kernel.edges, rho, problem.spec)
     psi = problem.solver.factor(average).solve(balanced(problem.gap), tolerance=1e-12).x
     return np.tile(average * (psi[source] - psi[target]), (mesh.size, 1))
 

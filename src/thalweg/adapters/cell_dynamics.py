@@ -10,6 +10,7 @@ from scipy import sparse
 
 from thalweg.adapters.cells import Keys, connectivities
 from thalweg.dynamics import Fates, transition_rates, velocity
+from thalweg.dynamics.velocity import velocity_map
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -64,20 +65,33 @@ def write_fates(adata: Any, label: NDArray[np.int64], fates: Fates, keys: Keys) 
 
 
 def write_velocity(
-    adata: Any, model: FreeEnergyRegressor, basis: str, neighbors_key: str | None, keys: Keys
+    adata: Any,
+    model: FreeEnergyRegressor,
+    basis: str,
+    neighbors_key: str | None,
+    layer: str | None,
+    keys: Keys,
 ) -> str:
     """Velocities on the embedding and the cells' own transition matrix; gives the key of the first.
 
     The landscape is taken to the graph of cells: the states' potential, spread smoothly over their
     cells, and the same beta. `obsm["velocity_" + basis]` is what scvelo draws, `obsp["T_fwd"]`
-    (rows sum to one) what CellRank computes with.
+    (rows sum to one) what CellRank computes with. With an expression `layer`, the velocities of
+    the genes in it go to `layers["velocity"]`.
     """
+    if layer is not None and layer not in adata.layers:
+        raise InputError(
+            f"adata.layers has no {layer!r}; there are "
+            f"{', '.join(map(str, adata.layers)) or 'none'}."
+        )
     label = cell_labels(adata, model, keys)
     name, xy = embedding(adata, basis)
     kernel = MarkovKernel.from_weights(connectivities(adata, neighbors_key))
     energy = FreeEnergy(_spread(kernel, model.potential_[label]), model.beta_)
     key = f"velocity_{name}"
     adata.obsm[key] = velocity(kernel, energy, xy)
+    if layer is not None:
+        adata.layers["velocity"] = velocity_map(kernel, energy.potential) @ adata.layers[layer]
     rates = transition_rates(kernel, energy)
     fastest = float(-rates.diagonal().min())
     adata.obsp[TRANSITIONS] = sparse.csr_matrix(

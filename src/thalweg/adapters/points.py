@@ -122,6 +122,11 @@ def write_drift(
             f"adata.obsm has no {basis!r}; there are {', '.join(map(str, adata.obsm))}."
         )
     x = np.asarray(adata.obsm[name], dtype=np.float64)
+    if x.shape[1] != model.dimension_:
+        raise InputError(
+            f"the landscape was learned in {model.dimension_} dimensions, and obsm[{name!r}] has "
+            f"{x.shape[1]}; give the embedding that it was learned in."
+        )
     drift, spread = np.empty_like(x), np.empty_like(x)
     height = np.empty(len(x))
     moments, row = model.times_[-1:], np.zeros(len(x), dtype=np.intp)

@@ -6,8 +6,8 @@
 | `"posterior"` | exact for each token given its context, frozen at `t` | first order, smaller |
 | `"exact"` | candidate jumps at a bounding rate, kept or not (uniformisation) | none |
 
-The first two change all positions at once and cost one evaluation of the model a step; the third
-one evaluation a candidate jump. All stop at a small clock, where the clean tokens are drawn from
+The first two change all positions at once and cost one evaluation of the model per step; the third
+one evaluation per candidate jump. All stop at a small clock, where the clean tokens are drawn from
 their posterior. `corrector_steps` adds, after each step, moves that leave `p_s` invariant:
 `"langevin"` is one step of the heat-bath chain of `p_s`, `thalweg.diffusion.tilted_kernel` with
 `V = -log rho_s` (one position of each sequence, no step size, invariant without error);
@@ -18,7 +18,7 @@ the choice for masking noise, which the first would hardly ever unmask.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -75,11 +75,10 @@ def sample(
     process = model.process
     x = _start(process, n_samples, start, rng)
     fixed = np.full(process.length, FREE, dtype=np.int64)
-    return _run(
-        model, schedule, x, fixed, rng, n_steps, method, corrector, corrector_steps,
-        corrector_time,
-        temperature, last_time, progress,
-    )  # fmt: skip
+    steps = _Steps(
+        n_steps, method, corrector, corrector_steps, corrector_time, temperature, last_time
+    )
+    return _run(model, schedule, x, fixed, rng, steps, progress)
 
 
 def infill(
@@ -113,14 +112,49 @@ def infill(
         )
     process.check(np.where(fixed == FREE, 0, fixed))
     x = _start(process, n_samples, None, rng)
-    return _run(
-        model, schedule, x, fixed.astype(np.int64), rng, n_steps, "posterior", corrector,
-        corrector_steps,
-        corrector_time, temperature, last_time, progress,
-    )  # fmt: skip
+    steps = _Steps(
+        n_steps, "posterior", corrector, corrector_steps, corrector_time, temperature, last_time
+    )
+    return _run(model, schedule, x, fixed.astype(np.int64), rng, steps, progress)
 
 
 # -------------------------------------------------------------------- the run
+
+
+class _Steps(NamedTuple):
+    """How the process is run backwards; the words are those of `sample`."""
+
+    n_steps: int
+    method: Method
+    corrector: Corrector
+    corrector_steps: int
+    corrector_time: float
+    temperature: float
+    last_time: float
+
+    def check(self, model: ScoreModel) -> None:
+        """Refuse what the model cannot do."""
+        if self.method not in get_args(Method):
+            raise InputError(
+                f"method is {self.method!r}; choose 'posterior', 'tau-leap' or 'exact'."
+            )
+        if self.method != "tau-leap" and not isinstance(model, ContextModel):
+            raise InputError(
+                f"method {self.method!r} needs a model with a context; this one knows only scores: "
+                "use method='tau-leap'."
+            )
+        if self.method == "exact" and not model.process.tokens.homogeneous:
+            raise InputError(
+                "the rates of this noise change with time, and no bound on the reverse rates is "
+                "known; use method='posterior'."
+            )
+        if self.n_steps < 1 or not 0 < self.last_time < 1:
+            raise InputError(
+                f"n_steps is {self.n_steps} and last_time {self.last_time:g}; give at least one "
+                "step, and a last time between 0 and 1."
+            )
+        if self.temperature != 1.0 and not isinstance(model, ContextModel):
+            raise InputError("temperature needs a model with a context, not only scores.")
 
 
 def _run(
@@ -129,38 +163,15 @@ def _run(
     x: Tokens,
     fixed: Tokens,
     rng: np.random.Generator,
-    n_steps: int,
-    method: Method,
-    corrector: Corrector,
-    corrector_steps: int,
-    corrector_time: float,
-    temperature: float,
-    last_time: float,
+    steps: _Steps,
     progress: Progress | None,
 ) -> Tokens:
-    if method not in ("posterior", "tau-leap", "exact"):
-        raise InputError(f"method is {method!r}; choose 'posterior', 'tau-leap' or 'exact'.")
-    if method != "tau-leap" and not isinstance(model, ContextModel):
-        raise InputError(
-            f"method {method!r} needs a model with a context; this one knows only scores: use "
-            "method='tau-leap'."
-        )
-    if method == "exact" and not model.process.tokens.homogeneous:
-        raise InputError(
-            "the rates of this noise change with time, and no bound on the reverse rates is known; "
-            "use method='posterior'."
-        )
-    if n_steps < 1 or not 0 < last_time < 1:
-        raise InputError(
-            f"n_steps is {n_steps} and last_time {last_time:g}; give at least one step, and a last "
-            "time between 0 and 1."
-        )
-    if temperature != 1.0:
-        if not isinstance(model, ContextModel):
-            raise InputError("temperature needs a model with a context, not only scores.")
-        model = TemperedModel(model, temperature)
+    steps.check(model)
+    method = steps.method
+    if steps.temperature != 1.0 and isinstance(model, ContextModel):
+        model = TemperedModel(model, steps.temperature)
     process = model.process
-    clocks = schedule.clock(np.linspace(1.0, last_time, n_steps + 1))
+    clocks = schedule.clock(np.linspace(1.0, steps.last_time, steps.n_steps + 1))
     if method == "exact":
         clocks = _halvings(float(clocks[0]), float(clocks[-1]))
     x = _give(process, x, fixed, clocks[0], rng)
@@ -172,13 +183,12 @@ def _run(
         else:
             x = _move(model, x, rng, _leap, float(now), float(now - after))
         x = _give(process, x, fixed, after, rng)
-        for _ in range(corrector_steps):
-            if corrector == "langevin":
+        for _ in range(steps.corrector_steps):
+            if steps.corrector == "langevin":
                 x = _langevin(model, x, fixed, rng, float(after))
             else:
-                x = _move(
-                    model, x, rng, _birth_death, float(after), corrector_time * process.length
-                )
+                clock = steps.corrector_time * process.length
+                x = _move(model, x, rng, _birth_death, float(after), clock)
                 x = _give(process, x, fixed, after, rng)
         if progress is not None:
             progress("sampling", step + 1, clocks.size - 1)

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from thalweg import _checks
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
-__all__ = ["force", "velocity"]
+__all__ = ["force", "velocity", "velocity_map"]
 
 Array = NDArray[np.float64]
 
@@ -48,12 +49,23 @@ def velocity(
     array([-0.5, -1. , -1.5])
     """
     f, xy = _drops(kernel, energy, embedding, p)
+    return np.asarray(velocity_map(kernel, f) @ xy)
+
+
+def velocity_map(kernel: MarkovKernel, f: Array) -> sparse.csr_array:
+    """The matrix that takes positions to velocities under the first variation `f`; rows sum to 0.
+
+    >>> path = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    >>> velocity_map(path, np.array([1.0, 0.0])).toarray()
+    array([[-0.5,  0.5],
+           [-0.5,  0.5]])
+    """
     source, target, c = kernel.edges
-    step = (c * (f[source] - f[target]))[:, None] * (xy[target] - xy[source])
-    out = np.zeros_like(xy)
-    np.add.at(out, source, step)
-    np.add.at(out, target, step)
-    return np.asarray(0.5 * out / kernel.stationary[:, None])
+    drop, n = 0.5 * c * (f[source] - f[target]), kernel.n_states
+    rows, columns = np.concatenate([source, target]), np.concatenate([target, source])
+    off = sparse.csr_array((np.concatenate([drop, -drop]), (rows, columns)), shape=(n, n))
+    out = off - sparse.diags_array(np.asarray(off.sum(axis=1)).ravel())
+    return sparse.csr_array(sparse.diags_array(1.0 / kernel.stationary) @ out)
 
 
 def force(

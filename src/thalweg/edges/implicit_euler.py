@@ -16,12 +16,13 @@ entry `(x, x)`, `upper[e]` the entry `(source, target)` and `lower[e]` the entry
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import inner, njit
-from thalweg.edges.fluxes import internal_derivative
+from thalweg._compile import njit
+from thalweg.edges.fluxes import internal_derivative, internal_log_slope
 from thalweg.mobility import formulas
 
 Array = NDArray[np.float64]
@@ -34,14 +35,6 @@ Slots = NDArray[np.int64]
 
 # A row never counts terms smaller than its right-hand side by more than this factor's logarithm.
 _SPAN = 600.0
-
-
-@inner(cache=True)
-def internal_log_slope(q: float, log_rho: float) -> float:
-    """`d U'(rho) / d log rho`."""
-    if q == 1.0:
-        return 1.0
-    return q * math.exp((q - 1.0) * log_rho)
 
 
 @njit(cache=True)
@@ -169,25 +162,29 @@ def add_interaction(
             matrix[y, z] -= at_y * difference
 
 
-@inner(cache=True)
+class Relaxation(NamedTuple):
+    """What the equations of single states are made of: adjacency, logarithms, the energy.
+
+    `q` is the order of the internal energy, `external` the potential with the interaction.
+    """
+
+    indptr: Slots
+    neighbor: Index
+    edge: Slots
+    log_conductance: Array
+    log_pi: Array
+    spec: Array
+    q: float
+    beta: float
+    external: Array
+
+
+@njit(cache=True)
 def _state_residual(
-    v: float,
-    x: int,
-    indptr: Slots,
-    neighbor: Index,
-    edge: Slots,
-    log_conductance: Array,
-    log_pi: Array,
-    u: Array,
-    external: Array,
-    beta: float,
-    spec: Array,
-    q: float,
-    log_h: float,
-    log_mass: float,
-    shift: float,
+    given: Relaxation, v: float, x: int, u: Array, log_h: float, log_mass: float, shift: float
 ) -> float:
     """`e^{-shift} R_x` as a function of `u_x = v` alone."""
+    indptr, neighbor, edge, log_conductance, log_pi, spec, q, beta, external = given
     total = math.exp(min(log_pi[x] + v - shift, 700.0)) - math.exp(min(log_mass - shift, 700.0))
     own = beta * internal_derivative(q, v) if beta > 0.0 else 0.0
     for k in range(indptr[x], indptr[x + 1]):
@@ -201,44 +198,28 @@ def _state_residual(
 
 
 @njit(cache=True)
-def relax(
-    indptr: Slots,
-    neighbor: Index,
-    edge: Slots,
-    log_conductance: Array,
-    log_pi: Array,
-    u: Array,
-    external: Array,
-    beta: float,
-    spec: Array,
-    q: float,
-    h: float,
-    log_mass: Array,
-    sweeps: int,
-) -> None:
+def relax(given: Relaxation, u: Array, h: float, log_mass: Array, sweeps: int) -> None:
     """Nonlinear Gauss-Seidel on `u`, in place: each state in turn solves its own equation.
 
     `R_x` is negative for `u_x` low enough and positive for `u_x` high enough, so that a root is
     always bracketed: starting from the present value, going up where mass is missing, down where
     there is too much.
     """
+    indptr, neighbor, edge = given.indptr, given.neighbor, given.edge
     n, log_h = u.size, math.log(h)
     for sweep in range(2 * sweeps):
         for i in range(n):
             x = i if sweep % 2 == 0 else n - 1 - i
-            shift = max(log_mass[x], log_pi[x] + u[x])
+            shift = max(log_mass[x], given.log_pi[x] + u[x])
             for k in range(indptr[x], indptr[x + 1]):
                 log_w = (
                     log_h
-                    + log_conductance[edge[k]]
-                    + formulas.log_mean_partials(spec, u[x], u[neighbor[k]])[0]
+                    + given.log_conductance[edge[k]]
+                    + formulas.log_mean_partials(given.spec, u[x], u[neighbor[k]])[0]
                 )
                 shift = max(shift, log_w)
             low = high = u[x]
-            r_low = r_high = r = _state_residual(
-                u[x], x, indptr, neighbor, edge, log_conductance, log_pi, u, external, beta, spec,
-                q, log_h, log_mass[x], shift,
-            )  # fmt: skip
+            r_low = r_high = r = _state_residual(given, u[x], x, u, log_h, log_mass[x], shift)
             if abs(r) < 1e-12:
                 continue
             width = 1.0
@@ -246,27 +227,18 @@ def relax(
                 low, r_low = high, r_high
                 high += width
                 width *= 2.0
-                r_high = _state_residual(
-                    high, x, indptr, neighbor, edge, log_conductance, log_pi, u, external, beta,
-                    spec, q, log_h, log_mass[x], shift,
-                )  # fmt: skip
+                r_high = _state_residual(given, high, x, u, log_h, log_mass[x], shift)
             width = 1.0
             while r_low > 0.0 and low > -1e6:
                 high, r_high = low, r_low
                 low -= width
                 width *= 2.0
-                r_low = _state_residual(
-                    low, x, indptr, neighbor, edge, log_conductance, log_pi, u, external, beta,
-                    spec, q, log_h, log_mass[x], shift,
-                )  # fmt: skip
+                r_low = _state_residual(given, low, x, u, log_h, log_mass[x], shift)
             for _ in range(60):
                 if high - low < 1e-3:
                     break
                 middle = 0.5 * (low + high)
-                r = _state_residual(
-                    middle, x, indptr, neighbor, edge, log_conductance, log_pi, u, external, beta,
-                    spec, q, log_h, log_mass[x], shift,
-                )  # fmt: skip
+                r = _state_residual(given, middle, x, u, log_h, log_mass[x], shift)
                 if r > 0.0:
                     high = middle
                 else:

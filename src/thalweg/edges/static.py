@@ -6,32 +6,44 @@ once, in order. `source`, `target` and `conductance` are those of `MarkovKernel.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
-from thalweg.edges.stages import stage_weights
 from thalweg.mobility import formulas
+
+if TYPE_CHECKING:
+    from thalweg.kernel import MarkovKernel
+    from thalweg.mobility import Mobility
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int32]
 
 
+class Graph(NamedTuple):
+    """Edges, the stationary distribution, and the code of the mean: what most passes take."""
+
+    source: Index
+    target: Index
+    conductance: Array
+    pi: Array
+    spec: Array
+
+    @staticmethod
+    def of(kernel: MarkovKernel, mobility: Mobility) -> Graph:
+        return Graph(*kernel.edges, kernel.stationary, mobility.spec)
+
+
+@njit(cache=True, error_model="numpy")
 def edge_weights(
     source: Index, target: Index, conductance: Array, rho: Array, spec: Array
 ) -> Array:
     """`w_e = c_e m(rho_source, rho_target)`: the weights of the transport Laplacian."""
-    return stage_weights(source, target, conductance, rho[None], spec)[0]
-
-
-@njit(cache=True, error_model="numpy")
-def edge_weights_log(
-    source: Index, target: Index, conductance: Array, log_rho: Array, spec: Array
-) -> Array:
-    """The same weights from `log rho`, also where `rho` underflows."""
     out = np.empty(source.size)
     for e in range(source.size):
-        out[e] = conductance[e] * formulas.mean_log(spec, log_rho[source[e]], log_rho[target[e]])
+        out[e] = conductance[e] * formulas.mean(spec, rho[source[e]], rho[target[e]])
     return out
 
 

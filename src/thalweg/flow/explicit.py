@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from thalweg._compile import njit
 
-__all__ = ["ExplicitRun", "dormand_prince"]
+__all__ = ["Accuracy", "ExplicitRun", "dormand_prince"]
 
 Array = NDArray[np.float64]
 
@@ -28,6 +28,14 @@ _ERROR = np.array(
 _WEIGHTS = [np.array(row, dtype=np.float64) for row in _A]
 _MAX_REJECTIONS = 8
 _PATIENCE = 40
+
+
+class Accuracy(NamedTuple):
+    """The error of a step is kept below `atol + rtol p`, in at most `max_steps` steps."""
+
+    rtol: float
+    atol: float
+    max_steps: int
 
 
 class ExplicitRun(NamedTuple):
@@ -76,10 +84,8 @@ def dormand_prince(
     times: Array,
     p0: Array,
     out: Array,
+    accuracy: Accuracy,
     *,
-    rtol: float,
-    atol: float,
-    max_steps: int,
     persist: bool = False,
     minimum_step: float = 0.0,
     longest_step: Callable[[Array], float] | None = None,
@@ -92,6 +98,7 @@ def dormand_prince(
     until it exceeds one tenth of the whole time.
     """
     n = p0.size
+    rtol, atol, max_steps = accuracy
     slopes = np.empty((7, n))
     stage, p = np.empty(n), p0.copy()
     rhs(p, slopes[0])

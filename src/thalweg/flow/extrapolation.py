@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg.flow.explicit import Accuracy
 from thalweg.flow.implicit_euler import ImplicitEuler
 
 __all__ = ["ImplicitRun", "extrapolated_euler"]
@@ -51,16 +52,15 @@ def extrapolated_euler(
     times: Array,
     u0: Array,
     out: Array,
+    accuracy: Accuracy,
     *,
     time: float,
     first: int,
     step: float,
-    rtol: float,
-    atol: float,
-    max_steps: int,
 ) -> ImplicitRun:
     """Integrate from `u0` at `time` over `times[first:]`, writing rows of `out`."""
     u, k, target = u0, first, 3
+    rtol, atol, max_steps = accuracy
     steps = solves = 0
     mark = time
     while k < times.size:

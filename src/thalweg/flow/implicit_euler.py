@@ -288,21 +288,11 @@ class ImplicitEuler:
 
     def relax(self, u: Array, h: float, log_mass: Array) -> None:
         """A few sweeps of nonlinear Gauss-Seidel on `u`, in place."""
-        implicit_euler.relax(
-            self.adjacency.indptr,
-            self.adjacency.neighbor,
-            self.adjacency.edge,
-            self.log_conductance,
-            self.log_pi,
-            u,
-            self.external(u),
-            self.energy.beta,
-            self.spec,
-            self.q,
-            h,
-            log_mass,
-            _SWEEPS,
-        )
+        given = implicit_euler.Relaxation(
+            *self.adjacency, self.log_conductance, self.log_pi, self.spec, self.q,
+            self.energy.beta, self.external(u),
+        )  # fmt: skip
+        implicit_euler.relax(given, u, h, log_mass, _SWEEPS)
 
     def _normalised(self, u: Array) -> Array:
         return np.asarray(u - np.log(self.masses(u).sum()))

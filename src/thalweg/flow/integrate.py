@@ -13,7 +13,7 @@ from thalweg._threads import single_threaded
 from thalweg.edges.fluxes import accumulate_velocity, internal_spec, steepness
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
-from thalweg.flow.explicit import ExplicitRun, dormand_prince
+from thalweg.flow.explicit import Accuracy, ExplicitRun, dormand_prince
 from thalweg.flow.extrapolation import extrapolated_euler
 from thalweg.flow.implicit_euler import ImplicitEuler
 from thalweg.flow.trajectory import Trajectory
@@ -104,11 +104,12 @@ def gradient_flow(
     times = _checks.as_times(times)
     rtol = _checks.positive(rtol, "rtol")
     atol = rtol / kernel.n_states if atol is None else _checks.positive(atol, "atol")
+    accuracy = Accuracy(rtol, atol, max_steps)
     out = np.repeat(p[None], times.size, axis=0)
 
     run = ExplicitRun(1, float(times[0]), p, np.inf, 0, 0, False)
     if method != "implicit":
-        run = _explicit(kernel, energy, mobility, p, times, out, rtol, atol, method, max_steps)
+        run = _explicit(kernel, energy, mobility, p, times, out, accuracy, method)
     reached, steps, evaluations = run.reached, run.n_steps, run.n_evaluations
     limit = run.limit and (method == "explicit" or steps >= max_steps)
     used = "explicit"
@@ -122,12 +123,10 @@ def gradient_flow(
             times,
             u,
             out,
+            accuracy._replace(max_steps=max_steps - steps),
             time=run.time,
             first=reached,
             step=0.01 * _time_scale(energy, run.p),
-            rtol=rtol,
-            atol=atol,
-            max_steps=max_steps - steps,
         )
         reached, limit = implicit.reached, implicit.limit
         steps, evaluations = steps + implicit.n_steps, evaluations + implicit.n_solves
@@ -150,11 +149,10 @@ def _explicit(
     p: Array,
     times: Array,
     out: Array,
-    rtol: float,
-    atol: float,
+    accuracy: Accuracy,
     method: Method,
-    max_steps: int,
 ) -> ExplicitRun:
+    rtol, atol, most = accuracy
     edges, pi, spec = kernel.edges, kernel.stationary, mobility.spec
     inner, rho = internal_spec(energy, mobility), np.empty_like(p)
 
@@ -180,9 +178,7 @@ def _explicit(
         times,
         p,
         out,
-        rtol=rtol,
-        atol=atol,
-        max_steps=max_steps if method == "explicit" else min(max_steps, _LONG + times.size),
+        accuracy if method == "explicit" else Accuracy(rtol, atol, min(most, _LONG + times.size)),
         persist=method == "explicit",
         minimum_step=(0.3 if few else 0.03) * rtol**0.2 * scale,
         longest_step=(lambda state: 0.3 / (steep(state) + 1e-300)) if is_steep else None,

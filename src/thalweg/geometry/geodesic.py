@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
-from thalweg.edges import stages
+from thalweg.edges import kinetic
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
@@ -148,7 +148,7 @@ def _points(
     mesh, kernel, pi = problem.mesh, problem.kernel, problem.kernel.stationary
     p, psi = _curve(problem, flux, force, middle, t)
     fluxes = mesh.interpolate(*mesh.locate(t)) @ flux
-    speeds = np.sqrt(stages.flux_action(*kernel.edges, p / pi, fluxes, problem.spec))
+    speeds = np.sqrt(kinetic.flux_action(*kernel.edges, p / pi, fluxes, problem.spec))
     return GeodesicPoints(t, p, psi, fluxes, speeds)
 
 
@@ -235,7 +235,7 @@ def _package(
     problem = found.problem
     mesh, kernel, pi = problem.mesh, problem.kernel, problem.kernel.stationary
     flux, rho = found.flux, found.rho
-    force = stages.flux_force(*kernel.edges, np.maximum(rho, 1e-300), flux, problem.spec)
+    force = kinetic.flux_force(*kernel.edges, np.maximum(rho, 1e-300), flux, problem.spec)
     # psi_i = middle - (J_mid force)_i / pi at every stage: the mean over the mass is the best one.
     weight = mesh.weights[:, None] * rho * pi
     candidates = found.psi + (mesh.from_middle @ force) / pi
@@ -303,7 +303,7 @@ def distance_gradient(geodesic: Geodesic) -> DistanceGradient:
     problem, flux = geodesic._problem, geodesic._flux
     source, target, conductance = geodesic.kernel.edges
     _, rho, _ = problem.value(flux, 0.0)
-    edge = stages.stage_weights(source, target, conductance, np.maximum(rho, 1e-300), problem.spec)
+    edge = kinetic.stage_weights(source, target, conductance, np.maximum(rho, 1e-300), problem.spec)
     energy = np.where(flux == 0, 0.0, flux**2 / np.maximum(edge, 1e-300))
     by_conductance = -(problem.mesh.weights @ energy) / conductance
     return DistanceGradient(

@@ -2,7 +2,8 @@
 
 Potentials are tangent vectors: `psi` moves mass towards high `psi`, `p' = M(rho) psi`, and its
 squared length is `psi^T M(rho) psi`. Numerical failure is data: results carry a `Status`. What a
-distance does not need (the exponential map, matrices, barycentres) is imported on first use.
+distance does not need (tangent vectors, the exponential map, matrices, barycentres) is imported on
+first use.
 """
 
 from __future__ import annotations
@@ -18,9 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from thalweg import _checks
 from thalweg._door import checked
 from thalweg._threads import single_threaded
-from thalweg.edges import static
 from thalweg.errors import ConvergenceError, InputError
-from thalweg.geometry import operators
 from thalweg.geometry.geodesic import (
     DistanceGradient,
     Geodesic,
@@ -67,6 +66,8 @@ class TransportGeometry:
 
     def inner(self, p: ArrayLike, phi: ArrayLike, psi: ArrayLike) -> float:
         """`<phi, psi>_rho = sum_e c m (phi_x - phi_y)(psi_x - psi_y)`, eq. (7) of the paper."""
+        from thalweg.geometry import operators
+
         n = self.kernel.n_states
         return operators.inner(
             self.kernel,
@@ -98,8 +99,7 @@ class TransportGeometry:
                 f"p_dot sums to {rate.sum():.6g}; mass is conserved, so a rate of change must sum "
                 "to zero: subtract its mean."
             )
-        weights = operators.transport_weights(self.kernel, p, self.mobility)
-        solution = self._solver.factor(weights).solve(balanced(rate), tolerance=tolerance)
+        solution = self._solver.factor(self._weights(p)).solve(balanced(rate), tolerance=tolerance)
         if not solution.status:
             raise ConvergenceError(solution.status.value)
         return self._centred(solution.x)
@@ -108,9 +108,15 @@ class TransportGeometry:
         """`p_dot = M(rho) psi`."""
         p = _checks.as_probability(p, self.kernel.n_states)
         psi = _checks.as_vector(psi, self.kernel.n_states, "psi")
-        weights = operators.transport_weights(self.kernel, p, self.mobility)
+        from thalweg.edges import static
+
         source, target, _ = self.kernel.edges
-        return static.apply_laplacian(source, target, weights, psi)
+        return static.apply_laplacian(source, target, self._weights(p), psi)
+
+    def _weights(self, p: Array) -> Array:
+        from thalweg.geometry import operators
+
+        return operators.transport_weights(self.kernel, p, self.mobility)
 
     def _centred(self, psi: Array) -> Array:
         return np.asarray(psi - self.kernel.stationary @ psi)
@@ -220,6 +226,8 @@ class TransportGeometry:
 
         With `M(rho_mid) phi = q - p` it is `phi + (1/4) d/dp (phi^T M phi)`.
         """
+        from thalweg.edges import static
+
         n, pi = self.kernel.n_states, self.kernel.stationary
         p, q = _checks.as_probability(p, n, "p"), _checks.as_probability(q, n, "q")
         middle = 0.5 * (p + q)

@@ -1,6 +1,6 @@
 """Solving `M psi = b` for weighted graph Laplacians: one file per method, one policy to choose."""
 
-from thalweg.laplacian.refine import balanced
+from thalweg.laplacian.krylov import balanced
 from thalweg.laplacian.solver import Factor, LaplacianSolver, Method, Solution
 
 __all__ = ["Factor", "LaplacianSolver", "Method", "Solution", "balanced"]

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from thalweg import _checks
 from thalweg._threads import single_threaded
 from thalweg.errors import InputError
-from thalweg.laplacian import policy, refine
+from thalweg.laplacian import krylov, policy
 from thalweg.laplacian.pattern import Analysis, Array, Index, Pattern, Preconditioner
 from thalweg.laplacian.policy import Method
 from thalweg.status import Status
@@ -46,13 +46,13 @@ class Prepared(NamedTuple):
     weights: Array
     preconditioner: Preconditioner
 
-    def solve(self, b: Array, tolerance: float) -> refine.Refined:
+    def solve(self, b: Array, tolerance: float) -> krylov.Refined:
         relabelling = self.analysis.relabelling
         if relabelling is None:
-            return refine.solve(
+            return krylov.solve(
                 self.analysis.pattern, self.weights, self.preconditioner, b, tolerance
             )
-        solved = refine.solve(
+        solved = krylov.solve(
             self.analysis.pattern,
             self.weights,
             self.preconditioner,
@@ -133,10 +133,10 @@ class Factor:
             solution.status.check()
         return solution
 
-    def _column(self, b: Array, tolerance: float) -> refine.Refined:
+    def _column(self, b: Array, tolerance: float) -> krylov.Refined:
         size = float(np.abs(b).max(initial=0.0))
         if size == 0.0:
-            return refine.Refined(np.zeros_like(b), Status.CONVERGED, 0, 0.0)
+            return krylov.Refined(np.zeros_like(b), Status.CONVERGED, 0, 0.0)
         b = b / size
         if self.pattern.grounded:
             b = np.append(b, -b.sum())

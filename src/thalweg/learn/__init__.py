@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from thalweg.learn.crossval import CrossValidation, OnSnapshots, cross_validate, time_splits
     from thalweg.learn.regressor import FreeEnergyRegressor, load
+    from thalweg.learn.time_basis import TimeBasis
     from thalweg.learn.verdict import BetaVerdict
-    from thalweg.learn.weak.fit import TimeBasis, WeakFit, fit_weak
+    from thalweg.learn.weak.fit import WeakFit, fit_weak
 
 __all__ = [
     "BetaVerdict",
@@ -32,7 +33,7 @@ _HOME_OF = {
     "BetaVerdict": "thalweg.learn.verdict",
     "FreeEnergyRegressor": "thalweg.learn.regressor",
     "load": "thalweg.learn.regressor",
-    "TimeBasis": "thalweg.learn.weak.fit",
+    "TimeBasis": "thalweg.learn.time_basis",
     "WeakFit": "thalweg.learn.weak.fit",
     "fit_weak": "thalweg.learn.weak.fit",
 }

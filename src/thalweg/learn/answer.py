@@ -18,8 +18,9 @@ from thalweg.learn.growth import Growth, GrowthFound, as_growth, growth_of
 from thalweg.learn.limits import work_limit
 from thalweg.learn.network.paper import FeatureNetwork, fit_feature_network, fit_neural
 from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
+from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict, unassessed
-from thalweg.learn.weak.fit import Ridge, TimeBasis
+from thalweg.learn.weak.fit import Ridge
 from thalweg.learn.weak.terms import Quadrature, Weighting
 from thalweg.mobility import LogMean, Mobility
 from thalweg.snapshots import Dirichlet, Smoother, Snapshots, TimeScale
@@ -181,8 +182,20 @@ def dense_counts(snapshots: Snapshots) -> Array:
     return counts if isinstance(counts, np.ndarray) else np.asarray(counts.toarray())
 
 
-def visits(snapshots: Snapshots) -> Array:
-    return np.asarray(snapshots.counts.sum(axis=0), dtype=np.float64).ravel()
+def answer_of(snapshots: Snapshots, source: Any, **parts: Any) -> Fitted:
+    """The answer around a method's own result, which gives energy, status and perhaps errors."""
+    energy: FreeEnergy = source.energy
+    usual = {
+        "energy": energy,
+        "times": snapshots.times,
+        "status": source.status,
+        "potential_stderr": getattr(source, "potential_stderr", np.full(energy.n_states, np.nan)),
+        "beta_stderr": getattr(source, "beta_stderr", np.nan),
+        "visits": np.asarray(snapshots.counts.sum(axis=0), dtype=np.float64).ravel(),
+        "potentials": energy.potential[None],
+        "source": source,
+    }
+    return Fitted(**(usual | parts))
 
 
 def two_times(snapshots: Snapshots) -> None:
@@ -228,19 +241,7 @@ def _neural(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
             mobility=s.mobility, device=s.device, progress=s.progress,
         )  # fmt: skip
         summary = {"loss": float(source.losses[-1]), "n_steps": source.n_steps}
-    return Fitted(
-        energy=source.energy,
-        initial=p[0],
-        times=snapshots.times,
-        status=source.status,
-        potential_stderr=np.full(kernel.n_states, np.nan),
-        beta_stderr=np.nan,
-        visits=visits(snapshots),
-        potentials=source.energy.potential[None],
-        network=network,
-        summary=summary,
-        source=source,
-    )
+    return answer_of(snapshots, source, initial=p[0], network=network, summary=summary)
 
 
 def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
@@ -260,7 +261,7 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         potential=s.potential,
         initial=s.initial,
         features=s.features,
-        time_basis=_likelihood_basis(s.time_basis),
+        time_basis=s.time_basis,
         interactions=s.interactions,
         mobility=s.mobility,
         internal=s.internal,
@@ -270,14 +271,10 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
     if applies_to(options.model(kernel, snapshots.times), options):
         options = replace(options, hurried=True)
     fit = fit_likelihood(kernel, snapshots.times, dense_counts(snapshots), options=options)
-    fitted = Fitted(
-        energy=fit.energy,
+    fitted = answer_of(
+        snapshots,
+        fit,
         initial=fit.initial,
-        times=snapshots.times,
-        status=fit.status,
-        potential_stderr=fit.potential_stderr,
-        beta_stderr=fit.beta_stderr,
-        visits=visits(snapshots),
         potentials=fit.potential_parts if s.time_basis is not None else fit.potential[None],
         joint_covariance=fit.joint_covariance,
         coefficients=fit.feature_weights if s.features is not None else None,
@@ -291,7 +288,6 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         },
         noise=fit.noise,
         growth=growth_of(fit) if fit.model.grows else None,
-        source=fit,
     )
     try:
         return assess(fitted, fit, seed=s.seed, progress=s.progress)
@@ -319,17 +315,6 @@ def degrees(fit: LikelihoodFit) -> dict[str, float]:
     """Deviance per degree of freedom, where a deviance tests anything."""
     value = fit.deviance_per_degree
     return {"deviance_per_degree": value} if np.isfinite(value) else {}
-
-
-def _likelihood_basis(basis: TimeBasis | None) -> Any:
-    """The same functions of time in the form that the likelihood takes."""
-    from thalweg.learn.likelihood import model
-
-    if basis is None:
-        return None
-    if basis.breaks is not None:
-        return model.PiecewiseConstant(basis.breaks)
-    return model.TimeBasis(lambda times: np.stack([basis(float(t)) for t in times]), basis.size)
 
 
 def beyond_plain(s: Settings) -> list[str]:
@@ -371,15 +356,10 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
         progress=s.progress,
         rng=np.random.default_rng(s.seed),
     )
-    fitted = Fitted(
-        energy=fit.energy,
+    fitted = answer_of(
+        snapshots,
+        fit,
         initial=fit.initial,
-        times=snapshots.times,
-        status=fit.status,
-        potential_stderr=fit.potential_stderr,
-        beta_stderr=fit.beta_stderr,
-        visits=visits(snapshots),
-        potentials=fit.potential[None],
         draws=np.column_stack([fit.potential_samples, fit.beta_samples]),
         beta_verdict=_large_verdict(fit, s.beta),
         summary={
@@ -388,7 +368,6 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
             "n_iterations": fit.n_iterations,
             "determined": fit.determined,
         },
-        source=fit,
     )
     return assess_many(fitted, fit, seed=s.seed)
 

@@ -62,7 +62,7 @@ def assess(
     seed : Seed of the draws that test whether anything moved.
     progress : Called as `progress(what, done, total)`.
     """
-    if fit.status is Status.INTERRUPTED:  # nobody waits for an assessment of half a fit
+    if fit.status is Status.INTERRUPTED:  # half a fit is not assessed
         return replace(fitted, beta_verdict=ordinary_verdict(fit))
     still, fresh = False, fit.settings.observation == "independent"
     if fresh:
@@ -81,7 +81,7 @@ def assess(
     elif free and fit.times.size == 2:
         verdict = BetaVerdict(
             "undetermined",
-            reason="Two snapshots can be joined at any beta; a third time would tell.",
+            reason="Two snapshots can be joined at any beta; add a third time.",
         )
     if verdict.vacuous and fresh and (still or status is Status.CONVERGED):
         status = Status.UNDETERMINED

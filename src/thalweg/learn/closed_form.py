@@ -6,17 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.answer import (
     Fitted,
     Settings,
+    answer_of,
     beyond_plain,
     dense_counts,
     probabilities,
     two_times,
-    visits,
 )
 from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
 from thalweg.learn.weak.fit import fit_weak
@@ -67,7 +66,7 @@ def _moments(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
     elif assessed:
         summary |= {"p_value": fit.p_value, "deviance": fit.chi_square}
         summary["expected_deviance"] = fit.freedom
-    verdict, status = BetaVerdict("given", fit.beta, fit.beta), Status.CONVERGED
+    verdict = BetaVerdict("given", fit.beta, fit.beta)
     if s.beta is None and not assessed:
         verdict = unassessed()
     elif s.beta is None:
@@ -76,20 +75,16 @@ def _moments(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
         verdict = BetaVerdict(kind, max(lower, 0.0), upper)
     if not np.isfinite(fit.potential).all():
         raise InputError("the counts are too extreme for the weak form; use the likelihood.")
-    return Fitted(
-        energy=FreeEnergy(fit.potential, fit.beta),
+    return answer_of(
+        snapshots,
+        fit,
         initial=fit.initial,
-        times=snapshots.times,
-        status=status,
         potential_stderr=float(np.sqrt(factor)) * fit.potential_stderr
         if assessed
         else np.full(kernel.n_states, np.nan),
         beta_stderr=(error if verdict.determined else np.inf) if assessed else np.nan,
-        visits=visits(snapshots),
-        potentials=fit.potential[None],
         beta_verdict=verdict,
         summary=summary,
-        source=fit,
     )
 
 
@@ -124,17 +119,12 @@ def weak_answer(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         energy = replace(fit.energy, beta=floor)
         fit = replace(fit, energy=energy, status=fit.status and Status.UNDETERMINED)
         verdict = BetaVerdict("undetermined", reason="The weak form found no noise.")
-    return Fitted(
-        energy=fit.energy,
+    return answer_of(
+        snapshots,
+        fit,
         initial=p[0],
-        times=snapshots.times,
-        status=fit.status,
         beta_verdict=verdict,
-        potential_stderr=np.full(kernel.n_states, np.nan),
-        beta_stderr=np.nan,
-        visits=visits(snapshots),
         potentials=fit.potentials,
         coefficients=fit.coefficients,
         summary={"ridge": fit.ridge, "residual": fit.residual},
-        source=fit,
     )

@@ -18,7 +18,7 @@ from thalweg.learn.answer import check_match, dense_counts
 from thalweg.learn.fokker_planck import MOST_STATES, fokker_planck
 from thalweg.learn.inputs import as_kernel, as_snapshots
 from thalweg.learn.regressor import FreeEnergyRegressor
-from thalweg.learn.rivals import PSEUDO_COUNT, free_ctmc, no_movement
+from thalweg.learn.rivals import PSEUDO_COUNT, free_ctmc, no_movement, pure_heat
 from thalweg.snapshots import Snapshots, hellinger
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ RIVALS: dict[str, Rival] = {
     "linear interpolation": _linear,
     "free chain": lambda k, t, c, at: free_ctmc(k, t, c, at=at),
     "Fokker-Planck chain": lambda k, t, c, at: fokker_planck(k, t, c, at=at),
+    "pure heat": lambda k, t, c, at: pure_heat(k, t, c, at=at),
 }
+_USUAL = ("no movement", "linear interpolation", "free chain", "Fokker-Planck chain")
 
 
 class Score(NamedTuple):
@@ -139,7 +141,7 @@ def cross_validate(
     snapshots: Any,
     *,
     scheme: Scheme = "leave-one-out",
-    rivals: Sequence[str] = tuple(RIVALS),
+    rivals: Sequence[str] = _USUAL,
     n_folds: int = 5,
     seed: int = 0,
     jobs: int | None = None,
@@ -158,7 +160,7 @@ def cross_validate(
         Leave out each snapshot but the first in turn, forecast the last one, or leave out a share
         of the individuals of every snapshot.
     rivals : sequence of str
-        Names out of `thalweg.learn.crossval.RIVALS`.
+        Names out of `thalweg.learn.crossval.RIVALS`; all but `"pure heat"` by default.
     n_folds : int
         Folds of individuals, for `"k-fold"`.
     seed : int

@@ -3,7 +3,6 @@
 - `undetermined`: states never seen, and contrasts of the potential on which the likelihood is flat.
 - `goodness_of_fit`: is this a gradient flow of this form? The deviance against what it would be if
   the fit were true, with small counts and the fitted parameters accounted for.
-- `compare_rivals`: held-out likelihood against no movement, pure heat and a free Markov chain.
 """
 
 from __future__ import annotations
@@ -11,26 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.stats import chi2, gamma
 
-from thalweg import _checks
 from thalweg._threads import single_threaded
-from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.deviance import expected_deviance
-from thalweg.learn.likelihood.fit import check_counts, fit_likelihood
-from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
-from thalweg.learn.rivals import RIVALS
-from thalweg.learn.uncertainty import _draw, forecast_band
+from thalweg.learn.uncertainty import draw_counts
 
 __all__ = [
     "Contrast",
     "GoodnessOfFit",
-    "RivalComparison",
     "Undetermined",
-    "compare_rivals",
     "cycle_forces",
     "goodness_of_fit",
     "goodness_of_many",
@@ -259,7 +251,7 @@ def _joint_test(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) -> G
     log_p, slopes = found[0], found[1].reshape(found[0].size, -1)
     terms = fit.noise.terms(fit.counts, log_p)
     own = slopes[:, :size]
-    drawn = [_draw(fit, rng) for _ in range(n_draws)]
+    drawn = [draw_counts(fit, rng) for _ in range(n_draws)]
     pulls = np.array([fit.noise.terms(counts, log_p).pull.ravel() for counts in drawn])
     deviances = np.array([fit.noise.deviance(counts, np.exp(log_p)) for counts in drawn])
     deviances = fit.noise.null_deviances(deviances, rng)
@@ -330,7 +322,7 @@ def _pattern_test(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) ->
         return float(np.sum(by_time[1:] * by_time[:-1]))
 
     seen = statistic(fit.counts, True)
-    draws = np.array([statistic(_draw(fit, rng), False) for _ in range(n_draws)])
+    draws = np.array([statistic(draw_counts(fit, rng), False) for _ in range(n_draws)])
     p_value = (float(np.sum(draws >= seen)) + 1.0) / (n_draws + 1.0)
     return GoodnessOfFit(
         seen, float(draws.mean()), float(draws.std(ddof=1)), p_value, _cycle_test(fit, rng)
@@ -356,7 +348,7 @@ def _cycle_test(fit: LikelihoodFit, rng: np.random.Generator) -> float:
     # The slopes of clumped counts are far from normal: draws give the distribution.
     above = 0
     for _ in range(_CYCLE_DRAWS):
-        pull = fit.noise.terms(_draw(fit, rng), log_p).pull.ravel()
+        pull = fit.noise.terms(draw_counts(fit, rng), log_p).pull.ravel()
         above += float(np.sum((pull @ cycles) ** 2)) >= statistic
     return (above + 1.0) / (_CYCLE_DRAWS + 1.0)
 
@@ -391,7 +383,7 @@ def _null_deviances(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) 
     out = np.empty(n_draws)
     tracked = fit.settings.observation == "tracked"
     for i in range(n_draws):
-        counts = _draw(fit, rng)
+        counts = draw_counts(fit, rng)
         if not tracked:
             out[i] = fit.noise.deviance(counts, fit.probabilities)
             continue
@@ -411,57 +403,3 @@ def _gamma_tail(draws: Array, observed: float) -> float:
     skewness = max(float(np.mean(centred**3)), 0.05)
     shape = 4.0 / skewness**2
     return float(gamma.sf(observed * np.sqrt(shape) + shape, shape))
-
-
-@dataclass(frozen=True)
-class RivalComparison:
-    """Mean log likelihood of an individual at the held-out times, per model; higher is better."""
-
-    scores: dict[str, float]
-
-    @property
-    def best(self) -> str:
-        return max(self.scores, key=lambda name: self.scores[name])
-
-    def __str__(self) -> str:
-        rows = sorted(self.scores.items(), key=lambda item: -item[1])
-        return "\n".join(f"{name:>16}  {score:.5f}" for name, score in rows)
-
-
-def compare_rivals(
-    kernel: MarkovKernel,
-    times: ArrayLike,
-    counts: ArrayLike,
-    *,
-    options: LikelihoodOptions | None = None,
-    held_out: ArrayLike | None = None,
-) -> RivalComparison:
-    """The gradient flow against models that know no landscape, on snapshots none of them saw.
-
-    `held_out`: indices of the snapshots to predict; every other interior one unless told.
-    """
-    grid = _checks.as_times(times, minimum=2)
-    table = check_counts(counts, grid, kernel)
-    if held_out is None:
-        out = np.arange(1, grid.size - 1, 2)
-    else:
-        out = np.unique(np.asarray(held_out, dtype=np.int64))
-    if out.size == 0 or out.min() < 1 or out.max() >= grid.size:
-        raise InputError(
-            f"held-out snapshots are {out.tolist()} of {grid.size}; hold out at least one, and "
-            "never the first: give three snapshots or more."
-        )
-    kept = np.setdiff1d(np.arange(grid.size), out)
-    if kept.size < 2:
-        raise InputError("fewer than two snapshots are left to fit; hold out fewer.")
-    fit = fit_likelihood(kernel, grid[kept], table[kept], options=options)
-    flow = forecast_band(fit, grid[out]).probabilities
-    scores = {"gradient flow": _score(table[out], flow)}
-    for name, rival in RIVALS.items():
-        predicted = rival(kernel, grid[kept], table[kept], at=grid[out])
-        scores[name.replace("_", " ")] = _score(table[out], predicted)
-    return RivalComparison(scores)
-
-
-def _score(counts: Array, p: Array) -> float:
-    return float(np.sum(counts * np.log(np.maximum(p, 1e-300))) / counts.sum())

@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 MOST_STATES = 300
 _RIDGE = 0.01
-"""Weight of `|g|^2 / 2` beside the log-likelihood of all individuals: holds states nobody saw."""
+"""Weight of `|g|^2 / 2` beside the log-likelihood: holds states that were never seen."""
 
 
 @single_threaded

@@ -20,7 +20,7 @@ from thalweg.flow import Trajectory, gradient_flow, growth_flow, jump_rates
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.delta import band_around, deviation_from_covariance, deviation_from_draws
 from thalweg.learn.few.mixture import Mixture
-from thalweg.learn.weak.fit import TimeBasis
+from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import Mobility
 from thalweg.status import Status
 

@@ -25,7 +25,7 @@ __all__ = ["Growth", "GrowthFound", "growth_of"]
 
 Array = NDArray[np.float64]
 
-_TOLD_APART = 0.95
+_SEPARABLE = 0.95
 """Correlation of the errors of growth and potential beyond which the data do not separate them."""
 
 
@@ -124,9 +124,9 @@ class GrowthFound:
             return "Rates of growth were given."
         text = f"Growth lowers the deviance by {self.gain:.1f} (p = {self.p_value:.2g}): "
         text += "it is needed." if self.p_value < 0.05 else "transport alone would do."
-        if self.confounded > _TOLD_APART:
+        if self.confounded > _SEPARABLE:
             text += (
-                f" Growth and potential are hard to tell apart (errors correlated by "
+                f" Growth and potential are hard to separate (errors correlated by "
                 f"{self.confounded:.2f}): read their sum, not either."
             )
         if self.determined < 0.5:

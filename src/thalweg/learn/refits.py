@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import clone
 
@@ -14,14 +14,33 @@ from thalweg import _checks
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.answer import check_match, fit_snapshots
 from thalweg.learn.observation import Multinomial
-from thalweg.learn.uncertainty import Bootstrap, refits
 from thalweg.snapshots import Snapshots
 from thalweg.status import Status
 
 if TYPE_CHECKING:
     from thalweg.learn.regressor import FreeEnergyRegressor
 
-__all__ = ["bootstrap"]
+__all__ = ["Bootstrap", "bootstrap"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Bootstrap:
+    """Refits of data drawn from the fit."""
+
+    potentials: Array
+    """Centred, one row per refit."""
+    betas: Array
+    statuses: tuple[Status, ...]
+
+    @property
+    def potential_stderr(self) -> Array:
+        return np.asarray(self.potentials.std(axis=0, ddof=1))
+
+    @property
+    def beta_stderr(self) -> float:
+        return float(self.betas.std(ddof=1))
 
 
 def bootstrap(
@@ -52,11 +71,18 @@ def bootstrap(
     again = clone(model)
     if not isinstance(noise, Multinomial):
         again.observation = noise.settled()
-    return refits(partial(_refit, again, kernel), map(drawn, generators), jobs)
+    results = Parallel(n_jobs=jobs)(
+        delayed(_refit)(again, kernel, drawn(generator)) for generator in generators
+    )
+    return Bootstrap(
+        np.array([r[0] for r in results]),
+        np.array([r[1] for r in results]),
+        tuple(r[2] for r in results),
+    )
 
 
 def _refit(
     model: FreeEnergyRegressor, kernel: MarkovKernel, snapshots: Snapshots
-) -> tuple[NDArray[np.float64], float, Status]:
+) -> tuple[Array, float, Status]:
     found = fit_snapshots(kernel, snapshots, replace(model._settings(), refit=True))
     return found.energy.potential, found.energy.beta, found.status

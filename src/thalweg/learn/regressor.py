@@ -42,8 +42,9 @@ from thalweg.learn.forecast import (
 from thalweg.learn.growth import Growth, GrowthFound
 from thalweg.learn.inputs import as_kernel, as_snapshots
 from thalweg.learn.questions import Questions
+from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict
-from thalweg.learn.weak.fit import Ridge, TimeBasis
+from thalweg.learn.weak.fit import Ridge
 from thalweg.learn.weak.terms import Quadrature, Weighting
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.snapshots import Smoother, Snapshots, TimeScale
@@ -52,7 +53,7 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     import pandas as pd
 
-    from thalweg.learn.uncertainty import Bootstrap
+    from thalweg.learn.refits import Bootstrap
 
 __all__ = ["FreeEnergyRegressor", "load"]
 

@@ -17,12 +17,12 @@ from thalweg.errors import InputError, ThalwegError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.growth import Growth
 from thalweg.learn.likelihood.fit import fit_likelihood
-from thalweg.learn.likelihood.model import PiecewiseConstant
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.limits import exhausted
 from thalweg.learn.observation import Multinomial
 from thalweg.learn.rivals import free_ctmc
+from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import ArithmeticMean, GeometricMean, HarmonicMean, LogMean
 from thalweg.status import Status
 
@@ -194,7 +194,7 @@ def _jump(fit: LikelihoodFit, counts: Array) -> tuple[Array, str]:
         raise InputError("a landscape that jumps needs three snapshots or more.")
     chosen = np.unique(np.linspace(0, inner.size - 1, min(inner.size, _MOST_BREAKS)).astype(int))
     found = {
-        float(inner[k]): _refit(fit, counts, time_basis=PiecewiseConstant((float(inner[k]),)))
+        float(inner[k]): _refit(fit, counts, time_basis=TimeBasis.piecewise([float(inner[k])]))
         for k in chosen
     }
     when = max(found, key=lambda t: found[t].log_likelihood)

@@ -29,14 +29,7 @@ from thalweg._threads import single_threaded
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
-__all__ = [
-    "RIVALS",
-    "free_ctmc",
-    "no_movement",
-    "parameter_counts",
-    "pure_heat",
-    "reversible_msm",
-]
+__all__ = ["free_ctmc", "no_movement", "pure_heat", "reversible_msm"]
 
 Array = NDArray[np.float64]
 CtmcMethod = Literal["likelihood", "least-squares"]
@@ -159,18 +152,6 @@ def reversible_msm(
     return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
-def parameter_counts(kernel: MarkovKernel) -> dict[str, int]:
-    """How many numbers each rival is free to choose."""
-    n = kernel.n_states
-    return {"no_movement": n - 1, "pure_heat": n, "free_ctmc": 2 * kernel.n_edges + n - 1}
-
-
-RIVALS: dict[str, Callable[..., Array]] = {
-    "no_movement": no_movement,
-    "pure_heat": pure_heat,
-    "free_ctmc": free_ctmc,
-}
-
 # ------------------------------------------------------------------------ the pieces
 
 _SMALL = 30
@@ -206,12 +187,7 @@ def _check(
     kernel: MarkovKernel, times: ArrayLike, counts: ArrayLike, at: ArrayLike | None
 ) -> tuple[Array, Array, Array]:
     when = _checks.as_times(times, minimum=2)
-    table = _checks.as_array(counts, "counts")
-    if table.shape != (when.size, kernel.n_states):
-        raise InputError(
-            f"counts have shape {table.shape}; give one row per time and one column per state, "
-            f"shape ({when.size}, {kernel.n_states})."
-        )
+    table = _checks.as_counts(counts, when, kernel.n_states)
     target = when if at is None else _checks.as_times(at, "at")
     if target[0] < when[0]:
         raise InputError(

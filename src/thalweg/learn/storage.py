@@ -25,8 +25,8 @@ from thalweg.learn.model_checks import check_content
 from thalweg.learn.model_file import read_model, write_model
 from thalweg.learn.network.paper import FeatureNetwork
 from thalweg.learn.observation import Overdispersed, model_of
+from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
-from thalweg.learn.weak.terms import TimeBasis
 from thalweg.status import Status
 
 __all__ = ["load", "save"]
@@ -223,27 +223,10 @@ def _settings(settings: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
 
 def _kernel(header: dict[str, Any], arrays: Arrays) -> MarkovKernel:
     pi = arrays["stationary"]
-    n = pi.size
     source, target = arrays["edge_source"], arrays["edge_target"]
-    conductance = arrays["conductance"]
-    flat = pi.ndim == source.ndim == target.ndim == conductance.ndim == 1
-    # Compiled loops trust these indices: out of range they would read foreign memory.
-    sound = (
-        flat
-        and n >= 2
-        and source.size == target.size == conductance.size >= 1
-        and source.min() >= 0
-        and target.max() < n
-        and bool(np.all(source < target))
-        and bool(np.all(np.isfinite(conductance)) and conductance.min() > 0)
-        and bool(np.all(np.isfinite(pi)) and pi.min() > 0)
-        and abs(pi.sum() - 1) < 1e-8
-    )
-    if not sound:
-        raise InputError("the model file holds a graph that is not a valid kernel.")
     kernel = MarkovKernel(
-        pi.astype(np.float64),
-        Edges(source.astype(np.int32), target.astype(np.int32), conductance.astype(np.float64)),
+        pi,
+        Edges(source.astype(np.int32), target.astype(np.int32), arrays["conductance"]),
     )
     names = header.get("names")
     return kernel.with_labels(
@@ -289,11 +272,6 @@ def _fitted(header: dict[str, Any], arrays: Arrays, kernel: MarkovKernel) -> Fit
     draws = arrays.get("draws")
     if draws is not None and (draws.ndim != 2 or draws.shape[1] != n + 1):
         raise InputError("the model file holds draws of the wrong shape.")
-    for name in ("potential", "potential_stderr", "visits", "initial"):
-        if arrays[name].shape != (n,):
-            raise InputError(f"the model file holds {name} of shape {arrays[name].shape}.")
-    if arrays["potentials"].ndim != 2 or arrays["potentials"].shape[1] != n:
-        raise InputError("the model file holds potentials of the wrong shape.")
     _checks.as_probability(arrays["initial"], n, "initial")
     network = None
     if "network_layers" in header:

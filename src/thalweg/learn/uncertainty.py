@@ -1,20 +1,15 @@
-"""How sure a likelihood fit is: intervals, bands, and the parametric bootstrap.
+"""How sure a likelihood fit is: the interval of beta, bands of a forecast, draws like the data.
 
-Standard errors come from the inverse of information plus prior. Potentials and their differences
-are close to normal, so their intervals are symmetric. `beta` is not: at small `beta` its likelihood
-is skewed and bounded by zero, so its interval is that of the profile likelihood,
-`{beta : 2 (max log L - max_{rest} log L(beta)) <= quantile}`.
+At small `beta` its likelihood is skewed and bounded by zero, so its interval is that of the profile
+likelihood, `{beta : 2 (max log L - max_{rest} log L(beta)) <= quantile}`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import NamedTuple, TypeVar
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2, norm
 
@@ -24,26 +19,19 @@ from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow.particles import simulate
 from thalweg.learn.delta import band_around
-from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.model import FlowModel, Mesh, first_mesh
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.profile import walk_profile
-from thalweg.status import Status
 
 __all__ = [
     "Band",
-    "Bootstrap",
     "Interval",
     "beta_interval",
-    "contrast_interval",
+    "draw_counts",
     "forecast_band",
-    "parametric_bootstrap",
-    "potential_intervals",
-    "refits",
 ]
 
 Array = NDArray[np.float64]
-Data = TypeVar("Data")
 
 
 class Interval(NamedTuple):
@@ -60,46 +48,6 @@ class Band(NamedTuple):
     probabilities: Array
     lower: Array
     upper: Array
-
-
-@dataclass(frozen=True, eq=False)
-class Bootstrap:
-    """Refits of data drawn from the fit."""
-
-    potentials: Array
-    """Centred, one row per refit."""
-    betas: Array
-    statuses: tuple[Status, ...]
-
-    @property
-    def potential_stderr(self) -> Array:
-        return np.asarray(self.potentials.std(axis=0, ddof=1))
-
-    @property
-    def beta_stderr(self) -> float:
-        return float(self.betas.std(ddof=1))
-
-
-def potential_intervals(fit: LikelihoodFit, *, level: float = 0.95) -> Interval:
-    """Intervals of the centred potential, one per state."""
-    half = _quantile(level) * fit.potential_stderr
-    return Interval(fit.potential - half, fit.potential + half)
-
-
-def contrast_interval(
-    fit: LikelihoodFit, state: int, other: int, *, level: float = 0.95
-) -> Interval:
-    """Interval of `V(state) - V(other)`."""
-    covariance = fit.potential_covariance
-    for index in (state, other):
-        if not 0 <= index < fit.kernel.n_states:
-            raise InputError(
-                f"state {index} does not exist; states are 0 .. {fit.kernel.n_states - 1}."
-            )
-    variance = covariance[state, state] + covariance[other, other] - 2 * covariance[state, other]
-    half = _quantile(level) * float(np.sqrt(max(variance, 0.0)))
-    middle = float(fit.potential[state] - fit.potential[other])
-    return Interval(middle - half, middle + half)
 
 
 @single_threaded
@@ -176,27 +124,8 @@ def _mesh_for(model: FlowModel, fit: LikelihoodFit) -> Mesh:
     return Mesh(substeps.astype(np.int64), 3)
 
 
-def parametric_bootstrap(
-    fit: LikelihoodFit, n_refits: int, *, rng: np.random.Generator, jobs: int = 1
-) -> Bootstrap:
-    """Refit data drawn from the fit: errors without any normal approximation."""
-    draws = (_draw(fit, generator) for generator in rng.spawn(n_refits))
-    return refits(partial(_refit, fit), draws, jobs)
-
-
-def refits(
-    refit: Callable[[Data], tuple[Array, float, Status]], draws: Iterable[Data], jobs: int | None
-) -> Bootstrap:
-    """The one loop of every bootstrap: potential, beta and status of a refit to each draw."""
-    results = Parallel(n_jobs=jobs)(delayed(refit)(draw) for draw in draws)
-    return Bootstrap(
-        np.array([r[0] for r in results]),
-        np.array([r[1] for r in results]),
-        tuple(r[2] for r in results),
-    )
-
-
-def _draw(fit: LikelihoodFit, rng: np.random.Generator) -> Array:
+def draw_counts(fit: LikelihoodFit, rng: np.random.Generator) -> Array:
+    """Counts such as the fit would give, at its times."""
     options = fit.settings
     if options.observation == "independent":
         return fit.noise.draw(fit.counts, fit.probabilities, rng)
@@ -212,12 +141,6 @@ def _draw(fit: LikelihoodFit, rng: np.random.Generator) -> Array:
         mobility=options.mobility,
     )
     return np.asarray(seen.counts, dtype=np.float64)
-
-
-def _refit(fit: LikelihoodFit, counts: Array) -> tuple[Array, float, Status]:
-    options = replace(fit.settings, prior_strength=fit.prior.strength, noise=fit.noise.settled())
-    again = fit_likelihood(fit.kernel, fit.times, counts, options=options)
-    return again.potential, again.beta, again.status
 
 
 def _quantile(level: float) -> float:

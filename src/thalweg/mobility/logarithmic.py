@@ -1,10 +1,10 @@
 """The logarithmic mean `m = (s - t) / (log s - log t)` in every form that compiled loops take.
 
-`mean`, `first` and `derivatives` cost one logarithm or none, and a few units in the last place:
-with densities that differ by more than a fifth, `z = log(high / low)` gives `m = (high - low) / z`,
-`m_high = phi2(-z)`, `m_low = phi2(z)` and `m_st = phi2'(-z) / low` in closed form; nearer densities
-take no logarithm, `m = (s + t) g(r) / 2` with `r = (s - t) / (s + t)` and the series of
-`g(r) = r / atanh(r)`. The derivatives of densities below 1e-300 are those at 1e-300.
+`mean`, `first` and `derivatives` take densities that are neither zero nor near the ends of the
+floating-point range, at the price of one logarithm or none: with densities that differ by more than
+a fifth, `z = log(high / low)` gives `m = (high - low) / z`, `m_high = phi2(-z)`, `m_low = phi2(z)`
+and `m_st = phi2'(-z) / low` in closed form; nearer densities take no logarithm,
+`m = (s + t) g(r) / 2` with `r = (s - t) / (s + t)` and the series of `g(r) = r / atanh(r)`.
 `from_difference` and `log_partials` take the logarithms, where they are at hand; `exact`,
 `exact_partials` and `exact_seconds` take any densities and are right to the last digits.
 """
@@ -17,14 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
-from thalweg.mobility import special
 
 Array = NDArray[np.float64]
 
 _TERMS = 9
 _NEAR = 0.8
 """Above this ratio of the densities the series is used; its ninth term is below a rounding."""
-_FLOOR = 1e-300  # its reciprocal is still a number
 
 
 def _reciprocal_series(count: int) -> Array:
@@ -46,46 +44,91 @@ _BEND = tuple((2 * _POWER * (2 * _POWER - 1) * _reciprocal_series(_TERMS))[1:])
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _series(coefficients: tuple[float, ...], x: float) -> float:
+def series(coefficients: tuple[float, ...], x: float) -> float:
+    """`sum_k coefficients[k] x^k`."""
     total = coefficients[-1]
     for k in range(len(coefficients) - 2, -1, -1):
         total = total * x + coefficients[k]
     return total
 
 
-@inner(cache=True, error_model="numpy")
-def _far_log(high: float, low: float, ratio: float) -> float:
-    """`log(high / low)`, given the quotient, which may overflow."""
-    return math.log(ratio) if ratio < 1e300 else math.log(high) - math.log(low)
+@njit(cache=True, inline="always")
+def log_ratio(s: float, t: float) -> float:
+    """`log(s / t)`, exact to rounding also where `s` is close to `t`."""
+    ratio = s / t
+    if 0.5 < ratio < 2.0:
+        return math.log1p((s - t) / t)
+    if 1e-300 < ratio < 1e300:
+        return math.log(ratio)
+    return math.log(s) - math.log(t)
+
+
+@njit(cache=True)
+def phi1(z: float) -> float:
+    """`(exp(z) - 1) / z`."""
+    if abs(z) < 1e-8:
+        return 1.0 + 0.5 * z
+    return math.expm1(z) / z
+
+
+@njit(cache=True)
+def phi2(z: float) -> float:
+    """`(exp(z) - 1 - z) / z^2`, by its series where the quotient would cancel."""
+    if abs(z) < 1.0:
+        total, term = 0.5, 0.5
+        for k in range(3, 22):
+            term *= z / k
+            total += term
+            if abs(term) < 1e-18:
+                break
+        return total
+    return (math.expm1(z) - z) / (z * z)
+
+
+@njit(cache=True)
+def phi2_prime(z: float) -> float:
+    """Derivative of `phi2`: `(exp(z) (z - 2) + z + 2) / z^3`."""
+    if abs(z) < 3.0:
+        total, power = 0.0, 1.0 / 6.0
+        for k in range(1, 40):
+            total += k * power
+            power *= z / (k + 3)
+            if abs(power) * k < 1e-19:
+                break
+        return total
+    return (math.exp(z) * (z - 2.0) + z + 2.0) / (z * z * z)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def is_plain(s: float, t: float) -> bool:
+    """Whether both densities are positive and no quotient of them over- or underflows."""
+    return 1e-150 < s < 1e150 and 1e-150 < t < 1e150
 
 
 @inner(cache=True, error_model="numpy")
 def mean(s: float, t: float) -> float:
-    """`m(s, t)`; zero where either density is."""
+    """`m(s, t)` for plain densities."""
     high, low = max(s, t), min(s, t)
     if low > _NEAR * high:
         total = s + t
         r = (s - t) / total
-        return 0.5 * total * _series(_G, r * r)
-    if low <= 0.0:
-        return 0.0
-    return (high - low) / _far_log(high, low, high / low)
+        return 0.5 * total * series(_G, r * r)
+    return (high - low) / math.log(high / low)
 
 
 @inner(cache=True, error_model="numpy")
 def first(s: float, t: float) -> tuple[float, float, float]:
-    """`m, m_s, m_t` for positive densities."""
-    s, t = max(s, _FLOOR), max(t, _FLOOR)
+    """`m, m_s, m_t` for plain densities."""
     high, low = max(s, t), min(s, t)
     if low > _NEAR * high:
         total = s + t
         inverse = 1.0 / total
         r = (s - t) * inverse
-        g = 0.5 * _series(_G, r * r)
-        slope = r * _series(_SLOPE, r * r) * inverse
+        g = 0.5 * series(_G, r * r)
+        slope = r * series(_SLOPE, r * r) * inverse
         return total * g, g + slope * t, g - slope * s
     over_low = high / low
-    z = _far_log(high, low, over_low)
+    z = math.log(over_low)
     inverse = 1.0 / z
     square = inverse * inverse
     m_high = (z - 1.0 + 1.0 / over_low) * square
@@ -98,22 +141,27 @@ def first(s: float, t: float) -> tuple[float, float, float]:
 
 @inner(cache=True, error_model="numpy")
 def derivatives(s: float, t: float) -> tuple[float, float, float, float, float, float]:
-    """`m, m_s, m_t, m_ss, m_st, m_tt` for positive densities."""
-    s, t = max(s, _FLOOR), max(t, _FLOOR)
+    """`m, m_s, m_t, m_ss, m_st, m_tt` for plain densities."""
     high, low = max(s, t), min(s, t)
     if low > _NEAR * high:
         total = s + t
         inverse = 1.0 / total
         r = (s - t) * inverse
-        g = 0.5 * _series(_G, r * r)
-        slope = r * _series(_SLOPE, r * r) * inverse
-        bend = 2.0 * _series(_BEND, r * r) * inverse
-        a, b = s * inverse, t * inverse
-        return total * g, g + slope * t, g - slope * s, bend * b * b, -bend * a * b, bend * a * a
+        g = 0.5 * series(_G, r * r)
+        slope = r * series(_SLOPE, r * r) * inverse
+        bend = 2.0 * series(_BEND, r * r) * inverse * inverse * inverse
+        return (
+            total * g,
+            g + slope * t,
+            g - slope * s,
+            bend * t * t,
+            -bend * s * t,
+            bend * s * s,
+        )
     one_low = 1.0 / low
     over_low = high * one_low
     ratio = 1.0 / over_low
-    z = _far_log(high, low, over_low)
+    z = math.log(over_low)
     inverse = 1.0 / z
     square = inverse * inverse
     m = (high - low) * inverse
@@ -130,12 +178,12 @@ def exact(s: float, t: float) -> float:
     """`m(s, t)`; zero where either density is."""
     if s <= 0.0 or t <= 0.0:
         return 0.0
-    z = special.log_ratio(s, t)
+    z = log_ratio(s, t)
     # The smaller of the two, times phi1 of a positive number: no cancellation, no overflow.
     if z < 0.0:
         s, t, z = t, s, -z
     if z < 1.0:
-        return t * special.phi1(z)
+        return t * phi1(z)
     return (s - t) / z
 
 
@@ -149,20 +197,20 @@ def exact_partials(s: float, t: float) -> tuple[float, float, float]:
         return 0.0, math.inf, 0.0
     if t <= 0.0:
         return 0.0, 0.0, math.inf
-    z = special.log_ratio(s, t)
+    z = log_ratio(s, t)
     # phi2(z) overflows before s / t does not: use the quotient that is at hand.
     if z > 1.0:
-        return (s - t) / z, special.phi2(-z), (s / t - 1.0 - z) / (z * z)
+        return (s - t) / z, phi2(-z), (s / t - 1.0 - z) / (z * z)
     if z < -1.0:
-        return (s - t) / z, (t / s - 1.0 + z) / (z * z), special.phi2(z)
-    return t * special.phi1(z), special.phi2(-z), special.phi2(z)
+        return (s - t) / z, (t / s - 1.0 + z) / (z * z), phi2(z)
+    return t * phi1(z), phi2(-z), phi2(z)
 
 
 @inner(cache=True, error_model="numpy")
 def exact_seconds(s: float, t: float) -> tuple[float, float, float]:
     """`m_ss, m_st, m_tt` for positive densities."""
-    z = special.log_ratio(s, t)
-    cross = special.phi2_prime(-z) / t if z > 0.0 else special.phi2_prime(z) / s
+    z = log_ratio(s, t)
+    cross = phi2_prime(-z) / t if z > 0.0 else phi2_prime(z) / s
     return -cross * (t / s), cross, -cross * (s / t)
 
 
@@ -173,8 +221,8 @@ def log_partials(u: float, v: float) -> tuple[float, float, float]:
     top = math.exp(max(u, v))
     down = math.exp(-z)
     if z < 1.0:
-        m = top * special.phi1(-z)
-        high, low = top * special.phi2(-z), top * down * special.phi2(z)
+        m = top * phi1(-z)
+        high, low = top * phi2(-z), top * down * phi2(z)
     else:
         m = top * (1.0 - down) / z
         high = (top - m) / z
@@ -187,8 +235,8 @@ def partials_of_log(u: float, v: float) -> tuple[float, float, float]:
     """`log m(exp u, exp v)` and its derivatives in `u` and `v`."""
     z = abs(u - v)
     if z < 1.0:
-        m = special.phi1(-z)
-        high = special.phi2(-z) / m
+        m = phi1(-z)
+        high = phi2(-z) / m
     else:
         m = -math.expm1(-z) / z
         high = (1.0 - m) / (z * m)
@@ -199,23 +247,23 @@ def partials_of_log(u: float, v: float) -> tuple[float, float, float]:
     return (log_m, high, low) if u >= v else (log_m, low, high)
 
 
-_HALF = tuple(1.0 / math.factorial(k) for k in range(2, 15))
+_HALF = tuple(1.0 / math.factorial(k) for k in range(2, 13))
 """Coefficients of `phi2(z) = (exp(z) - 1 - z) / z^2`."""
 
 
-@inner(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def from_difference(z: float, s: float, t: float) -> tuple[float, float]:
     """`dm/dlog s = s phi2(-z)` and `dm/dlog t = t phi2(z)`, given `z = log s - log t`.
 
     Their sum is `m` itself, which is homogeneous of degree one.
     """
     if abs(z) < 0.5:
-        return s * _series(_HALF, -z), t * _series(_HALF, z)
+        return s * series(_HALF, -z), t * series(_HALF, z)
     m = (s - t) / z
     return (s - m) / z, (m - t) / z
 
 
-@inner(cache=True)
+@njit(cache=True)
 def mean_from_difference(z: float, s: float, t: float) -> float:
     """`m(s, t)` for densities that may vanish, given `z = log s - log t`."""
     if s <= 0.0 or t <= 0.0:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.edges import stages
+from thalweg.edges import kinetic
 from thalweg.paths.mesh import gauss
 from thalweg.paths.problem import PathProblem
 
@@ -40,7 +40,7 @@ def dual_bound(problem: PathProblem, flux: Array, force: Array, middle: Array) -
     low = 0.1 * np.minimum(problem.p0, problem.p1) + 1e-12 * pi
     psi = middle - (mesh.integral_from_middle(piece, place) @ force) / pi
     rate = -(mesh.interpolate(piece, place) @ force) / pi
-    push, _, _ = stages.sweep(
+    push, _, _ = kinetic.sweep(
         *problem.kernel.edges, np.maximum(p, low) / pi, psi, problem.spec, weight
     )
     loss = float(weight @ (rate + push / pi).max(axis=1))

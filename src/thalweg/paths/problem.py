@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.edges import stages
+from thalweg.edges import kinetic
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.paths.mesh import TimeMesh, gauss
@@ -82,13 +82,13 @@ class PathProblem:
 
     def gains(self, flux: Array) -> Array:
         source, target, _ = self.kernel.edges
-        return stages.flux_gain(source, target, flux, self.kernel.n_states)
+        return kinetic.flux_gain(source, target, flux, self.kernel.n_states)
 
     def densities(self, gain: Array) -> Array:
         return np.asarray(self.base + (self.mesh.from_ends @ gain) / self.kernel.stationary)
 
     def actions(self, rho: Array, flux: Array) -> Array:
-        return stages.flux_action(*self.kernel.edges, rho, flux, self.spec)
+        return kinetic.flux_action(*self.kernel.edges, rho, flux, self.spec)
 
     def value(self, flux: Array, mu: float) -> tuple[float, Array, Array]:
         """Half the action, plus the barrier `-mu sum_i b_i sum_x pi_x log rho_ix`; `rho`; gains."""

@@ -52,6 +52,8 @@ _SLACK = 1.2  # smoothing and the mesh in time add to the deviance of a true flo
 _MOST_ORDER = 2
 _POOL_MOMENTS = 105  # that snapshots are compared by before they are pooled
 _MISLED_POINTS = 1500
+_ASKED = 2000  # individuals of the last snapshot that are asked whether they extrapolate
+_BEYOND = 0.1  # share of them that is warned about
 _THROWN = 1.5  # extent of a cloud pushed backwards, against the clouds that were seen
 
 
@@ -172,8 +174,13 @@ class Methods:
             return Guess(displace(self.times, self.couplings, time, MOVERS[name], rng=rng))
         if name == "landscape":
             model = self.landscape
-            cloud = self._pooled(time, rng) if time > self.times[-1] else self._met(time, rng)
-            return Guess(cloud, model.goodness_, model.warning_)
+            said = model.warning_
+            if time > self.times[-1]:
+                cloud = self._pooled(time, rng)
+                said = "; ".join(w for w in (said, self._beyond(time)) if w)
+            else:
+                cloud = self._met(time, rng)
+            return Guess(cloud, model.goodness_, said)
         ps = [part.distribution(time, name) for part in self.parts]
         # Every partition weighs the same points, so that their average has each of them once.
         weights = np.mean(
@@ -236,6 +243,17 @@ class Methods:
             off = 2 * self._excess(now) if k < last else 0.0
             shares.append(1 / (1 + error / apart**2) / (1 + off))
         return pooled(clouds, np.array(shares) / np.sum(shares))
+
+    def _beyond(self, time: float) -> str:
+        """A warning where many individuals go where none was seen."""
+        last, some = float(self.times[-1]), self.clouds[-1][:_ASKED]
+        share = 0.0 if self._misled else self.landscape.extrapolates(some, last, time).mean()
+        if share < _BEYOND:
+            return ""
+        return (
+            f"{share:.0%} of the individuals move where none was seen to move: the forecast "
+            "extrapolates the potential there"
+        )
 
     @cached_property
     def _misled(self) -> bool:

@@ -85,8 +85,9 @@ def _unknown(model: FreeEnergyRegressor) -> list[str]:
     vague = [x for x in _vague(model) if x not in set(unseen)]
     if vague:
         are = "state is" if len(vague) == 1 else "states are"
+        further = "further " if unseen else ""
         sentences.append(
-            f"{len(vague)} further {are} hardly determined by the data ({_listed(model, vague)}): "
+            f"{len(vague)} {further}{are} hardly determined by the data ({_listed(model, vague)}): "
             "the error bar is wider than the landscape is high."
         )
     if model.times_.size == 2:

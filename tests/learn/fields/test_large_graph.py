@@ -13,7 +13,7 @@ from thalweg.learn.fields import fit_likelihood_large
 from thalweg.learn.fields.conjugate_gradients import conjugate_gradients
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.likelihood import Likelihood
-from thalweg.learn.fields.matching import matched_slope
+from thalweg.learn.fields.matching import Following, matched_slope
 from thalweg.learn.fields.spectral_solver import Curvature, Preconditioning
 from thalweg.learn.fields.spectrum import SpectralPrior, Spectrum
 from thalweg.status import Status
@@ -159,8 +159,9 @@ def test_simulated_slope_is_that_of_fits_to_drawn_data(curvature: Curvature) -> 
     z = np.concatenate([place.u0, place.V])
     pull = curvature.prior(along[:, None])[:, 0]
     found = matched_slope(
-        curvature, preconditioner, place.likelihood, z, float(np.log(BETA)), along, pull,
-        np.linalg.solve(dense, pull), draws, 8, 0,
+        curvature, preconditioner, place.likelihood,
+        Following(z, float(np.log(BETA)), along, pull, np.linalg.solve(dense, pull)), draws,
+        count=8, seed=0,
     )  # fmt: skip
     assert found.count == 8
     assert found.error * error < 0.5

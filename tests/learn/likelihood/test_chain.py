@@ -20,7 +20,6 @@ from thalweg.learn.likelihood.chain.exponential import exponential
 from thalweg.learn.likelihood.chain.kinks import certify
 from thalweg.learn.likelihood.chain.nudging import let_go
 from thalweg.learn.likelihood.chain.search import grow
-from thalweg.learn.likelihood.chain.verdict import rejects
 from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.frozen import density_doubts, frozen_chain, frozen_intervals
 from thalweg.learn.likelihood.model import FlowModel, Mesh
@@ -241,7 +240,7 @@ def test_noise_of_the_counts_is_known_to_a_pulled_chain() -> None:
     model, counts, theta = pulled_problem()
     mesh = Mesh(np.ones(20, dtype=np.int64))
     objective = TrackedObjective(model, counts, True, False, gain=1.0)
-    assert not rejects(objective.judge(theta, mesh))
+    assert not objective.judge(theta, mesh).rejects()
     shares = counts[:-1] / counts[:-1].sum(axis=1, keepdims=True)
     p = frozen_chain(model, theta, counts=counts, gain=1.0).probabilities
     doubts = density_doubts(model, theta, p, shares, counts, 1.0)
@@ -258,7 +257,7 @@ def test_letting_go_leads_to_the_optimum_of_the_whole_chain() -> None:
     objective = TrackedObjective(model, counts, True, False)
     prior = make_prior(model, 0.1, 0.5, 1e-2)
     guide = let_go(objective, prior, [np.append(np.zeros(6), np.log(0.3))], mesh)
-    assert not rejects(guide.judgement)
+    assert not guide.judgement.rejects()
     assert not guide.interrupted
     # Seven parameters gain 3.5 on average over the truth.
     assert guide.judgement.merit < objective.judge(truth, mesh).merit + 2.0

@@ -12,9 +12,10 @@ from thalweg.energy import FreeEnergy, PowerEnergy
 from thalweg.flow import gradient_flow, jump_rates
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.frozen import FrozenObjective, frozen_chain
-from thalweg.learn.likelihood.model import FlowModel, Mesh, PiecewiseConstant, TimeBasis
+from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.tracked import TrackedObjective
+from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import ArithmeticMean, GeometricMean, PorousMediumMean
 
 
@@ -87,20 +88,20 @@ def check_gradient(objective: object, theta: np.ndarray, mesh: Mesh, tolerance: 
 def general_models(rng: np.random.Generator) -> dict[str, FlowModel]:
     kernel, times = random_kernel(5, rng), np.array([0.0, 0.2, 0.5, 1.1])
     w = rng.normal(size=(2, 5, 5))
-    w += w.transpose(0, 2, 1)
-    waves = TimeBasis(lambda t: np.stack([np.ones_like(t), np.sin(3 * t)], axis=1), 2)
+    waves = TimeBasis.of(lambda t: 1.0, lambda t: np.sin(3 * t))
     return {
         "plain": FlowModel(kernel, times),
         "features": FlowModel(kernel, times, features=rng.normal(size=(5, 2))),
-        "pieces": FlowModel(kernel, times, time_basis=PiecewiseConstant((0.3,))),
+        "interactions": FlowModel(kernel, times, interactions=w + w.transpose(0, 2, 1)),
+        "pieces": FlowModel(kernel, times, time_basis=TimeBasis.piecewise([0.3])),
         "waves": FlowModel(kernel, times, time_basis=waves, features=rng.normal(size=(5, 3))),
         "known beta": FlowModel(kernel, times, fixed_beta=0.3),
         "known initial": FlowModel(kernel, times, fixed_initial=np.full(5, 0.2)),
         "known potential": FlowModel(
             kernel, times, features=np.zeros((5, 0)), fixed_potential=rng.normal(size=5)
         ),
-        "geometric": FlowModel(kernel, times, mobility=GeometricMean(), interactions=w),
-        "arithmetic": FlowModel(kernel, times, mobility=ArithmeticMean(), interactions=w),
+        "geometric": FlowModel(kernel, times, mobility=GeometricMean()),
+        "arithmetic": FlowModel(kernel, times, mobility=ArithmeticMean()),
         "porous": FlowModel(
             kernel, times, mobility=PorousMediumMean(2.0), internal=PowerEnergy(2.0)
         ),

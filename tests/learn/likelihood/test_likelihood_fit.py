@@ -13,10 +13,11 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood import fit as fit_module
 from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.frozen import frozen_chain
-from thalweg.learn.likelihood.model import FlowModel, Mesh, PiecewiseConstant
+from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective, Objective
 from thalweg.learn.likelihood.optimize import Minimum, Penalty
 from thalweg.learn.likelihood.options import LikelihoodOptions
+from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import PorousMediumMean
 from thalweg.status import Status
 from thalweg_bench import accuracy_cases as cases
@@ -139,7 +140,7 @@ def test_interactions() -> None:
 
 
 def test_potential_that_jumps() -> None:
-    basis = PiecewiseConstant((1.0,))
+    basis = TimeBasis.piecewise([1.0])
     model = FlowModel(PATH, TIMES, time_basis=basis)
     first, second = [0.5, -0.2, 0.3, -0.6], [-0.5, 0.4, 0.1, 0.0]
     counts = counts_of(model, truth(model, first + second, 0.2), 50_000)

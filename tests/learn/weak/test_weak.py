@@ -12,8 +12,9 @@ from thalweg.energy import Entropy, PowerEnergy, centred
 from thalweg.errors import InputError
 from thalweg.geometry.operators import transport_laplacian
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.weak import solve
-from thalweg.learn.weak.fit import TimeBasis, fit_weak
+from thalweg.learn.weak.fit import fit_weak
 from thalweg.mobility import ArithmeticMean, GeometricMean, LogMean, Mobility
 from thalweg.status import Status
 
@@ -216,7 +217,7 @@ def test_other_internal_energies() -> None:
         rho = p / kernel.stationary
         return v + 0.3 * internal.derivative(np.log(rho)), mobility(rho[source], rho[target])
 
-    times = np.linspace(0, 1, 41)
+    times = np.linspace(0, 1, 161)
     p = flow(kernel, rate, rng.dirichlet(np.full(5, 4.0)), times)
     fit = fit_weak(kernel, times, p, internal=internal, mobility=mobility)
     assert np.allclose(fit.potential, v, atol=1e-3)

@@ -12,7 +12,7 @@ from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.learn.few.columns import Lattice
-from thalweg.learn.few.inner import Cell, Inner
+from thalweg.learn.few.inner import Cell, Curvature, Inner
 from thalweg.learn.few.interval import DROP, beta_hull
 from thalweg.learn.few.lattice import explore
 from thalweg.learn.few.mixture import Mixture
@@ -25,6 +25,7 @@ from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.likelihood.sparse.flow import (
     SPARSE_STATES,
     SparseFlow,
+    evaluated,
     is_plain,
     probabilities,
 )
@@ -274,11 +275,11 @@ def _as_fit(fit: LikelihoodFit, cell: Cell, inner: Inner) -> LikelihoodFit:
         mean[model.beta_index] = -np.log(inner.span)
     strength = float(np.exp(cell.place.log_strength))
     prior = Prior(strength, cell.place.potential.matrix, base, mean, 1.0)
-    evaluation = IndependentObjective(model, fit.counts, fit.noise).evaluate(theta, cell.mesh)
-    p = probabilities(model, theta, cell.mesh)
-    if evaluation is None or p is None:  # it was computed at this very place before
+    found = evaluated(IndependentObjective(model, fit.counts, fit.noise), theta, cell.mesh)
+    if found is None:  # it was computed at this very place before
         return fit
-    covariance = np.linalg.pinv(evaluation.information + prior.precision, hermitian=True)
+    evaluation, p = found
+    covariance = Curvature(evaluation.information + prior.precision).inverse
     used = float(np.sum(covariance * evaluation.information))
     expected, spread = fitted_deviance(fit.noise.expected_deviance(fit.counts, p), used)
     covariance *= fit.noise.inflation

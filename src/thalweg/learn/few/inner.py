@@ -27,12 +27,17 @@ from thalweg.learn.few.shapes import FieldPrior, Shape
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.optimize import Minimum
-from thalweg.learn.likelihood.sparse.flow import SPARSE_STATES, SparseFlow, is_plain
+from thalweg.learn.likelihood.sparse.flow import (
+    SPARSE_STATES,
+    SparseFlow,
+    is_plain,
+    symmetric,
+)
 from thalweg.learn.likelihood.sparse.search import minimise_likelihood
 from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.status import Status
 
-__all__ = ["Cell", "Inner", "Place"]
+__all__ = ["Cell", "Curvature", "Inner", "Place"]
 
 Array = NDArray[np.float64]
 
@@ -100,7 +105,7 @@ class Cell:
     @property
     def covariance(self) -> Array:
         """Of (potential, initial log density), given the place."""
-        return _Curvature(self.information + self.precision).inverse
+        return Curvature(self.information + self.precision).inverse
 
     def used(self) -> tuple[float, float]:
         """How many directions of the potential and of the start the data determine."""
@@ -191,7 +196,7 @@ class Inner:
             return None
         self.n_cells += 1
         information = best.evaluation.information
-        curvature = _Curvature(information + prior.precision)
+        curvature = Curvature(information + prior.precision)
         evidence = -best.value + 0.5 * (prior.log_determinant - curvature.log_determinant)
         correction = 0.0 if near is None else near.correction
         return Cell(
@@ -215,7 +220,7 @@ class Inner:
         """
         prior, pull = place.prior, near.precision @ near.theta
         precision = prior.precision
-        curvature = _Curvature(near.information + precision)
+        curvature = Curvature(near.information + precision)
         step = -curvature.solve(precision @ near.theta - pull)
         theta = near.theta + step
         # At the solved cell's optimum the data pull as hard as its prior does.
@@ -248,7 +253,7 @@ class Inner:
         if middle is None:
             return cell
         information, gradient = middle.information, middle.gradient
-        curvature = _Curvature(cell.information + cell.precision)
+        curvature = Curvature(cell.information + cell.precision)
         remainders: list[float] = []
         for k, normal in enumerate(self.normals):
             step = curvature.spread(normal)
@@ -272,7 +277,7 @@ class Inner:
         return np.random.default_rng(0).standard_normal((_PAIRS, 2 * self.n))
 
 
-class _Curvature:
+class Curvature:
     """A factored positive matrix; directions that rounding left without curvature are nearly free.
 
     Parameters
@@ -305,5 +310,5 @@ class _Curvature:
     def inverse(self) -> Array:
         if self.values is None:
             lower, _ = dpotri(self.factor, lower=1)
-            return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
+            return symmetric(lower)
         return np.asarray((self.factor / self.values) @ self.factor.T)

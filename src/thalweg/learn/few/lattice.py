@@ -30,6 +30,7 @@ Progress = Callable[[str, int, int], None]
 
 POTENTIAL_POWERS = (0, 1, 2, 3)
 INITIAL_POWERS = (1, 2, 3)
+"""Some of those of the potential."""
 _SWEEP = (40.0, 0.01, 8)
 """`beta T` at the ends of a sweep, and its number of values."""
 _SWEEP_DROP = 25.0
@@ -392,7 +393,7 @@ def explore(
     (log beta, start); `most` bounds the number of cells. With `log_beta` given there is one column.
     """
     shapes = make_shapes(inner.model.kernel, POTENTIAL_POWERS)
-    starts = make_shapes(inner.model.kernel, INITIAL_POWERS)
+    starts = tuple(shape for shape in shapes if shape.power in INITIAL_POWERS)
     explorer = _Explorer(inner, most, shapes, progress)
     plain = shapes[POTENTIAL_POWERS.index(1)]
     if log_beta is None:

@@ -17,59 +17,72 @@ transpose is read in the order in which it is stored. Several right-hand sides t
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import inner, njit
+from thalweg._compile import njit
 from thalweg.mobility import logarithmic
+
+__all__ = ["Chain", "Graph", "adjoint_chain", "forward_chain", "tangent_chain"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
-Index32 = NDArray[np.int32]
 
 NEWTON_LIMIT = 60
 SWEEP_LIMIT = 400
 _UP, _DOWN = 2.0, -20.0
 
 
-@inner(cache=True)
-def _assemble(
-    indptr: Index,
-    neighbor: Index32,
-    reverse: Index,
-    conductance: Array,
-    pi: Array,
-    V: Array,
-    beta: float,
-    h: float,
-    before: Array,
-    u: Array,
-    rho: Array,
-    residual: Array,
-    diagonal: Array,
-    leave: Array,
-    moved: Array,
-) -> None:
-    """Residual of the step at `u`, and its matrix; `before` is the previous mass `pi rho`.
+class Graph(NamedTuple):
+    """Directed edges by the state they leave; `reverse` is the place of each one's opposite."""
 
-    `moved` gets `h c m` of every edge `x < y`, in the order of the loop.
+    indptr: Index
+    neighbor: NDArray[np.int32]
+    reverse: Index
+    conductance: Array
+    pi: Array
+
+
+class Chain(NamedTuple):
+    """One chain: its start, its steps, the rows that are snapshots, its states and matrices.
+
+    Row `k` of the last four belongs to the end of step `k`; `moved` holds `h c m` of every edge
+    `x < y`, in the order of the directed ones.
     """
+
+    u0: Array
+    steps: Array
+    keep: Index
+    u: Array
+    diagonal: Array
+    leave: Array
+    moved: Array
+
+
+@njit(cache=True)
+def _assemble(
+    graph: Graph, V: Array, beta: float, chain: Chain, k: int, before: Array, rho: Array,
+    residual: Array,
+) -> None:  # fmt: skip
+    """Residual and matrix of step `k` at `chain.u[k]`; `before` is the previous mass `pi rho`."""
+    u, diagonal, leave, moved = chain.u[k], chain.diagonal[k], chain.leave[k], chain.moved[k]
     n, edge = u.size, 0
     for x in range(n):
         rho[x] = math.exp(u[x])
-        mass = pi[x] * rho[x]
+        mass = graph.pi[x] * rho[x]
         residual[x] = mass - before[x]
         diagonal[x] = mass
     for x in range(n):
-        for e in range(indptr[x], indptr[x + 1]):
-            y = neighbor[e]
+        for e in range(graph.indptr[x], graph.indptr[x + 1]):
+            y = graph.neighbor[e]
             if y < x:
                 continue
             s, t = rho[x], rho[y]
             m_u, m_v = logarithmic.from_difference(u[x] - u[y], s, t)
             drop = V[x] - V[y]
-            scale = h * conductance[e]
+            scale = chain.steps[k] * graph.conductance[e]
             flux = scale * ((m_u + m_v) * drop + beta * (s - t))
             forth = scale * (m_u * drop + beta * s)
             back = scale * (beta * t - m_v * drop)
@@ -78,31 +91,22 @@ def _assemble(
             diagonal[x] += forth
             diagonal[y] += back
             leave[e] = forth
-            leave[reverse[e]] = back
+            leave[graph.reverse[e]] = back
             moved[edge] = scale * (m_u + m_v)
             edge += 1
 
 
-@inner(cache=True)
-def _sweeps(
-    indptr: Index,
-    neighbor: Index32,
-    reverse: Index,
-    diagonal: Array,
-    leave: Array,
-    right: Array,
-    x: Array,
-    tolerance: float,
-) -> int:
+@njit(cache=True)
+def _sweeps(graph: Graph, chain: Chain, k: int, right: Array, x: Array, tolerance: float) -> int:
     """Symmetric Gauss-Seidel for `A x = right`, `x` in and out, until `x` moves by `tolerance`."""
-    n = diagonal.size
+    diagonal, leave, n = chain.diagonal[k], chain.leave[k], x.size
     for sweep in range(SWEEP_LIMIT):
         moved, size = 0.0, 0.0
         for step in range(n):
             i = step if sweep % 2 == 0 else n - 1 - step
             total = right[i]
-            for e in range(indptr[i], indptr[i + 1]):
-                total += leave[reverse[e]] * x[neighbor[e]]
+            for e in range(graph.indptr[i], graph.indptr[i + 1]):
+                total += leave[graph.reverse[e]] * x[graph.neighbor[e]]
             total /= diagonal[i]
             moved = max(moved, abs(total - x[i]))
             size = max(size, abs(total))
@@ -115,46 +119,29 @@ def _sweeps(
 
 
 @njit(cache=True)
-def forward_chain(
-    indptr: Index,
-    neighbor: Index32,
-    reverse: Index,
-    conductance: Array,
-    pi: Array,
-    V: Array,
-    beta: float,
-    steps: Array,
-    u0: Array,
-    tolerance: float,
-    u: Array,
-    diagonal: Array,
-    leave: Array,
-    moved: Array,
-) -> int:
-    """Run all `steps`; rows `k` of the outputs hold the state after step `k` and its matrix.
+def forward_chain(graph: Graph, V: Array, beta: float, chain: Chain, tolerance: float) -> int:
+    """Run all steps; the rows of `chain` get the state after each of them and its matrix.
 
     Returns the number of Newton iterations, or minus the step that failed.
     """
-    n = u0.size
+    n = chain.u0.size
     rho, residual, change = np.empty(n), np.empty(n), np.empty(n)
-    before = pi * np.exp(u0)
-    current = u0.copy()
+    before = graph.pi * np.exp(chain.u0)
     total = 0
-    for k in range(steps.size):
-        done = False
+    for k in range(chain.steps.size):
+        current, done = chain.u[k], False
+        if k == 0:
+            current[:] = chain.u0
+        else:
+            current[:] = chain.u[k - 1]
         for _ in range(NEWTON_LIMIT):
-            _assemble(
-                indptr, neighbor, reverse, conductance, pi, V, beta, steps[k], before, current, rho,
-                residual, diagonal[k], leave[k], moved[k],
-            )  # fmt: skip
+            _assemble(graph, V, beta, chain, k, before, rho, residual)
             total += 1
             for x in range(n):
-                if not (diagonal[k, x] > 0.0):
+                if not (chain.diagonal[k, x] > 0.0):
                     return -k - 1
-                change[x] = -residual[x] / diagonal[k, x]
-            if _sweeps(
-                indptr, neighbor, reverse, diagonal[k], leave[k], -residual, change, 1e-4
-            ) < 0:  # fmt: skip
+                change[x] = -residual[x] / chain.diagonal[k, x]
+            if _sweeps(graph, chain, k, -residual, change, 1e-4) < 0:
                 return -k - 1
             largest = 0.0
             for x in range(n):
@@ -168,31 +155,20 @@ def forward_chain(
                 break
         if not done:
             return -k - 1
-        _assemble(
-            indptr, neighbor, reverse, conductance, pi, V, beta, steps[k], before, current, rho,
-            residual, diagonal[k], leave[k], moved[k],
-        )  # fmt: skip
-        u[k] = current
+        _assemble(graph, V, beta, chain, k, before, rho, residual)
         for x in range(n):
-            before[x] = pi[x] * rho[x]
+            before[x] = graph.pi[x] * rho[x]
     return total
 
 
-@inner(cache=True)
+@njit(cache=True)
 def _solve_many(
-    indptr: Index,
-    neighbor: Index32,
-    reverse: Index,
-    diagonal: Array,
-    leave: Array,
-    right: Array,
-    x: Array,
-    transpose: bool,
+    graph: Graph, diagonal: Array, leave: Array, right: Array, x: Array, transpose: bool,
     tolerance: float,
-    total: Array,
-) -> bool:
+) -> bool:  # fmt: skip
     """`A x = right` or `A^T x = right` for every column; `x` in and out."""
     n, k = right.shape
+    total = np.empty(k)
     for sweep in range(SWEEP_LIMIT):
         moved, size = 0.0, 0.0
         for step in range(n):
@@ -200,13 +176,13 @@ def _solve_many(
             for j in range(k):
                 total[j] = right[i, j]
             if transpose:
-                for e in range(indptr[i], indptr[i + 1]):
-                    a, y = leave[e], neighbor[e]
+                for e in range(graph.indptr[i], graph.indptr[i + 1]):
+                    a, y = leave[e], graph.neighbor[e]
                     for j in range(k):
                         total[j] += a * x[y, j]
             else:
-                for e in range(indptr[i], indptr[i + 1]):
-                    a, y = leave[reverse[e]], neighbor[e]
+                for e in range(graph.indptr[i], graph.indptr[i + 1]):
+                    a, y = leave[graph.reverse[e]], graph.neighbor[e]
                     for j in range(k):
                         total[j] += a * x[y, j]
             inverse = 1.0 / diagonal[i]
@@ -220,15 +196,13 @@ def _solve_many(
     return False
 
 
-@inner(cache=True)
-def _subtract_potential(
-    indptr: Index, neighbor: Index32, moved: Array, v: Array, out: Array
-) -> None:
+@njit(cache=True)
+def _subtract_potential(graph: Graph, moved: Array, v: Array, out: Array) -> None:
     """`out -= h M v` for every column of `v`."""
     edge = 0
-    for x in range(indptr.size - 1):
-        for e in range(indptr[x], indptr[x + 1]):
-            y = neighbor[e]
+    for x in range(graph.pi.size):
+        for e in range(graph.indptr[x], graph.indptr[x + 1]):
+            y = graph.neighbor[e]
             if y < x:
                 continue
             w = moved[edge]
@@ -240,57 +214,38 @@ def _subtract_potential(
 
 
 @njit(cache=True)
-def heat(indptr: Index, neighbor: Index32, conductance: Array, rho: Array, out: Array) -> None:
+def _heat(graph: Graph, rho: Array, out: Array) -> None:
     """`out_x = sum_y c_xy (rho_x - rho_y)`: the derivative of the step's equation in `beta`."""
     for x in range(rho.size):
         total = 0.0
-        for e in range(indptr[x], indptr[x + 1]):
-            total += conductance[e] * (rho[x] - rho[neighbor[e]])
+        for e in range(graph.indptr[x], graph.indptr[x + 1]):
+            total += graph.conductance[e] * (rho[x] - rho[graph.neighbor[e]])
         out[x] = total
 
 
 @njit(cache=True)
 def tangent_chain(
-    indptr: Index,
-    neighbor: Index32,
-    reverse: Index,
-    conductance: Array,
-    pi: Array,
-    steps: Array,
-    keep: Index,
-    u0: Array,
-    u: Array,
-    diagonal: Array,
-    leave: Array,
-    moved: Array,
-    du0: Array,
-    dV: Array,
-    dbeta: Array,
-    tolerance: float,
-    out: Array,
+    graph: Graph, chain: Chain, du0: Array, dV: Array, dbeta: Array, tolerance: float, out: Array
 ) -> bool:
     """`out[i] = d u[keep[i]]` for the directions `(du0, dV, dbeta)`, one per column."""
     n, width = du0.shape
     x = du0.copy()
     right = np.empty((n, width))
-    total = np.empty(width)
-    rho, warm = np.exp(u0), np.empty(n)
+    rho, warm = np.exp(chain.u0), np.empty(n)
     row = 0
-    for k in range(steps.size):
+    for k in range(chain.steps.size):
         for i in range(n):
             for j in range(width):
-                right[i, j] = pi[i] * rho[i] * x[i, j]
-        rho = np.exp(u[k])
-        _subtract_potential(indptr, neighbor, moved[k], dV, right)
-        heat(indptr, neighbor, conductance, rho, warm)
+                right[i, j] = graph.pi[i] * rho[i] * x[i, j]
+        rho = np.exp(chain.u[k])
+        _subtract_potential(graph, chain.moved[k], dV, right)
+        _heat(graph, rho, warm)
         for i in range(n):
             for j in range(width):
-                right[i, j] -= steps[k] * warm[i] * dbeta[j]
-        if not _solve_many(
-            indptr, neighbor, reverse, diagonal[k], leave[k], right, x, False, tolerance, total
-        ):  # fmt: skip
+                right[i, j] -= chain.steps[k] * warm[i] * dbeta[j]
+        if not _solve_many(graph, chain.diagonal[k], chain.leave[k], right, x, False, tolerance):
             return False
-        while row < keep.size and keep[row] == k:
+        while row < chain.keep.size and chain.keep[row] == k:
             out[row] = x
             row += 1
     return True
@@ -298,46 +253,27 @@ def tangent_chain(
 
 @njit(cache=True)
 def adjoint_chain(
-    indptr: Index,
-    neighbor: Index32,
-    reverse: Index,
-    conductance: Array,
-    pi: Array,
-    steps: Array,
-    keep: Index,
-    u0: Array,
-    u: Array,
-    diagonal: Array,
-    leave: Array,
-    moved: Array,
-    weights: Array,
-    tolerance: float,
-    g0: Array,
-    gV: Array,
-    gbeta: Array,
+    graph: Graph, chain: Chain, weights: Array, tolerance: float, g0: Array, gV: Array, gbeta: Array
 ) -> bool:
     """Add to `(g0, gV, gbeta)` the derivatives of `sum_i weights[i] . u[keep[i]]`."""
     n, width = g0.shape
-    cotangent = np.zeros((n, width))
-    x = np.zeros((n, width))
-    total, warm = np.empty(width), np.empty(n)
-    row = keep.size - 1
-    for k in range(steps.size - 1, -1, -1):
-        while row >= 0 and keep[row] == k:
-            cotangent += weights[row]
+    back, x = np.zeros((n, width)), np.zeros((n, width))
+    warm = np.empty(n)
+    row = chain.keep.size - 1
+    for k in range(chain.steps.size - 1, -1, -1):
+        while row >= 0 and chain.keep[row] == k:
+            back += weights[row]
             row -= 1
-        if not _solve_many(
-            indptr, neighbor, reverse, diagonal[k], leave[k], cotangent, x, True, tolerance, total
-        ):  # fmt: skip
+        if not _solve_many(graph, chain.diagonal[k], chain.leave[k], back, x, True, tolerance):
             return False
-        rho = np.exp(u[k])
-        _subtract_potential(indptr, neighbor, moved[k], x, gV)
-        heat(indptr, neighbor, conductance, rho, warm)
-        previous = np.exp(u[k - 1]) if k > 0 else np.exp(u0)
+        rho = np.exp(chain.u[k])
+        _subtract_potential(graph, chain.moved[k], x, gV)
+        _heat(graph, rho, warm)
+        previous = np.exp(chain.u[k - 1]) if k > 0 else np.exp(chain.u0)
         for i in range(n):
-            mass = pi[i] * previous[i]
+            mass = graph.pi[i] * previous[i]
             for j in range(width):
-                gbeta[j] -= steps[k] * warm[i] * x[i, j]
-                cotangent[i, j] = mass * x[i, j]
-    g0 += cotangent
+                gbeta[j] -= chain.steps[k] * warm[i] * x[i, j]
+                back[i, j] = mass * x[i, j]
+    g0 += back
     return True

@@ -12,18 +12,17 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from thalweg import _checks
 from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
-from thalweg.errors import InputError
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.learn.fields.evidence import Probes, probe, slope_of_log_determinant, updated_scales
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.graph_fit import GraphFitter
 from thalweg.learn.fields.likelihood import Likelihood
-from thalweg.learn.fields.options import LargeFit, LargeOptions, Progress, large_fit
+from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions, Progress, large_fit
 from thalweg.learn.fields.posterior import Point, Posterior
 from thalweg.learn.fields.preconditioner import Information, Preconditioner, solve
 from thalweg.learn.fields.prior import field_prior
 from thalweg.learn.fields.start import weak_start
-from thalweg.learn.limits import exhausted, limit_status, spend
+from thalweg.learn.limits import spend
 from thalweg.status import Status
 
 __all__ = ["fit_likelihood_large"]
@@ -61,7 +60,7 @@ def fit_likelihood_large(
     options = LargeOptions() if options is None else options
     rng = np.random.default_rng(0) if rng is None else rng
     times = _checks.as_times(times, minimum=2)
-    table = _as_counts(counts, times.size, kernel.n_states)
+    table = _checks.as_counts(counts, times, kernel.n_states)
     known = None if beta is None else _checks.positive(beta, "beta")
     places = kernel.coordinates if isinstance(coordinates, str) else coordinates
     if places is not None:
@@ -69,7 +68,7 @@ def fit_likelihood_large(
     # Neighbours side by side in memory: the passes over the edges are several times faster.
     order = reverse_cuthill_mckee(kernel.flow_matrix, symmetric_mode=True)
     data = _reordered(kernel, order), times, np.ascontiguousarray(table[:, order])
-    fitter: _Fitter | GraphFitter
+    fitter: Fitter
     if places is None:
         fitter = GraphFitter(*data, known, options, progress, rng)
     else:
@@ -106,27 +105,8 @@ def _restored(
     )
 
 
-def _as_counts(counts: ArrayLike, n_times: int, n: int) -> Array:
-    table = _checks.as_array(counts, "counts")
-    if table.shape != (n_times, n):
-        raise InputError(
-            f"counts have shape {table.shape}; give one row per time and one column per state, "
-            f"shape ({n_times}, {n})."
-        )
-    if table.min() < 0:
-        k, x = np.unravel_index(int(np.argmin(table)), table.shape)
-        raise InputError(
-            f"counts are {table.min():g} at time {int(k)}, state {int(x)}; a count cannot be "
-            "negative: correct the number."
-        )
-    empty = np.flatnonzero(table.sum(axis=1) == 0)
-    if empty.size:
-        raise InputError(f"counts[{int(empty[0])}] has no samples; leave that time out.")
-    return table
-
-
-class _Fitter:
-    """The state of one fit: the best iterate is always at hand."""
+class _Fitter(Fitter):
+    """With coordinates: a smooth prior in them, and exact traces in the smooth directions."""
 
     def __init__(
         self,
@@ -174,6 +154,7 @@ class _Fitter:
             point = self.posterior.point(z)
         self.point: Point = point
         self.information: Information | None = None
+        self.stale, self.fine = 0, False
         self.damping = 0.0
         self.n_iterations = 0
         self.determined = 0.0
@@ -182,38 +163,24 @@ class _Fitter:
 
     # ------------------------------------------------------------------ the loop
 
-    def run(self) -> LargeFit:
-        status = Status.MAX_ITERATIONS
-        try:
-            status = self._rounds()
-            return self._result(status)
-        except KeyboardInterrupt:
-            return self._result(Status.INTERRUPTED)
-
-    def _rounds(self) -> Status:
+    def settled(self, round_: int) -> bool:
         # Rough traces will do until the fit is near.
-        stale, fine = 0, False
-        for round_ in range(self.options.max_rounds):
-            if exhausted():
-                return limit_status()
-            if self.progress is not None:
-                self.progress("likelihood", round_, self.options.max_rounds)
-            if self.information is None or stale > 12:
-                spans = None if self.information is None else self.information.spans
-                self.information = Information.at(self.point, spans)
-            decrement, stale = self._newton_step(0.1)
-            moved = self._evidence_update(fine)
-            settled = fine and decrement < 0.02 * max(self.determined, 10.0) and moved < 0.15
-            if not fine and decrement < 0.2 * max(self.determined, 10.0) and moved < 0.6:
-                fine = True
-                self._release()
-            if settled and not self._refine():
-                for _ in range(2):
-                    decrement, _ = self._newton_step(0.05)
-                    if decrement < 0.05:
-                        break
-                return Status.CONVERGED
-        return Status.MAX_ITERATIONS
+        if self.information is None or self.stale > 12:
+            spans = None if self.information is None else self.information.spans
+            self.information = Information.at(self.point, spans)
+        decrement, self.stale = self._newton_step(0.1)
+        moved, fine = self._evidence_update(self.fine), self.fine
+        if not fine and decrement < 0.2 * max(self.determined, 10.0) and moved < 0.6:
+            self.fine = True
+            self._release()
+        settled = fine and decrement < 0.02 * max(self.determined, 10.0) and moved < 0.15
+        if not settled or self._refine():
+            return False
+        for _ in range(2):
+            decrement, _ = self._newton_step(0.05)
+            if decrement < 0.05:
+                break
+        return True
 
     def _release(self) -> None:
         """Let beta go, with the force of the evidence in place of the anchor at the start."""
@@ -303,14 +270,7 @@ class _Fitter:
         point = finer.point(self.point.z)
         if point is None:
             return False
-        p = np.exp(point.log_p)
-        gap = float(
-            np.sum(
-                self.posterior.likelihood.totals[:, None]
-                * p
-                * (point.log_p - self.point.log_p) ** 2
-            )
-        )
+        gap = point.place.apart(self.point.place)
         if gap < self.options.bias_tolerance * max(self.determined, 10.0):
             return False
         self.posterior, self.point = finer, point
@@ -318,7 +278,7 @@ class _Fitter:
 
     # ------------------------------------------------------------------ the result
 
-    def _result(self, status: Status) -> LargeFit:
+    def result(self, status: Status) -> LargeFit:
         post, point = self.posterior, self.point
         samples, draws, log_beta_stderr = np.zeros((0, point.V.size)), np.zeros(0), np.nan
         if self.information is not None and status is not Status.INTERRUPTED:

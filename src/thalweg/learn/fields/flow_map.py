@@ -11,7 +11,7 @@ and cannot run away where they do not, as when a state empties within one step.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,20 +22,8 @@ from thalweg.learn.fields import chains
 __all__ = ["FlowMap", "Run"]
 
 Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _SPREAD = 1.0
-
-
-class _Chain(NamedTuple):
-    """One chain's steps, the rows that are snapshots, and its states and matrices."""
-
-    steps: Array
-    keep: Index
-    u: Array
-    diagonal: Array
-    leave: Array
-    moved: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +37,15 @@ class FlowMap:
     newton_tolerance: float = 1e-7
     product_tolerance: float = 1e-8
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def graph(self) -> chains.Graph:
+        """The kernel as the compiled chains take it."""
         indptr, neighbor, edge = self.kernel.adjacency
-        n = self.kernel.n_states
-        rows = np.repeat(np.arange(n), np.diff(indptr))
+        rows = np.repeat(np.arange(self.kernel.n_states), np.diff(indptr))
         # Entries are sorted by (row, column): sorted by (column, row) they list the reverses.
         order = np.lexsort((rows, neighbor)).astype(np.int64)
-        graph = (indptr, neighbor, order, self.kernel.edges.conductance[edge])
-        object.__setattr__(self, "_graph", graph)
+        conductance = self.kernel.edges.conductance[edge]
+        return chains.Graph(indptr, neighbor, order, conductance, self.kernel.stationary)
 
     def __call__(self, u0: Array, V: Array, beta: float) -> Run | None:
         """The run from `u0`, or `None` where Newton's method failed."""
@@ -66,19 +55,15 @@ class FlowMap:
             if chain is None:
                 return None
             runs.append(chain)
-        return Run(self, u0, runs[0], runs[1])
+        return Run(self, runs[0], runs[1])
 
-    def _chain(self, substeps: int, u0: Array, V: Array, beta: float) -> _Chain | None:
+    def _chain(self, substeps: int, u0: Array, V: Array, beta: float) -> chains.Chain | None:
         steps = np.repeat(np.diff(self.times) / substeps, substeps)
         keep = np.arange(1, self.times.size, dtype=np.int64) * substeps - 1
-        n, directed = u0.size, self._graph[1].size  # type: ignore[attr-defined]
-        u, diagonal = np.empty((steps.size, n)), np.empty((steps.size, n))
-        leave, moved = np.empty((steps.size, directed)), np.empty((steps.size, directed // 2))
-        done = chains.forward_chain(
-            *self._graph, self.kernel.stationary, V, beta, steps, u0, self.newton_tolerance,  # type: ignore[attr-defined]
-            u, diagonal, leave, moved,
-        )  # fmt: skip
-        return _Chain(steps, keep, u, diagonal, leave, moved) if done >= 0 else None
+        sizes = (u0.size, u0.size, self.graph.neighbor.size, self.graph.neighbor.size // 2)
+        chain = chains.Chain(u0, steps, keep, *(np.empty((steps.size, size)) for size in sizes))
+        done = chains.forward_chain(self.graph, V, beta, chain, self.newton_tolerance)
+        return chain if done >= 0 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,16 +71,15 @@ class Run:
     """A run of the flow: `log_density` at every snapshot time, with its derivative's products."""
 
     flow: FlowMap
-    u0: Array
-    coarse: _Chain
-    fine: _Chain
+    coarse: chains.Chain
+    fine: chains.Chain
 
     @property
     def log_density(self) -> Array:
         """Shape (snapshots, states)."""
         fine, coarse = self.fine.u[self.fine.keep], self.coarse.u[self.coarse.keep]
         later = fine + _SPREAD * np.tanh((fine - coarse) / _SPREAD)
-        return np.concatenate([self.u0[None], later])
+        return np.concatenate([self.fine.u0[None], later])
 
     def _slope(self) -> Array:
         """`d log rho / d u_fine - 1`, minus `d log rho / d u_coarse`."""
@@ -123,10 +107,7 @@ class Run:
         parts = []
         for chain in (self.coarse,) if coarse else (self.coarse, self.fine):
             part = np.empty((chain.keep.size, n, width))
-            chains.tangent_chain(
-                *self.flow._graph, self.flow.kernel.stationary, chain.steps, chain.keep, self.u0,  # type: ignore[attr-defined]
-                *chain[2:], du0, dV, dbeta, tolerance, part,
-            )  # fmt: skip
+            chains.tangent_chain(self.flow.graph, chain, du0, dV, dbeta, tolerance, part)
             parts.append(part)
         out[1:] = parts[-1]
         if not coarse:
@@ -145,8 +126,5 @@ class Run:
             slope = self._slope()[:, :, None]
             parts = [(self.coarse, -slope * weights[1:]), (self.fine, (1.0 + slope) * weights[1:])]
         for chain, part in parts:
-            chains.adjoint_chain(
-                *self.flow._graph, self.flow.kernel.stationary, chain.steps, chain.keep, self.u0,  # type: ignore[attr-defined]
-                *chain[2:], part, tolerance, g0, gV, gbeta,
-            )  # fmt: skip
+            chains.adjoint_chain(self.flow.graph, chain, part, tolerance, g0, gV, gbeta)
         return g0, gV, gbeta

@@ -19,12 +19,12 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields.conjugate_gradients import conjugate_gradients
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.likelihood import Likelihood, Place
-from thalweg.learn.fields.matching import Matched, matched_slope
-from thalweg.learn.fields.options import LargeFit, LargeOptions, Progress, large_fit
+from thalweg.learn.fields.matching import Following, Matched, matched_slope
+from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions, Progress, large_fit
 from thalweg.learn.fields.spectral_solver import Curvature, Preconditioning
 from thalweg.learn.fields.spectrum import SpectralPrior, Spectrum
 from thalweg.learn.fields.start import weak_start
-from thalweg.learn.limits import exhausted, limit_status, spend
+from thalweg.learn.limits import spend
 from thalweg.status import Status
 
 __all__ = ["GraphFitter"]
@@ -53,8 +53,8 @@ _CENTRE, _WEAK = float(np.log(0.1)), 0.05
 """Centre and precision of the weak prior on log beta."""
 
 
-class GraphFitter:
-    """The state of one fit: the best iterate is always at hand."""
+class GraphFitter(Fitter):
+    """Without coordinates: a prior on the modes of the kernel, and beta by simulation."""
 
     def __init__(
         self,
@@ -118,41 +118,28 @@ class GraphFitter:
 
     # ------------------------------------------------------------------ the loop
 
-    def run(self) -> LargeFit:
-        status = Status.MAX_ITERATIONS
-        try:
-            status = self._rounds()
-            return self._result(status)
-        except KeyboardInterrupt:
-            return self._result(Status.INTERRUPTED)
-
-    def _rounds(self) -> Status:
-        for round_ in range(self.options.max_rounds):
-            if exhausted():
-                return limit_status()
-            if self.progress is not None:
-                self.progress("likelihood", round_, self.options.max_rounds)
-            decrement = self._newton_step(0.2 if self.matched is None else 0.1)
-            if decrement > 0.1 * self.determined and round_ % 4 != 3:
-                continue
-            moved = self._evidence_update()
-            if self.free and self.matched is None:
-                power = float(np.sum(self.potential.half(self.z[self.n :]) ** 2))
-                self.force = _FIRST_SLOPE * power
-            if decrement > 0.01 * self.determined or moved > (
-                2.0 if self.matched is None else _STILL
-            ):
-                continue
-            if self._refine():
-                continue
-            if not self.free:
-                return Status.CONVERGED
-            if self.matched is None or self.change > _SETTLED:
-                self._match()
-            elif moved < _STILL:
-                self._newton_step(0.1, 1.0)
-                return Status.CONVERGED
-        return Status.MAX_ITERATIONS
+    def settled(self, round_: int) -> bool:
+        first = self.matched is None
+        decrement = self._newton_step(0.2 if first else 0.1)
+        if decrement > 0.1 * self.determined and round_ % 4 != 3:
+            return False
+        moved = self._evidence_update()
+        if self.free and first:
+            power = float(np.sum(self.potential.half(self.z[self.n :]) ** 2))
+            self.force = _FIRST_SLOPE * power
+        if decrement > 0.01 * self.determined or moved > (2.0 if first else _STILL):
+            return False
+        if self._refine():
+            return False
+        if not self.free:
+            return True
+        if first or self.change > _SETTLED:
+            self._match()
+            return False
+        if moved >= _STILL:
+            return False
+        self._newton_step(0.1, 1.0)
+        return True
 
     def _newton_step(self, tolerance: float, share: float = 0.5) -> float:
         """One damped Gauss-Newton step in the fields and log beta; the decrement it promised.
@@ -210,16 +197,23 @@ class GraphFitter:
         """The place at `z`; where the time step is too long for it, a shorter one is taken."""
         new = self._at(z, theta)
         if new is None and np.abs(z - self.z).max() < 10.0:
-            finer = self._finer(2)
+            finer = self.likelihood.finer()
             if finer.flow.substeps <= self.options.max_substeps:
                 here = finer.at(self.z[: self.n], self.z[self.n :], self.theta)
                 if here is not None:
                     self.likelihood, self.place = finer, here
         return new
 
-    def _finer(self, factor: int) -> Likelihood:
-        flow = self.likelihood.flow
-        return replace(self.likelihood, flow=replace(flow, substeps=factor * flow.substeps))
+    def _posterior_noise(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """White noise, and draws from `N(0, H)` that it and the snapshots' noise make.
+
+        `H` is the curvature of the coarse chain: `H^-1` of the draws are posterior ones.
+        """
+        n = self.n
+        g0, gV, _ = self.place.pull(self.place.noise(count, rng), 1e-3, coarse=True)
+        white = rng.standard_normal((2 * n, count))
+        draws = [g0 + self.initial.transposed(white[:n]), gV + self.potential.transposed(white[n:])]
+        return white, np.concatenate(draws)
 
     def _evidence_update(self) -> float:
         """New levels of both priors; how far they moved, in standard errors."""
@@ -228,11 +222,7 @@ class GraphFitter:
         rng = np.random.default_rng(self.seed)
         curvature = self._curvature(coarse=True)
         preconditioner, about0, aboutV = self.preconditioning(curvature)
-        g0, gV, _ = self.place.pull(self.place.noise(count, rng), 1e-3, coarse=True)
-        white = rng.standard_normal((2 * n, count))
-        right = np.concatenate(
-            [g0 + self.initial.transposed(white[:n]), gV + self.potential.transposed(white[n:])]
-        )
+        white, right = self._posterior_noise(count, rng)
         self.draws, _ = conjugate_gradients(
             curvature, right, preconditioner, tolerance=0.05, min_iterations=2,
             max_iterations=80, guess=self.draws,
@@ -286,8 +276,9 @@ class GraphFitter:
             curvature, pulls, preconditioner, tolerance=0.1
         )[0].T  # fmt: skip
         self.matched = matched_slope(
-            curvature, preconditioner, self._finer(4), self.z, self.theta, along, pulls[:, 0],
-            shrunk, self.draws, self.options.n_simulations, self.seed,
+            curvature, preconditioner, self.likelihood.finer(4),
+            Following(self.z, self.theta, along, pulls[:, 0], shrunk), self.draws,
+            count=self.options.n_simulations, seed=self.seed,
         )  # fmt: skip
         own, curve = 1.0 / self.variance, self.overshoot / self.variance
         noise, follows = own - float(pulls[:, 0] @ shrunk), []
@@ -318,22 +309,20 @@ class GraphFitter:
 
     def _refine(self) -> bool:
         """Halve the time step where that changes the likelihood: true if it did."""
-        finer = self._finer(2)
+        finer = self.likelihood.finer()
         if finer.flow.substeps > self.options.max_substeps:
             return False
         place = finer.at(self.z[: self.n], self.z[self.n :], self.theta)
         if place is None:
             return False
-        weights = self.likelihood.totals[:, None] * np.exp(place.log_p)
-        gap = float(np.sum(weights * (place.log_p - self.place.log_p) ** 2))
-        if gap < self.options.bias_tolerance * self.determined:
+        if place.apart(self.place) < self.options.bias_tolerance * self.determined:
             return False
         self.likelihood, self.place = finer, place
         return True
 
     # ------------------------------------------------------------------ the result
 
-    def _result(self, status: Status) -> LargeFit:
+    def result(self, status: Status) -> LargeFit:
         n, beta = self.n, self.place.beta
         samples, draws, error = np.zeros((0, n)), np.zeros(0), np.nan
         if status is not Status.INTERRUPTED:
@@ -341,11 +330,7 @@ class GraphFitter:
             count = max(self.options.n_samples - kept, 0)
             curvature = self._curvature(coarse=True)
             preconditioner, _, _ = self.preconditioning(curvature)
-            g0, gV, _ = self.place.pull(self.place.noise(count, self.rng), 1e-3, coarse=True)
-            white = self.rng.standard_normal((2 * n, count))
-            right = np.concatenate(
-                [g0 + self.initial.transposed(white[:n]), gV + self.potential.transposed(white[n:])]
-            )
+            _, right = self._posterior_noise(count, self.rng)
             x, _ = conjugate_gradients(
                 curvature, right, preconditioner, tolerance=0.1, min_iterations=2
             )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields.flow_map import FlowMap, Run
+from thalweg.learn.likelihood.model import log_normalised
 
 __all__ = ["Likelihood", "Place"]
 
@@ -30,6 +31,10 @@ class Likelihood:
     def totals(self) -> Array:
         return np.asarray(self.counts.sum(axis=1))
 
+    def finer(self, factor: int = 2) -> Likelihood:
+        """The same with time steps shorter by this factor."""
+        return replace(self, flow=replace(self.flow, substeps=factor * self.flow.substeps))
+
     def at(self, u0: Array, V: Array, log_beta: float) -> Place | None:
         """The likelihood at these fields, or `None` where the flow cannot be computed."""
         if not (np.all(np.isfinite(u0)) and np.all(np.isfinite(V)) and -18.4 < log_beta < 18.4):
@@ -40,9 +45,7 @@ class Likelihood:
         run = self.flow(u0, V, beta)
         if run is None:
             return None
-        log_p = run.log_density + np.log(self.kernel.stationary)
-        top = log_p.max(axis=1, keepdims=True)
-        log_p = log_p - top - np.log(np.exp(log_p - top).sum(axis=1, keepdims=True))
+        log_p = log_normalised(run.log_density + np.log(self.kernel.stationary))
         if not np.all(np.isfinite(log_p)):
             return None
         return Place(self, u0, V, beta, run, log_p)
@@ -64,6 +67,11 @@ class Place:
     def log_likelihood(self) -> float:
         counts = self.likelihood.counts
         return float(np.sum(counts[counts > 0] * self.log_p[counts > 0]))
+
+    def apart(self, other: Place) -> float:
+        """Twice the log likelihood ratio, to second order, by which another flow differs."""
+        weights = self.likelihood.totals[:, None] * np.exp(self.log_p)
+        return float(np.sum(weights * (self.log_p - other.log_p) ** 2))
 
     def push(
         self, du0: Array, dV: Array, dtheta: Array, *, tolerance: float, coarse: bool = False

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,9 @@ from numpy.typing import NDArray
 from thalweg.learn.fields.conjugate_gradients import conjugate_gradients
 from thalweg.learn.fields.likelihood import Likelihood, Place
 from thalweg.learn.fields.spectral_solver import Curvature
+from thalweg.learn.observation.multinomial import draw_multinomial
 
-__all__ = ["Matched", "matched_slope"]
+__all__ = ["Following", "Matched", "matched_slope"]
 
 Array = NDArray[np.float64]
 
@@ -39,24 +41,36 @@ class Matched:
     count: int
 
 
+class Following(NamedTuple):
+    """Fields at a log beta, and how they follow it to first order."""
+
+    z: Array
+    theta: float
+    """The log beta."""
+    along: Array
+    """Derivative of the fields."""
+    pull: Array
+    """The prior's precision times `along`."""
+    shrunk: Array
+    """The inverse curvature times `pull`."""
+
+
 def matched_slope(
     curvature: Curvature,
     preconditioner: Callable[[Array], Array],
     finer: Likelihood,
-    z: Array,
-    theta: float,
-    along: Array,
-    pull: Array,
-    shrunk: Array,
+    here: Following,
     draws: Array,
+    *,
     count: int,
     seed: int,
 ) -> Matched:
-    """The slope at the fields `z`, which follow log beta like `along`, from `count` simulations.
+    """The slope at the fields `here.z`, from `count` simulations.
 
-    `pull` is the prior's precision times `along`, `shrunk` the inverse curvature times that;
-    `finer` makes the snapshots; `draws` are of the posterior around `z`, used with both signs.
+    `finer` makes the snapshots; `draws` are of the posterior around these fields, used with both
+    signs.
     """
+    z, theta, along, pull, shrunk = here
     n = z.size // 2
     slopes = []
     for k in range(count):
@@ -65,12 +79,7 @@ def matched_slope(
         if true is None:
             continue
         rng = np.random.default_rng([seed, k])
-        p = np.exp(true.log_p)
-        sizes = np.maximum(np.rint(finer.totals), 1.0).astype(np.int64)
-        counts = np.array(
-            [rng.multinomial(m, row / row.sum()) for m, row in zip(sizes, p, strict=True)],
-            dtype=np.float64,
-        )
+        counts = draw_multinomial(finer.counts, np.exp(true.log_p), rng)
         true = replace(true, likelihood=replace(finer, counts=counts))
         score, slope = true.score()
         known = slope + float(along @ score - pull @ x)

@@ -1,7 +1,8 @@
-"""What a fit of many states is asked, and what it gives back."""
+"""What a fit of many states is asked, how it goes on in rounds, and what it gives back."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,9 +12,11 @@ from numpy.typing import NDArray
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields.likelihood import Place
+from thalweg.learn.limits import exhausted, limit_status
+from thalweg.learn.observation import Multinomial
 from thalweg.status import Status
 
-__all__ = ["LargeFit", "LargeOptions", "Progress", "large_fit"]
+__all__ = ["Fitter", "LargeFit", "LargeOptions", "Progress", "large_fit"]
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
@@ -109,8 +112,6 @@ def large_fit(
     V = place.V - pi @ place.V
     samples = samples - (samples @ pi)[:, None]
     stderr = np.sqrt((samples**2).mean(axis=0)) if len(samples) else np.full(pi.size, np.nan)
-    share = counts / likelihood.totals[:, None]
-    best = float(np.sum(counts[counts > 0] * np.log(share[counts > 0])))
     return LargeFit(
         kernel=likelihood.kernel,
         times=likelihood.flow.times,
@@ -121,7 +122,7 @@ def large_fit(
         potential_stderr=stderr,
         log_beta_stderr=log_beta_stderr,
         log_likelihood=place.log_likelihood,
-        deviance=2.0 * (best - place.log_likelihood),
+        deviance=2.0 * (Multinomial().saturated(counts) - place.log_likelihood),
         status=status,
         n_iterations=n_iterations,
         determined=determined,
@@ -129,3 +130,35 @@ def large_fit(
         potential_samples=V + samples,
         beta_samples=beta_samples,
     )
+
+
+class Fitter(ABC):
+    """The state of one fit, improved in rounds: the best iterate is always at hand."""
+
+    options: LargeOptions
+    progress: Progress | None
+
+    @abstractmethod
+    def settled(self, round_: int) -> bool:
+        """Take one round's steps; whether nothing is left to do."""
+
+    @abstractmethod
+    def result(self, status: Status) -> LargeFit:
+        """The fit at the present iterate."""
+
+    def run(self) -> LargeFit:
+        """All rounds, within the limits on work; an interruption gives the iterate reached."""
+        try:
+            return self.result(self._rounds())
+        except KeyboardInterrupt:
+            return self.result(Status.INTERRUPTED)
+
+    def _rounds(self) -> Status:
+        for round_ in range(self.options.max_rounds):
+            if exhausted():
+                return limit_status()
+            if self.progress is not None:
+                self.progress("likelihood", round_, self.options.max_rounds)
+            if self.settled(round_):
+                return Status.CONVERGED
+        return Status.MAX_ITERATIONS

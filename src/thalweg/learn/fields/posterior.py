@@ -53,9 +53,7 @@ class Posterior:
 
     def finer(self) -> Posterior:
         """The same with time steps of half the length."""
-        flow = self.likelihood.flow
-        flow = replace(flow, substeps=2 * flow.substeps)
-        return replace(self, likelihood=replace(self.likelihood, flow=flow))
+        return replace(self, likelihood=self.likelihood.finer())
 
     def split(self, z: Array) -> tuple[Array, Array, Array]:
         a = self.initial.size

@@ -38,7 +38,10 @@ class _Span:
 
     @staticmethod
     def of(prior: FieldPrior) -> _Span:
-        dual = linalg.solve(prior.basis.T @ prior.basis, prior.basis.T, assume_a="pos").T
+        try:
+            dual = linalg.solve(prior.basis.T @ prior.basis, prior.basis.T, assume_a="pos").T
+        except linalg.LinAlgError:  # states on a curve: functions of space depend on each other
+            dual = linalg.pinv(prior.basis, rtol=1e-8).T
         rough = []
         for i in range(len(prior.spreads)):
             noise = prior.noise(dual, i)

@@ -75,7 +75,7 @@ class FieldPrior:
         return replace(self, scales=scales)
 
     def field(self, w: Array) -> Array:
-        """`B w`, one field a column."""
+        """`B w`, one field per column."""
         m, n = self.n_smooth, self.kernel.n_states
         out = self.basis @ (self.scales[self.group][:, None] * w[:m])
         for i, q in enumerate(self.spreads):
@@ -89,7 +89,7 @@ class FieldPrior:
         return self.gains[i] * _diffuse(self._transposed, g, self.spreads[i])
 
     def transpose(self, g: Array) -> Array:
-        """`B^T g`, one field a column."""
+        """`B^T g`, one field per column."""
         parts = [self.scales[self.group][:, None] * (self.basis.T @ g)]
         parts += [self.rough_scales[i] * self.noise(g, i) for i in range(len(self.spreads))]
         return np.concatenate(parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -36,11 +38,12 @@ def smoothed(kernel: MarkovKernel, counts: Array) -> Array:
     return out
 
 
-class Start:
+class Start(NamedTuple):
     """`log rho0`, `V` and `beta` to begin with."""
 
-    def __init__(self, log_density: Array, potential: Array, beta: float) -> None:
-        self.log_density, self.potential, self.beta = log_density, potential, beta
+    log_density: Array
+    potential: Array
+    beta: float
 
 
 def weak_start(

@@ -28,13 +28,24 @@ from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
 from thalweg._dense import copy, factor, solve, solve_factored
+from thalweg.edges.fluxes import internal_derivative, internal_log_slope
+from thalweg.edges.static import Graph
 from thalweg.learn.likelihood.births import Births, grow
 from thalweg.mobility import formulas
 
-__all__ = ["EXTRAPOLATION", "Interactions", "extrapolate", "integrate", "pivots"]
+__all__ = [
+    "EXTRAPOLATION",
+    "Chains",
+    "Interactions",
+    "Landscape",
+    "Steps",
+    "extrapolate",
+    "integrate",
+    "limited",
+    "pivots",
+]
 
 Array = NDArray[np.float64]
-Index = NDArray[np.int32]
 Pivots = NDArray[np.int64]
 
 # Weights of the chains with 1, 2, 4 steps: they cancel the errors of order h and h^2.
@@ -43,6 +54,63 @@ EXTRAPOLATION = np.array([[1.0, 0.0, 0.0], [-1.0, 2.0, 0.0], [1.0 / 3.0, -2.0, 8
 _NEWTON_LIMIT = 60
 _NEWTON_TOLERANCE = 1e-7  # of the last update; convergence is quadratic
 _HAND_MADE = 24  # up to this size an LU written out beats the call to LAPACK
+
+
+class Landscape(NamedTuple):
+    """What every model has: order of the internal energy, beta, and the potential's parts.
+
+    Parameters
+    ----------
+    order : Order of the internal energy; 1 for the entropy.
+    beta : Noise.
+    learn_beta : Whether `log beta` is a parameter.
+    fixed : Known part of the potential, shape (N,).
+    fields : Potential of each function of the time basis, shape (n_basis, N).
+    """
+
+    order: float
+    beta: float
+    learn_beta: bool
+    fixed: Array
+    fields: Array
+
+
+class Steps(NamedTuple):
+    """Intervals, steps of the coarsest chain in each, first row of the time basis, chains."""
+
+    lengths: Array
+    substeps: NDArray[np.int64]
+    basis_start: int
+    n_levels: int
+
+
+class Chains(NamedTuple):
+    """What is carried on from step to step, and what is written after each interval.
+
+    Parameters
+    ----------
+    logs : Log densities of each chain, shape (levels, N).
+    slopes : Their derivatives, shape (levels, N, P).
+    starts : Log densities at which the intervals start, each by itself, shape (intervals, N); if
+        it is empty, each starts where the last one ended.
+    out, out_slopes : Both after each interval, shapes (levels, intervals, N) and with P.
+    """
+
+    logs: Array
+    slopes: Array
+    starts: Array
+    out: Array
+    out_slopes: Array
+
+
+class _Work(NamedTuple):
+    """Scratch space of a step: `weights[e]` holds `h c m / (pi_x exp(level_x))` for both ends."""
+
+    potential: Array
+    level: Array
+    weights: Array
+    jacobian: Array
+    update: Array
 
 
 class Interactions(NamedTuple):
@@ -64,43 +132,22 @@ def pivots(n_states: int) -> Pivots:
 
 
 @inner(cache=True, error_model="numpy")
-def _slope(order: float, u: float) -> float:
-    """`U'(rho)` of the internal energy: `log rho`, or that of the power energy."""
-    if order == 1.0:
-        return u
-    return order * math.expm1((order - 1.0) * u) / (order - 1.0)
-
-
-@inner(cache=True, error_model="numpy")
-def _slope_derivative(order: float, u: float) -> float:
-    if order == 1.0:
-        return 1.0
-    return order * math.exp((order - 1.0) * u)
-
-
-@inner(cache=True, error_model="numpy")
 def _assemble(
-    source: Index,
-    target: Index,
-    conductance: Array,
-    pi: Array,
-    spec: Array,
-    order: float,
-    beta: float,
-    potential: Array,
+    graph: Graph,
+    landscape: Landscape,
     interactions: Interactions | None,
     h: float,
     u0: Array,
     u: Array,
-    level: Array,
-    weights: Array,
-    jacobian: Array,
-    residual: Array,
+    work: _Work,
 ) -> float:
     """Residual and Newton matrix of one step, rows divided by `pi_x exp(level_x)`.
 
-    `weights[e]` holds `h c m / (pi_x exp(level_x))` for both ends. Returns the largest residual.
+    Returns the largest residual.
     """
+    source, target, conductance, pi, spec = graph
+    potential, level, weights, jacobian, residual = work
+    order, beta = landscape.order, landscape.beta
     n, n_edges, degree = pi.size, source.size, formulas.degree(spec)
     lowest = u[0]
     for x in range(n):
@@ -113,9 +160,8 @@ def _assemble(
             top = degree * max(u[source[e]], u[target[e]])
             level[source[e]] = max(level[source[e]], top)
             level[target[e]] = max(level[target[e]], top)
+    jacobian[:] = 0.0
     for x in range(n):
-        for z in range(n):
-            jacobian[x, z] = 0.0
         own = math.exp(u[x] - level[x])
         jacobian[x, x] = own
         residual[x, 0] = own - math.exp(u0[x] - level[x])
@@ -126,9 +172,9 @@ def _assemble(
     for e in range(n_edges):
         x, y = source[e], target[e]
         difference = potential[x] - potential[y]
-        difference += beta * (_slope(order, u[x]) - _slope(order, u[y]))
-        slope_x = beta * _slope_derivative(order, u[x])
-        slope_y = beta * _slope_derivative(order, u[y])
+        difference += beta * (internal_derivative(order, u[x]) - internal_derivative(order, u[y]))
+        slope_x = beta * internal_log_slope(order, u[x])
+        slope_y = beta * internal_log_slope(order, u[y])
         factor_x = h * conductance[e] / pi[x]
         factor_y = h * conductance[e] / pi[y]
         top = 0.0
@@ -186,36 +232,25 @@ def _move(u0: Array, u: Array, update: Array, damp: float) -> float:
 
 @inner(cache=True, error_model="numpy")
 def _step(
-    source: Index,
-    target: Index,
-    conductance: Array,
-    pi: Array,
-    spec: Array,
-    order: float,
-    beta: float,
-    potential: Array,
+    graph: Graph,
+    landscape: Landscape,
     interactions: Interactions | None,
     h: float,
     u0: Array,
     u: Array,
-    level: Array,
-    weights: Array,
-    jacobian: Array,
+    work: _Work,
     pivot: Pivots,
-    update: Array,
 ) -> bool:
     """One step from `u0`, into `u`, by Newton's method; where that fails, along the path of growing
-    step sizes. On success `jacobian` is factored there (small sizes)."""
+    step sizes. On success `work.jacobian` is factored there (small sizes)."""
+    jacobian, update = work.jacobian, work.update
     reached, part, keep = 0.0, h, u0
     while reached < h:
         trial = min(h, reached + part)
         copy(keep, u)
         damp, before, solved = 1.0, math.inf, False
         for iteration in range(_NEWTON_LIMIT):
-            worst = _assemble(
-                source, target, conductance, pi, spec, order, beta, potential, interactions,
-                trial, u0, u, level, weights, jacobian, update,
-            )  # fmt: skip
+            worst = _assemble(graph, landscape, interactions, trial, u0, u, work)
             if not math.isfinite(worst):
                 break
             if pivot.ndim == 1:
@@ -259,15 +294,15 @@ def extrapolate(chains: Array, slopes: Array) -> tuple[Array, Array, Array]:
         np.tensordot(EXTRAPOLATION[max(k, 0), :levels], chains, 1) - fine
         for k in (levels - 1, levels - 2)
     )
-    correction, share = _limited(best)
+    correction, share = limited(best)
     total = np.tensordot(EXTRAPOLATION[levels - 1, :levels], slopes, 1)
     total -= slopes[-1]
     total *= share[:, :, None]
     total += slopes[-1]
-    return fine + correction, fine + _limited(coarse)[0], total
+    return fine + correction, fine + limited(coarse)[0], total
 
 
-def _limited(correction: Array) -> tuple[Array, Array]:
+def limited(correction: Array) -> tuple[Array, Array]:
     """A correction of `log p` kept within `+-2`, and the derivative: at depth chains differ wildly.
 
     It leaves small corrections alone to fifth order, so the order of the scheme stays.
@@ -278,55 +313,39 @@ def _limited(correction: Array) -> tuple[Array, Array]:
 
 @njit(cache=True, error_model="numpy")
 def integrate(
-    source: Index,
-    target: Index,
-    conductance: Array,
-    pi: Array,
-    spec: Array,
-    order: float,
+    graph: Graph,
+    landscape: Landscape,
     features: Array | None,
     basis: Array | None,
-    fixed: Array,
-    fields: Array,
     interactions: Interactions | None,
-    beta: float,
-    learn_beta: bool,
     births: Births | None,
     forces: Array | None,
     pivot: Pivots,
-    lengths: Array,
-    substeps: NDArray[np.int64],
-    basis_start: int,
-    n_levels: int,
-    chains: Array,
-    sensitivities: Array,
-    starts: Array,
-    out: Array,
-    out_sensitivities: Array,
+    steps: Steps,
+    chains: Chains,
 ) -> bool:
-    """Advance all chains over the intervals `lengths`; outputs of each chain after each of them.
+    """Advance all chains over the intervals; outputs of each chain after each of them.
 
-    `starts` (intervals, N): log densities at which the intervals start, each by itself; if it is
-    empty, each starts where the last one ended.
-
-    `chains` (levels, N) and `sensitivities` (levels, N, P) are carried on in place. Columns of a
-    sensitivity: the potential's coefficients (basis function by feature), the interaction
-    strengths, the rates of birth, `log beta`, then those that start in the initial distribution,
-    last the responses to `forces` (edges, n) that would be added to the differences of the first
-    variation. `features` (N, n) is `None` for one coefficient per state. `basis` (fine steps,
-    n_basis) holds the time basis averaged over the steps of the finest chain, `None` if nothing
-    varies; `fields` (n_basis, N) holds the potential of each basis function. `pivot` is that of
-    `pivots`. Returns False where a step could not be solved.
+    Columns of a sensitivity: the potential's coefficients (basis function by feature), the
+    interaction strengths, the rates of birth, `log beta`, then those that start in the initial
+    distribution, last the responses to `forces` (edges, n) that would be added to the differences
+    of the first variation. `features` (N, n) is `None` for one coefficient per state. `basis`
+    (fine steps, n_basis) holds the time basis averaged over the steps of the finest chain, `None`
+    if nothing varies. `pivot` is that of `pivots`. Returns False where a step could not be solved.
     """
+    source, target, pi = graph.source, graph.target, graph.pi
+    order, beta, learn_beta, fixed, fields = landscape
+    lengths, substeps, first_fine, n_levels = steps
+    sensitivities, starts = chains.slopes, chains.starts
     n, n_edges = pi.size, source.size
     n_columns = sensitivities.shape[2]
     n_features, n_basis = n, fields.shape[0]
     if features is not None:
         n_features = features.shape[1]
     u = np.empty(n)
-    potential = np.empty(n)
-    level, weights = np.empty(n), np.empty((n_edges, 2))
-    jacobian, update = np.empty((n, n)), np.empty((n, 1))
+    potential, level, weights = np.empty(n), np.empty(n), np.empty((n_edges, 2))
+    jacobian = np.empty((n, n))
+    work = _Work(potential, level, weights, jacobian, np.empty((n, 1)))
     right = np.empty((n, n_columns))
     parts = np.empty(n_basis)
     finest = 2 ** (n_levels - 1)
@@ -336,19 +355,16 @@ def integrate(
     if births is not None:
         n_energy += births.columns.shape[1] if n_columns > 0 else 0
 
-    first_fine = basis_start
     for k in range(lengths.size):
         if starts.shape[0] > 0:
             for chain in range(n_levels):
-                for x in range(n):
-                    chains[chain, x] = starts[k, x]
-                    for j in range(n_columns):
-                        sensitivities[chain, x, j] = 0.0
+                copy(starts[k], chains.logs[chain])
+            sensitivities[:] = 0.0
         for chain in range(n_levels):
             count = substeps[k] * 2**chain
             h = lengths[k] / count
             group = finest // 2**chain
-            u0, s0 = chains[chain], sensitivities[chain]
+            u0, s0 = chains.logs[chain], sensitivities[chain]
             for s in range(count):
                 moved = s == 0
                 if basis is not None:
@@ -364,10 +380,7 @@ def integrate(
                             parts[j] = total / group
                         for x in range(n):
                             potential[x] += parts[j] * fields[j, x]
-                if not _step(
-                    source, target, conductance, pi, spec, order, beta, potential, interactions,
-                    h, u0, u, level, weights, jacobian, pivot, update,
-                ):  # fmt: skip
+                if not _step(graph, landscape, interactions, h, u0, u, work, pivot):
                     return False
                 if n_columns > 0:
                     for x in range(n):
@@ -396,7 +409,8 @@ def integrate(
                                 right[x, offset + j] -= w_x * forces[e, j]
                                 right[y, offset + j] += w_y * forces[e, j]
                         if learn_beta:
-                            gap = beta * (_slope(order, u[x]) - _slope(order, u[y]))
+                            gap = internal_derivative(order, u[x])
+                            gap = beta * (gap - internal_derivative(order, u[y]))
                             right[x, n_energy - 1] -= w_x * gap
                             right[y, n_energy - 1] += w_y * gap
                     if interactions is not None:
@@ -430,8 +444,7 @@ def integrate(
                 for j in range(births.slopes.shape[1]):
                     births.out[k, 1 + j] += c * births.slopes[chain, j]
         for chain in range(n_levels):
+            copy(chains.logs[chain], chains.out[chain, k])
             for x in range(n):
-                out[chain, k, x] = chains[chain, x]
-                for j in range(n_columns):
-                    out_sensitivities[chain, k, x, j] = sensitivities[chain, x, j]
+                copy(sensitivities[chain, x], chains.out_slopes[chain, k, x])
     return True

@@ -29,7 +29,7 @@ from thalweg.learn.limits import exhausted
 from thalweg.learn.observation import CountModel, Multinomial, Residuals
 from thalweg.status import Status
 
-__all__ = ["check_counts", "fit_likelihood"]
+__all__ = ["fit_likelihood"]
 
 Array = NDArray[np.float64]
 
@@ -70,7 +70,7 @@ def fit_likelihood(
     """
     options = LikelihoodOptions() if options is None else options
     grid = _checks.as_times(times, minimum=2)
-    table = check_counts(counts, grid, kernel)
+    table = _checks.as_counts(counts, grid, kernel.n_states)
     model = options.model(kernel, grid)
     if options.observation == "tracked":
         if options.environment == "empirical" and options.initial is None:
@@ -95,38 +95,6 @@ def _with_growth(model: FlowModel, counts: Array, options: LikelihoodOptions) ->
             same = replace(options, prior_strength=transport.prior.strength)
             fit = _Search(model, counts, same, seed=start).run()
     return replace(fit, transport=transport.probabilities)
-
-
-def check_counts(counts: ArrayLike, times: Array, kernel: MarkovKernel) -> Array:
-    """Counts as floats, one row per time; sentences for what cannot be fitted."""
-    table = _checks.as_array(counts, "counts")
-    n = kernel.n_states
-    if table.ndim != 2 or table.shape[0] != times.size:
-        raise InputError(
-            f"counts have shape {table.shape} for {times.size} times; give one row per time and "
-            f"one column per state, shape ({times.size}, {n})."
-        )
-    if table.shape[1] > n:
-        raise InputError(
-            f"counts have {table.shape[1]} states, but the kernel has {n}; build the kernel on "
-            "all the states that occur, or drop the others."
-        )
-    if table.shape[1] < n:
-        raise InputError(
-            f"counts have {table.shape[1]} states, but the kernel has {n}; add a column of zeros "
-            "for each state that was never seen."
-        )
-    if table.min() < 0:
-        k, x = np.unravel_index(int(np.argmin(table)), table.shape)
-        raise InputError(f"counts[{k}, {x}] is {table[k, x]:g}; a count cannot be negative.")
-    empty = np.flatnonzero(table.sum(axis=1) == 0)
-    if empty.size:
-        first = int(empty[0])
-        raise InputError(
-            f"snapshot {first} (time {times[first]:g}) has no samples; drop it: times need not be "
-            "regular."
-        )
-    return table
 
 
 @dataclass

@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg.edges.static import Graph
 from thalweg.learn.likelihood.chain import steps
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, saturated
@@ -34,7 +35,7 @@ class Chain(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    graph: steps.Graph
+    graph: Graph
     energy: steps.Energy
     potentials: Array
     columns: Array
@@ -42,8 +43,7 @@ class _Parts(NamedTuple):
 
 def _parts(model: FlowModel, theta: Array, spans: Array) -> _Parts:
     """The arrays that the compiled chain takes; `spans` (intervals, 2)."""
-    kernel, n = model.kernel, model.n_states
-    features = np.eye(n) if model.features is None else model.features
+    features = np.eye(model.n_states) if model.features is None else model.features
     columns = np.broadcast_to(features, (len(spans), *features.shape))
     if model.time_basis is not None:
         shares = [model.time_basis.averages(span) for span in spans]
@@ -51,21 +51,15 @@ def _parts(model: FlowModel, theta: Array, spans: Array) -> _Parts:
     potentials = columns @ theta[model.potential_slice]
     if model.fixed_potential is not None:
         potentials = potentials + model.fixed_potential
-    interaction, basis = np.zeros((0, 0)), np.zeros((0, n, n))
-    if model.n_interactions or model.fixed_interaction.size:
-        basis = model.interactions
-        interaction = np.tensordot(theta[model.interaction_slice], basis, 1)
-        if model.fixed_interaction.size:
-            interaction = interaction + model.fixed_interaction
     energy = steps.Energy(
         float(model.order),
         model.beta(theta),
         model.beta_index if model.learns_beta else -1,
-        np.ascontiguousarray(interaction, dtype=np.float64),
-        np.ascontiguousarray(basis, dtype=np.float64),
+        np.ascontiguousarray(model.interaction(theta)),
+        np.ascontiguousarray(model.interactions),
         model.n_potential,
     )
-    graph = steps.Graph(*kernel.edges, kernel.stationary, model.mobility.spec)
+    graph = Graph.of(model.kernel, model.mobility)
     return _Parts(graph, energy, potentials, np.ascontiguousarray(columns))
 
 

@@ -8,55 +8,26 @@ sum_j b_j(t) Phi a_j` with given features `Phi` (the identity by default) and a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg.edges.static import Graph
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy, PowerEnergy
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood import dynamics
 from thalweg.learn.likelihood.births import Births
+from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import LogMean, Mobility
 
-__all__ = ["Chunk", "FlowModel", "Mesh", "PiecewiseConstant", "TimeBasis", "first_mesh"]
+__all__ = ["Chunk", "FlowModel", "Mesh", "first_mesh", "log_normalised"]
 
 Array = NDArray[np.float64]
 
 _CHUNK_ENTRIES = 4_000_000  # sensitivities held at once
-
-
-@dataclass(frozen=True)
-class PiecewiseConstant:
-    """The potential jumps at the breakpoints: basis functions are indicators of the pieces."""
-
-    breakpoints: tuple[float, ...]
-
-    @property
-    def size(self) -> int:
-        return len(self.breakpoints) + 1
-
-    def averages(self, edges: Array) -> Array:
-        """Each basis function averaged over each cell of a grid."""
-        knots = np.concatenate([[-np.inf], self.breakpoints, [np.inf]])
-        left = np.maximum(edges[:-1, None], knots[None, :-1])
-        right = np.minimum(edges[1:, None], knots[None, 1:])
-        return np.asarray(np.maximum(right - left, 0.0) / np.diff(edges)[:, None])
-
-
-@dataclass(frozen=True)
-class TimeBasis:
-    """Smooth basis functions: `function(times)` gives one row per time, one column per function."""
-
-    function: Callable[[Array], Array]
-    size: int
-
-    def averages(self, edges: Array) -> Array:
-        middle, half = 0.5 * (edges[1:] + edges[:-1]), 0.5 * np.diff(edges)
-        gauss = half / np.sqrt(3.0)
-        return np.asarray(0.5 * (self.function(middle - gauss) + self.function(middle + gauss)))
 
 
 @dataclass(frozen=True)
@@ -92,7 +63,7 @@ class FlowModel:
     times: Array
     features: Array | None = None
     """`None`: one coefficient per state."""
-    time_basis: PiecewiseConstant | TimeBasis | None = None
+    time_basis: TimeBasis | None = None
     fixed_potential: Array | None = None
     interactions: Array = field(default_factory=lambda: np.zeros((0, 0, 0)))
     fixed_interaction: Array = field(default_factory=lambda: np.zeros((0, 0)))
@@ -286,8 +257,14 @@ class FlowModel:
 
         births = self._births(theta, mesh.n_levels, n_columns)
         mass = np.zeros((0, 0)) if births is None else births.out
-        fixed = np.zeros(n) if self.fixed_potential is None else self.fixed_potential
-        fields = np.ascontiguousarray(self.potentials(theta))
+        graph = Graph.of(kernel, self.mobility)
+        landscape = dynamics.Landscape(
+            self.order,
+            self.beta(theta),
+            self.learns_beta and sensitivities,
+            np.zeros(n) if self.fixed_potential is None else self.fixed_potential,
+            np.ascontiguousarray(self.potentials(theta)),
+        )
         interaction = np.ascontiguousarray(self.interaction(theta))
         interactions = None
         if interaction.size:
@@ -314,31 +291,16 @@ class FlowModel:
             slopes = np.empty((mesh.n_levels, count, n, n_columns))
             try:
                 solved = dynamics.integrate(
-                    kernel.edges.source,
-                    kernel.edges.target,
-                    kernel.edges.conductance,
-                    pi,
-                    self.mobility.spec,
-                    self.order,
+                    graph,
+                    landscape,
                     self.features,
                     basis,
-                    fixed,
-                    fields,
                     interactions,
-                    self.beta(theta),
-                    self.learns_beta and sensitivities,
                     None if births is None else births._replace(out=mass[part]),
                     forces if sensitivities else None,
                     dynamics.pivots(n),
-                    lengths[part],
-                    mesh.substeps[part],
-                    fine,
-                    mesh.n_levels,
-                    chains,
-                    carried,
-                    known[part],
-                    out,
-                    slopes,
+                    dynamics.Steps(lengths[part], mesh.substeps[part], fine, mesh.n_levels),
+                    dynamics.Chains(chains, carried, known[part], out, slopes),
                 )
             except np.linalg.LinAlgError:
                 # A singular Newton matrix: no flow at these parameters; the optimiser turns back.
@@ -372,14 +334,15 @@ class FlowModel:
 
 
 def _normalised(u: Array, u_coarse: Array, slopes: Array, pi: Array) -> tuple[Array, Array, Array]:
-    log_p = u + np.log(pi)
-    top = log_p.max(axis=1, keepdims=True)
-    log_p = log_p - top - np.log(np.exp(log_p - top).sum(axis=1, keepdims=True))
-    coarse = u_coarse + np.log(pi)
-    top = coarse.max(axis=1, keepdims=True)
-    coarse = coarse - top - np.log(np.exp(coarse - top).sum(axis=1, keepdims=True))
+    log_p = log_normalised(u + np.log(pi))
     slopes -= np.matmul(np.exp(log_p)[:, None, :], slopes)
-    return log_p, coarse, slopes
+    return log_p, log_normalised(u_coarse + np.log(pi)), slopes
+
+
+def log_normalised(log_p: Array) -> Array:
+    """Rows of logarithms, shifted so that each row's exponentials sum to one."""
+    top = log_p.max(axis=-1, keepdims=True)
+    return np.asarray(log_p - top - np.log(np.exp(log_p - top).sum(axis=-1, keepdims=True)))
 
 
 def first_mesh(model: FlowModel, scale: float, *, most: int = 2000, levels: int = 3) -> Mesh:

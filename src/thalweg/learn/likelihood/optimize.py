@@ -19,7 +19,18 @@ from thalweg.learn.likelihood.objective import Evaluation, KinkedObjective, Obje
 from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.status import Status
 
-__all__ = ["LONGEST_STEP", "Minimum", "Optimizer", "Penalty", "minimise"]
+__all__ = [
+    "LONGEST_STEP",
+    "SHORTEST",
+    "Minimum",
+    "Optimizer",
+    "Penalty",
+    "cholesky",
+    "minimise",
+    "newton_step",
+    "positive_change",
+    "shortened",
+]
 
 Array = NDArray[np.float64]
 
@@ -27,7 +38,8 @@ LONGEST_STEP = 8.0  # in units of the potential's scale, and of logarithms
 _MOST_REJECTIONS = 14
 _SLOW = 25
 """Iterations after which Marquardt's steps are taken to be too short."""
-_SHORTEST = 1e-5  # of a step, where halving it gives up
+SHORTEST = 1e-5  # share of a step at which halving it gives up
+_LEAST_DAMPING = 1e-10
 _CREEP = 0.01
 """Log likelihood gained in `_WATCHED` iterations, below which a search among kinks has stalled: the
 Newton step goes on promising more than the next kink leaves of it."""
@@ -113,12 +125,11 @@ def minimise(
             iteration += 1
             spend()
             curvature, gradient = now.curvature, now.gradient
-            diagonal = np.maximum(np.diag(curvature), 1e-12 * np.diag(curvature).max())
-            full = _newton_step(curvature, 1e-10 * diagonal, gradient)
+            full = newton_step(curvature, gradient)
             if full is not None and -0.5 * float(gradient @ full) < tolerance:
                 status = Status.CONVERGED
                 break
-            step = _newton_step(curvature, damping * diagonal, gradient)
+            step = newton_step(curvature, gradient, damping)
             if step is not None and float(np.max(np.abs(step) / prior.units)) <= LONGEST_STEP:
                 predicted = -float(gradient @ step) - 0.5 * float(step @ curvature @ step)
                 most = now.value - 1e-4 * max(predicted, 1e-300)
@@ -158,7 +169,7 @@ def _learn_curvature(
 ) -> tuple[_Point, Status, int]:
     """BFGS from the curvature at `now`, with halved steps."""
     matrix = now.curvature.copy()
-    floor = 1e-10 * np.diag(np.maximum(np.diag(matrix), 1e-12 * np.diag(matrix).max()))
+    floor = np.diag(_LEAST_DAMPING * _diagonal(matrix))
     fresh, kinked = True, isinstance(objective, KinkedObjective) and objective.kinked
     watched = now.value
     for iteration in range(1, max_iterations + 1):
@@ -167,7 +178,7 @@ def _learn_curvature(
                 return now, Status.STALLED, iteration
             watched = now.value
         try:
-            step = _newton_step(matrix + floor, np.zeros(len(matrix)), now.gradient)
+            step = newton_step(matrix + floor, now.gradient, 0.0)
             left = np.inf if step is None else -0.5 * float(now.gradient @ step)
             if left < tolerance:
                 return now, Status.CONVERGED, iteration
@@ -184,12 +195,8 @@ def _learn_curvature(
             continue
         moved, change = found.theta - now.theta, found.gradient - now.gradient
         pull = matrix @ moved
-        length, gained = float(moved @ pull), float(moved @ change)
-        if gained < 0.2 * length:  # Powell's damping keeps the matrix positive
-            share = 0.8 * length / (length - gained)
-            change = share * change + (1 - share) * pull
-            gained = float(moved @ change)
-        matrix += np.outer(change, change) / gained - np.outer(pull, pull) / length
+        change, gained = positive_change(moved, change, pull)
+        matrix += np.outer(change, change) / gained - np.outer(pull, pull) / float(moved @ pull)
         now, fresh = found, False
     return now, Status.MAX_ITERATIONS, max_iterations
 
@@ -200,17 +207,12 @@ def _halved(
     """The first of the halved steps that lowers the value enough; `None` if none does."""
     slope = float(now.gradient @ step)
     share = min(1.0, LONGEST_STEP / float(np.max(np.abs(step) / prior.units)))
-    while share > _SHORTEST:
+    while share > SHORTEST:
         theta = now.theta + share * step
         found, value = _below(objective, prior, theta, mesh, now.value + 1e-4 * share * slope)
         if found is not None:
             return found
-        if np.isfinite(value):
-            # The parabola through both values and the slope, within reason.
-            rise = value - now.value - share * slope
-            share *= min(0.5, max(0.1, -0.5 * share * slope / rise)) if rise > 0 else 0.5
-        else:
-            share *= 0.25
+        share = shortened(share, slope, value - now.value)
     return None
 
 
@@ -238,10 +240,51 @@ def _evaluated(objective: Objective, prior: Penalty, theta: Array, mesh: Mesh) -
     )
 
 
-def _newton_step(curvature: Array, diagonal: Array, gradient: Array) -> Array | None:
+def _diagonal(matrix: Array) -> Array:
+    diagonal = np.diag(matrix)
+    return np.maximum(diagonal, 1e-12 * diagonal.max())
+
+
+def cholesky(matrix: Array, damping: float) -> tuple[Array, bool] | None:
+    """The factor of a matrix whose diagonal is raised by this share of it; None if not positive."""
     try:
-        factor = cho_factor(curvature + np.diag(diagonal), check_finite=False)
-        step = -cho_solve(factor, gradient, check_finite=False)
+        return cho_factor(matrix + np.diag(damping * _diagonal(matrix)), check_finite=False)
     except LinAlgError:
         return None
+
+
+def newton_step(curvature: Array, gradient: Array, damping: float = _LEAST_DAMPING) -> Array | None:
+    """Marquardt's step; None where the damped curvature is not positive."""
+    factor = cholesky(curvature, damping)
+    if factor is None:
+        return None
+    step = -cho_solve(factor, gradient, check_finite=False)
     return np.asarray(step) if np.isfinite(step).all() else None
+
+
+def positive_change(moved: Array, change: Array, pull: Array) -> tuple[Array, float]:
+    """The change of the gradient that keeps a BFGS matrix positive (Powell), along with the move.
+
+    Parameters
+    ----------
+    moved : Step of the parameters.
+    change : Change of the gradient over it.
+    pull : What the matrix expects that change to be.
+    """
+    length, gained = float(moved @ pull), float(moved @ change)
+    if gained < 0.2 * length:
+        share = 0.8 * length / (length - gained)
+        change = share * change + (1 - share) * pull
+        gained = float(moved @ change)
+    return change, gained
+
+
+def shortened(share: float, slope: float, rise: float) -> float:
+    """A smaller share of a step after one that raised the value by `rise`, infinite if undefined.
+
+    The minimum of the parabola through both values and the slope, within reason.
+    """
+    if not np.isfinite(rise):
+        return 0.25 * share
+    bend = rise - share * slope
+    return share * (min(0.5, max(0.1, -0.5 * share * slope / bend)) if bend > 0 else 0.5)

@@ -14,9 +14,10 @@ from thalweg.energy import Entropy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.growth import Growth
-from thalweg.learn.likelihood.model import FlowModel, PiecewiseConstant, TimeBasis
+from thalweg.learn.likelihood.model import FlowModel
 from thalweg.learn.likelihood.optimize import Optimizer
 from thalweg.learn.observation import CountModel, Multinomial
+from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import LogMean, Mobility
 
 __all__ = ["LikelihoodOptions"]
@@ -47,7 +48,7 @@ class LikelihoodOptions:
     initial: ArrayLike | None = None
     features: ArrayLike | None = None
     """`V = features @ weights`, shape (n_states, n_features)."""
-    time_basis: PiecewiseConstant | TimeBasis | None = None
+    time_basis: TimeBasis | None = None
     interactions: Sequence[ArrayLike] = ()
     """Symmetric matrices whose combination is learned."""
     interaction: ArrayLike | None = None

@@ -53,6 +53,11 @@ class Judgement(NamedTuple):
     expected: float
     """The mean of the deviance if these parameters are the true ones."""
 
+    def rejects(self, deviations: float = 3.5) -> bool:
+        """Whether the deviance exceeds what a true model leaves by so many standard deviations."""
+        half = 0.5 * self.expected
+        return not 0.5 * self.deviance < half + deviations * np.sqrt(half + 1.0) + 2.0
+
 
 @dataclass(frozen=True, eq=False)
 class TrackedObjective:

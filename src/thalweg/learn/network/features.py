@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
-from thalweg.energy import Entropy, FreeEnergy, centred
+from thalweg.energy import FreeEnergy, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.learn.network.torch_door import load_torch, one_thread
 from thalweg.learn.weak.fit import fit_weak
-from thalweg.learn.weak.terms import Quadrature, assemble, nodes_of
+from thalweg.learn.weak.terms import Quadrature, Setting, assemble, nodes_of
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
 
@@ -212,18 +212,8 @@ def _weak_objective(
     known_beta: float | None,
 ) -> tuple[Callable[[Any], tuple[Any, Any]], float]:
     """The weak loss of a potential with beta eliminated, and how low a free potential gets it."""
-    system = assemble(
-        kernel,
-        nodes_of(times, quadrature),
-        p,
-        weighting="metric",
-        mobility=as_mobility(mobility),
-        internal=Entropy(),
-        with_beta=True,
-        interactions=(),
-        time_basis=None,
-        deviations=(),
-    )
+    setting = Setting(as_mobility(mobility))
+    system = assemble(kernel, nodes_of(times, quadrature), p, setting)
 
     def tensor(values: ArrayLike) -> Any:
         return torch.as_tensor(np.asarray(values), dtype=torch.float64, device=where)

@@ -80,7 +80,7 @@ class CountModel(ABC):
         return None
 
     def effective(self, counts: Array) -> Array:
-        """Counts of independent individuals that would tell as much."""
+        """Counts of independent individuals that carry the same information."""
         return counts
 
     def started(self, counts: Array) -> CountModel:

@@ -37,7 +37,7 @@ _MOST = 1e3
 _SETTLED = 0.02
 """Change of `log s` below which the fit need not be repeated."""
 _FREEDOM = 4.0
-"""Degrees of freedom without which the scatter cannot be told from the flow."""
+"""Degrees of freedom below which scatter and misfit cannot be distinguished."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Several samples per time, each with a scatter of its own: replicates, batches, runs.
 
 The individuals of one replicate (one animal, one batch, one run of a simulation) resemble each
-other, so that `n` of them tell less than `n` independent ones. The flow is fitted to all counts of
-a time together, with the multinomial log likelihood divided by a design effect `phi`. It comes from
-how far the replicates' scores `d_r = sum_t S_t^T (C_tr - n_tr p_t)` differ, in the metric of the
-parameters' covariance `A`:
+other, so that `n` of them carry less information than `n` independent ones. The flow is fitted to
+all counts of a time together, with the multinomial log likelihood divided by a design effect `phi`.
+It comes from how far the replicates' scores `d_r = sum_t S_t^T (C_tr - n_tr p_t)` differ, in the
+metric of the parameters' covariance `A`:
 
     phi = R / (R - 1) sum_r d_r^T A d_r / tr(A I).
 

@@ -22,9 +22,11 @@ from scipy import sparse
 from thalweg import _checks
 from thalweg._door import checked
 from thalweg._threads import single_threaded
+from thalweg.edges.static import Graph
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.weak.noise import (
     NoiseBias,
     noise_bias,
@@ -44,17 +46,16 @@ from thalweg.learn.weak.terms import (
     EdgeForm,
     Nodes,
     Quadrature,
-    TimeBasis,
+    Setting,
     WeakSystem,
     Weighting,
     assemble,
-    is_simple,
     nodes_of,
 )
 from thalweg.mobility import LogMean, Mobility, as_mobility
 from thalweg.status import Status
 
-__all__ = ["TimeBasis", "WeakFit", "fit_weak"]
+__all__ = ["WeakFit", "fit_weak"]
 
 Array = NDArray[np.float64]
 Ridge = float | Literal["auto"]
@@ -174,34 +175,22 @@ def fit_weak(
     counted = None if sizes is None else _sizes(sizes, times.size)
     noisy = ridge == "auto" and counted is not None and known_potential is None
     exact = weighting == "metric" and time_basis is None and kernel.n_states <= DENSE_SIZE
+    setting = Setting(mobility, weighting, internal, with_beta, basis, time_basis)
     deviations: list[Array] = []
     if noisy and not exact:
         assert counted is not None
         draw = np.random.default_rng(0) if rng is None else rng
         n_probes = 1 if kernel.n_states > 50_000 else 8
-        ends = is_simple(weighting, internal, basis, time_basis)
-        rows = [0, -1] if ends else slice(None)
+        rows = [0, -1] if setting.is_simple else slice(None)
         deviations = sampling_deviations(p[rows], counted[rows], n_probes, draw)
-    system = assemble(
-        kernel,
-        nodes,
-        p,
-        weighting=weighting,
-        mobility=mobility,
-        internal=internal,
-        with_beta=with_beta,
-        interactions=basis,
-        time_basis=time_basis,
-        deviations=deviations,
-    )
+    system = assemble(kernel, nodes, p, setting, deviations)
     if noisy and exact:
         assert counted is not None
         system = replace(system, noise=telescoped_noise(p, counted)[None])
     signed = with_beta and known_beta is None
     bias = None
     if pseudo_count is not None and counted is not None and signed and known_potential is None:
-        plain = is_simple(weighting, internal, basis, time_basis)
-        if plain and isinstance(mobility, LogMean) and quadrature == "trapezoid":
+        if setting.is_simple and isinstance(mobility, LogMean) and quadrature == "trapezoid":
             dense = kernel.n_states <= DENSE_SIZE
             bias = noise_bias(
                 kernel, nodes, p, counted, _checks.positive(pseudo_count, "pseudo_count"),
@@ -262,11 +251,11 @@ def _minimise(
     if bias is not None:
         columns, loads = problem.restrict(bias.column), problem.restrict(bias.load)
         solved, _ = problem.solve(columns, strength, 1e-3)
-        mended = problem.adjusted(
+        corrected = problem.adjusted(
             problem.gram - bias.gram + float((columns * solved).sum()),
             problem.moments - bias.moment + float((loads * solved).sum()),
         )
-        x, theta, schur, status = bordered(mended, strength, signed=signed, tolerance=tolerance)
+        x, theta, schur, status = bordered(corrected, strength, signed=signed, tolerance=tolerance)
         # What is left must stand well above the error of what was taken off.
         if schur[0, 0] > 4 * bias.gram * np.sqrt(2 / bias.terms):
             return _Minimum(problem.lift(x), theta, schur, strength, status)
@@ -306,11 +295,9 @@ def _residual(
     if moved == 0:
         return 0.0
     if time_basis is None and energy.interaction is None and isinstance(energy.internal, Entropy):
-        source, target, conductance = kernel.edges
         left = unexplained(
-            source, target, conductance, kernel.stationary, p, nodes.left, nodes.right,
-            nodes.steps, nodes.quadrature == "trapezoid", mobility.spec, energy.potential,
-            energy.beta,
+            Graph.of(kernel, mobility), nodes.points, nodes.steps,
+            nodes.quadrature == "trapezoid", p, energy.potential, energy.beta,
         )  # fmt: skip
         return float(left) / moved
     for j in range(nodes.count):

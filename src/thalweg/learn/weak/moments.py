@@ -38,6 +38,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.observation.multinomial import draw_multinomial
 from thalweg.learn.weak.smooth import smoothed_in_time
 from thalweg.mobility import Mobility
+from thalweg.status import Status
 
 __all__ = ["MOST_STATES", "MomentFit", "fit_moments", "with_errors"]
 
@@ -91,6 +92,15 @@ class MomentFit:
     freedom: float
     p_value: float = np.nan
 
+    @property
+    def energy(self) -> FreeEnergy:
+        return FreeEnergy(self.potential, self.beta)
+
+    @property
+    def status(self) -> Status:
+        """Always converged: the equations are linear."""
+        return Status.CONVERGED
+
 
 @single_threaded
 def with_errors(
@@ -111,9 +121,8 @@ def with_errors(
     fit : Its solution.
     rng : Draws the data.
     """
-    energy = FreeEnergy(fit.potential, fit.beta)
     flow = gradient_flow(
-        kernel, energy, fit.initial, times, mobility=mobility, rtol=1e-6, max_steps=_STEPS
+        kernel, fit.energy, fit.initial, times, mobility=mobility, rtol=1e-6, max_steps=_STEPS
     )
     if not flow.status:
         nothing = np.full_like(fit.potential, np.inf)
@@ -181,7 +190,7 @@ def fit_moments(
         found = replace(found, freedom=times.size * d - found.freedom)
         if last:
             break
-        energy, begin = FreeEnergy(found.potential, found.beta), start
+        energy, begin = found.energy, start
         if kernel.n_states > _FINE_STATES:
             energy, begin = _shrunk(
                 kernel, rates[:d], functions[:, :d], normal, right, found, start

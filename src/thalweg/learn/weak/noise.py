@@ -23,6 +23,7 @@ from scipy.special import gammaln
 from thalweg._compile import njit
 from thalweg.edges import static
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.weak.passes import Points
 from thalweg.learn.weak.terms import Nodes
 
 __all__ = ["NoiseBias", "noise_bias", "sampling_deviations", "telescoped_noise"]
@@ -83,12 +84,11 @@ def noise_bias(
     source, target, conductance = kernel.edges
     leaving = np.bincount(source, conductance, pi.size) + np.bincount(target, conductance, pi.size)
     gram, moment = _covariances(
-        p, total, nodes.left, nodes.right, nodes.weight, nodes.before, nodes.after, nodes.share,
-        leaving / pi, covariance_table(pseudo_count), _LOW, _HIGH,
-    )  # fmt: skip
+        nodes.points, p, total, leaving / pi, covariance_table(pseudo_count), _LOW, _HIGH
+    )
     weight = np.zeros(p.shape[0])
-    np.add.at(weight, nodes.left, 0.5 * nodes.weight)
-    np.add.at(weight, nodes.right, 0.5 * nodes.weight)
+    np.add.at(weight, nodes.points.left, 0.5 * nodes.points.weight)
+    np.add.at(weight, nodes.points.right, 0.5 * nodes.points.weight)
     inner = np.sqrt((weight[1:-1] ** 2 / total[1:-1]) @ p[1:-1]) if p.shape[0] > 2 else 0 * pi
     first, last = np.sqrt(p[0] / total[0]), np.sqrt(p[-1] / total[-1])
     if rng is None:
@@ -117,19 +117,15 @@ def covariance_table(pseudo_count: float) -> Array:
 
 @njit(cache=True)
 def _covariances(
+    points: Points,
     p: Array,
     sizes: Array,
-    left: NDArray[np.int64],
-    right: NDArray[np.int64],
-    node_weight: Array,
-    before: NDArray[np.int64],
-    after: NDArray[np.int64],
-    share: Array,
     leaving: Array,
     table: Array,
     low: float,
     high: float,
 ) -> tuple[float, float]:
+    left, right, node_weight, before, after, share = points
     gram, moment = 0.0, 0.0
     scale = (table.size - 1) / (high - low)
     for j in range(left.size):

@@ -5,38 +5,45 @@ Memory is linear in states and edges, whatever the number of snapshots.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
+from thalweg.edges.static import Graph
 from thalweg.mobility import formulas
 
-__all__ = ["normal_equations", "unexplained"]
+__all__ = ["Points", "normal_equations", "unexplained"]
 
 Array = NDArray[np.float64]
-Index = NDArray[np.int32]
+Integers = NDArray[np.int64]
 
 _BLOCK = 8
 """Snapshots taken at a time: the densities of a state then share a cache line."""
 
 
+class Points(NamedTuple):
+    """The nodes of a quadrature: each sits at `(P[left] + P[right]) / 2` with a weight.
+
+    Its share of the increments is `share (P[before] - P[after])`.
+    """
+
+    left: Integers
+    right: Integers
+    weight: Array
+    before: Integers
+    after: Integers
+    share: Array
+
+
 @njit(cache=True)
 def normal_equations(
-    source: Index,
-    target: Index,
-    conductance: Array,
-    stationary: Array,
-    p: Array,
-    left: NDArray[np.int64],
-    right: NDArray[np.int64],
-    node_weight: Array,
-    before: NDArray[np.int64],
-    after: NDArray[np.int64],
-    share: Array,
-    spec: Array,
-    with_beta: bool,
+    graph: Graph, points: Points, p: Array, with_beta: bool
 ) -> tuple[Array, Array, float, float]:
     """Edge weights, the column of beta, its Gram entry and its moment, summed over the nodes."""
+    source, target, conductance, stationary, spec = graph
+    left, right, node_weight, before, after, share = points
     n, count, n_nodes = stationary.size, source.size, node_weight.size
     is_log = formulas.is_logarithmic(spec)
     weights = np.zeros(count)
@@ -88,20 +95,17 @@ def normal_equations(
 
 @njit(cache=True)
 def unexplained(
-    source: Index,
-    target: Index,
-    conductance: Array,
-    stationary: Array,
-    p: Array,
-    left: NDArray[np.int64],
-    right: NDArray[np.int64],
+    graph: Graph,
+    points: Points,
     steps: Array,
     shared: bool,
-    spec: Array,
+    p: Array,
     potential: Array,
     beta: float,
 ) -> float:
     """`sum_k |p_{k-1} - p_k - integral|_1` of a fixed energy; `shared`: a node serves two."""
+    source, target, conductance, stationary, spec = graph
+    left, right = points.left, points.right
     n, count, n_nodes = stationary.size, source.size, left.size
     is_log = formulas.is_logarithmic(spec)
     width = min(_BLOCK, n_nodes)

@@ -303,13 +303,15 @@ def _grounded(n: int) -> Array:
 
 
 def _independent(kernel: MarkovKernel, features: Array) -> Array:
-    """An orthogonal basis, in the kernel's Dirichlet form, of what the features tell apart."""
+    """An orthogonal basis, in the kernel's Dirichlet form, of the features modulo constants."""
     source, target, conductance = kernel.edges
     slopes = features[source] - features[target]
     values, vectors = linalg.eigh(slopes.T @ (conductance[:, None] * slopes))
     keep = values > 1e-13 * max(values[-1], 1e-300)
     if not keep.any():
-        raise InputError("the features are constant over the graph; they tell no states apart.")
+        raise InputError(
+            "the features are constant over the graph; give features that differ between states."
+        )
     return np.asarray(features @ (vectors[:, keep] / np.sqrt(values[keep])))
 
 
@@ -407,7 +409,7 @@ def _choose_iterative(problem: Problem, signed: bool) -> float:
         parts = [problem.noise, problem.load[:, None]] + ([problem.columns] if step == 0 else [])
         k = problem.noise.shape[1]
         if step:
-            # The coefficients barely depend on the ridge: kept, they save a column a solve.
+            # The coefficients barely depend on the ridge: kept, they save one column per solve.
             parts[1] = (problem.load - problem.columns @ theta)[:, None]
         solved, _ = problem.solve(np.concatenate(parts, axis=1), ridge, tolerance)
         x = solved[:, k]

@@ -20,13 +20,13 @@ out, `w_j Q_j v_j = b_j`, and the first right-hand side telescopes to `p_0 - p_T
 logarithmic mean and the entropy `M log rho = pi (I - K) rho` is linear in `rho`, so that column
 needs only the time average of the densities. The paper's own weights, the expectation over sampled
 states of the squared residual over all pairs or all edges, are Laplacians too: `Q_j` has the weight
-`p_j(x) + p_j(y)` on the pair `(x, y)`; they need one solve a node for `v_j`.
+`p_j(x) + p_j(y)` on the pair `(x, y)`; they need one solve per node for `v_j`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -38,10 +38,19 @@ from thalweg.energy import Entropy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
-from thalweg.learn.weak.passes import normal_equations
+from thalweg.learn.time_basis import TimeBasis
+from thalweg.learn.weak.passes import Points, normal_equations
 from thalweg.mobility import Mobility
 
-__all__ = ["Nodes", "Quadrature", "TimeBasis", "WeakSystem", "Weighting", "assemble", "nodes_of"]
+__all__ = [
+    "Nodes",
+    "Quadrature",
+    "Setting",
+    "WeakSystem",
+    "Weighting",
+    "assemble",
+    "nodes_of",
+]
 
 Array = NDArray[np.float64]
 Quadrature = Literal["trapezoid", "right", "midpoint"]
@@ -49,74 +58,28 @@ Weighting = Literal["metric", "paper", "paper-edges"]
 Basis: TypeAlias = NDArray[np.float64] | sparse.csr_array
 
 
-@dataclass(frozen=True)
-class TimeBasis:
-    """Functions of time `chi_b` for a potential `V(t) = sum_b chi_b(t) V_b`.
-
-    >>> TimeBasis.piecewise([1.0, 2.0])(1.5)
-    array([0., 1., 0.])
-    """
-
-    functions: Callable[[float], Array]
-    size: int
-    breaks: tuple[float, ...] | None = None
-
-    @classmethod
-    def piecewise(cls, breaks: Sequence[float]) -> TimeBasis:
-        """One potential before the first break, one between each two, one after the last."""
-        edges = np.asarray(breaks, dtype=np.float64)
-        if edges.ndim != 1 or edges.size == 0 or np.any(np.diff(edges) <= 0):
-            raise InputError(f"breaks are {list(breaks)}; give one or more increasing times.")
-
-        def pieces(t: float) -> Array:
-            out = np.zeros(edges.size + 1)
-            out[int(np.searchsorted(edges, t, side="right"))] = 1.0
-            return out
-
-        return cls(pieces, edges.size + 1, tuple(edges.tolist()))
-
-    @classmethod
-    def of(cls, *functions: Callable[[float], float]) -> TimeBasis:
-        """The span of these functions of time: `TimeBasis.of(lambda t: 1.0, np.sin)`."""
-        if not functions:
-            raise InputError("a time basis needs at least one function.")
-        return cls(lambda t: np.array([float(f(t)) for f in functions]), len(functions))
-
-    def __call__(self, t: float) -> Array:
-        return self.functions(t)
-
-
 class Nodes:
-    """Where the quadrature looks: node `j` sits at `(P[left] + P[right]) / 2` with weight `w`.
-
-    Its share of the increments is `share (P[before] - P[after])`.
-    """
+    """Where the quadrature looks, and which intervals each of its points serves."""
 
     def __init__(self, times: Array, quadrature: Quadrature) -> None:
         m = times.size - 1
         steps = np.diff(times)
         k = np.arange(m + 1)
         if quadrature == "trapezoid":
-            self.left = self.right = k
-            self.weight = 0.5 * (np.append(steps, 0.0) + np.insert(steps, 0, 0.0))
-            self.before, self.after = np.maximum(k - 1, 0), np.minimum(k + 1, m)
-            self.share = np.full(m + 1, 0.5)
+            weight = 0.5 * (np.append(steps, 0.0) + np.insert(steps, 0, 0.0))
+            before, after = np.maximum(k - 1, 0), np.minimum(k + 1, m)
+            self.points = Points(k, k, weight, before, after, np.full(m + 1, 0.5))
         else:
-            self.right = k[1:]
-            self.left = k[1:] if quadrature == "right" else k[:-1]
-            self.weight, self.share = steps, np.ones(m)
-            self.before, self.after = k[:-1], k[1:]
+            left = k[1:] if quadrature == "right" else k[:-1]
+            self.points = Points(left, k[1:], steps, k[:-1], k[1:], np.ones(m))
         self.times, self.steps, self.quadrature = times, steps, quadrature
 
     @property
     def count(self) -> int:
-        return int(self.weight.size)
+        return int(self.points.weight.size)
 
     def probability(self, p: Array, j: int) -> Array:
-        return np.asarray(0.5 * (p[self.left[j]] + p[self.right[j]]))
-
-    def increment(self, p: Array, j: int) -> Array:
-        return np.asarray(self.share[j] * (p[self.before[j]] - p[self.after[j]]))
+        return np.asarray(0.5 * (p[self.points.left[j]] + p[self.points.right[j]]))
 
     def intervals(self, j: int) -> list[tuple[int, float]]:
         """The intervals that node `j` serves, each with its share of the interval."""
@@ -129,7 +92,7 @@ class Nodes:
 
         A piecewise basis belongs to the interval, a smooth one to the node's own time.
         """
-        own = 0.5 * (self.times[self.left[j]] + self.times[self.right[j]])
+        own = 0.5 * (self.times[self.points.left[j]] + self.times[self.points.right[j]])
         out = []
         for k, share in self.intervals(j):
             middle = 0.5 * (self.times[k] + self.times[k + 1])
@@ -217,36 +180,38 @@ class WeakSystem:
     """`(blocks, N, probes)`: `load` has covariance `noise noise^T`; no probes: no noise."""
 
 
-def is_simple(
-    weighting: Weighting,
-    internal: InternalEnergy,
-    interactions: Sequence[Basis],
-    time_basis: TimeBasis | None,
-) -> bool:
-    """A fixed potential, the entropy and the metric's weights: the load is `p_0 - p_T` alone."""
-    plain = isinstance(internal, Entropy) and not interactions and time_basis is None
-    return plain and weighting == "metric"
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """The terms of the free energy that are learned or known, and the weights of the loss."""
+
+    mobility: Mobility
+    weighting: Weighting = "metric"
+    internal: InternalEnergy = field(default_factory=Entropy)
+    with_beta: bool = True
+    interactions: Sequence[Basis] = ()
+    time_basis: TimeBasis | None = None
+
+    @property
+    def is_simple(self) -> bool:
+        """A fixed potential, the entropy, the metric's weights: the load is `p_0 - p_T` alone."""
+        plain = isinstance(self.internal, Entropy) and not self.interactions
+        return plain and self.time_basis is None and self.weighting == "metric"
 
 
 def assemble(
     kernel: MarkovKernel,
     nodes: Nodes,
     p: Array,
-    *,
-    weighting: Weighting,
-    mobility: Mobility,
-    internal: InternalEnergy,
-    with_beta: bool,
-    interactions: Sequence[Basis],
-    time_basis: TimeBasis | None,
-    deviations: Sequence[Array],
+    setting: Setting,
+    deviations: Sequence[Array] = (),
 ) -> WeakSystem:
     """The normal equations from snapshot probabilities `p` of shape `(snapshots, N)`.
 
     `deviations`: perturbations of `p` whose image in the load is wanted (the noise).
     """
-    if is_simple(weighting, internal, interactions, time_basis):
-        return _assemble_simple(kernel, nodes, p, mobility, with_beta, deviations)
+    if setting.is_simple:
+        return _assemble_simple(kernel, nodes, p, setting, deviations)
+    weighting, mobility, time_basis = setting.weighting, setting.mobility, setting.time_basis
     form: Form = (
         PairForm(kernel.n_states)
         if weighting == "paper"
@@ -255,7 +220,7 @@ def assemble(
     metric = EdgeForm(kernel, mobility)
     solver = None if weighting == "metric" else LaplacianSolver.for_kernel(kernel)
     size = 1 if time_basis is None else time_basis.size
-    n, q = kernel.n_states, int(with_beta) + len(interactions)
+    n, q = kernel.n_states, int(setting.with_beta) + len(setting.interactions)
     weights: dict[tuple[int, int], Array] = {}
     columns, gram = np.zeros((size, n, q)), np.zeros((q, q))
     load, moments = np.zeros((size, n)), np.zeros(q)
@@ -263,11 +228,11 @@ def assemble(
     for j in range(nodes.count):
         here = nodes.probability(p, j)
         own = form.weights(here)
-        terms = _terms(kernel, here, internal, with_beta, interactions)
+        terms = _terms(kernel, here, setting)
         applied = [form.apply(own, h) for h in terms]
         if solver is not None:
             factor = solver.factor(metric.weights(here))
-        w = nodes.weight[j]
+        w = nodes.points.weight[j]
         gram += w * np.array([[h @ a for a in applied] for h in terms]).reshape(q, q)
         for k, share, chi in nodes.basis(time_basis, j):
             step = share * nodes.steps[k]
@@ -289,16 +254,10 @@ def assemble(
     return WeakSystem(form, weights, columns, gram, load, moments, noise)
 
 
-def _terms(
-    kernel: MarkovKernel,
-    p: Array,
-    internal: InternalEnergy,
-    with_beta: bool,
-    interactions: Sequence[Basis],
-) -> list[Array]:
-    terms = [np.asarray(b @ p) for b in interactions]
-    if with_beta:
-        terms.insert(0, internal.derivative(np.log(p / kernel.stationary)))
+def _terms(kernel: MarkovKernel, p: Array, setting: Setting) -> list[Array]:
+    terms = [np.asarray(b @ p) for b in setting.interactions]
+    if setting.with_beta:
+        terms.insert(0, setting.internal.derivative(np.log(p / kernel.stationary)))
     return terms
 
 
@@ -306,24 +265,19 @@ def _assemble_simple(
     kernel: MarkovKernel,
     nodes: Nodes,
     p: Array,
-    mobility: Mobility,
-    with_beta: bool,
+    setting: Setting,
     deviations: Sequence[Array],
 ) -> WeakSystem:
     """A fixed potential, the entropy, the metric's weights: one fused pass, no velocities."""
-    source, target, conductance = kernel.edges
     load = p[0] - p[-1]
-    weights, column, gram, moment = normal_equations(
-        source, target, conductance, kernel.stationary, p,
-        nodes.left, nodes.right, nodes.weight, nodes.before, nodes.after, nodes.share,
-        mobility.spec, with_beta,
-    )  # fmt: skip
+    graph = static.Graph.of(kernel, setting.mobility)
+    weights, column, gram, moment = normal_equations(graph, nodes.points, p, setting.with_beta)
     noise = np.zeros((1, p.shape[1], len(deviations)))
     for i, deviation in enumerate(deviations):
         noise[0, :, i] = deviation[0] - deviation[-1]
-    q = int(with_beta)
+    q = int(setting.with_beta)
     return WeakSystem(
-        EdgeForm(kernel, mobility),
+        EdgeForm(kernel, setting.mobility),
         {(0, 0): weights},
         column.reshape(1, -1, 1)[:, :, :q],
         np.full((q, q), gram),

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.edges import stages
+from thalweg.edges import kinetic
+from thalweg.mobility import formulas
 from thalweg.paths.boundary.bernstein import BernsteinMesh, carried, graded_pieces
 from thalweg.paths.boundary.positive_newton import Evaluated, PositiveCurves
 from thalweg.paths.mesh import TimeMesh
@@ -86,7 +87,7 @@ _CENTRAL = 1e4
 """Multipliers stay within this factor of `mu / e`."""
 
 
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # the status tells
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # reported by the status
 def solve_positive(
     problem: PathProblem,
     *,
@@ -105,8 +106,7 @@ def solve_positive(
     scale, mu, steps = first.action, 0.05 * first.action, 0
     lengths: list[float] = []
     # Where a mean does not vanish with one density, states may empty on the way.
-    ends = np.array([0], np.int32), np.array([1], np.int32)
-    kinks = stages.stage_weights(*ends, np.ones(1), np.array([[0.0, 1.0]]), problem.spec)[0, 0] > 0
+    kinks = float(formulas.mean(problem.spec, 0.0, 1.0)) > 0
     best: Path | None = None
     for number, level in enumerate(method.levels):
         if number > 0:
@@ -223,7 +223,7 @@ def _as_path(
     stage = PositiveCurves(problem, plain).evaluate(at.c, at.e)
     assert stage is not None
     source, target, _ = problem.kernel.edges
-    weights = stages.stage_weights(*problem.kernel.edges, stage.rho, problem.spec)
+    weights = kinetic.stage_weights(*problem.kernel.edges, stage.rho, problem.spec)
     flux = weights * (stage.psi[:, source] - stage.psi[:, target])
     return Path(
         problem.on(times), flux, stage.rho, stage.psi, length, length, error, status, steps, steps

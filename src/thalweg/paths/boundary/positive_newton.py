@@ -4,6 +4,12 @@ The action, `sum_i w_i d_i^T M(rho_i)^+ d_i` with `d = pi rho'` at more Gauss po
 has coefficients, is convex in the coefficients for a concave mean. Newton's matrix is a sum of
 squares in the coefficients alone. Each coefficient's heaviest state takes what mass the others
 leave. The pieces are eliminated in turn; a piece meets the next in the node that they share.
+
+The Laplacians are factored without a subtraction (`factor_all`): eliminating a state from a graph
+adds positive weights between its neighbours, and its pivot is the sum of its weights (Grassmann,
+Taksar and Heyman), so every entry of the factor, and of its inverse, is exact to a few units in the
+last place, whatever the range of the weights. States are eliminated from the lightest on; the
+heaviest is the ground.
 """
 
 from __future__ import annotations
@@ -17,13 +23,15 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from thalweg._compile import njit
+from thalweg.edges import kinetic
+from thalweg.kernel import MarkovKernel
 from thalweg.paths.boundary.bernstein import BernsteinMesh, elevation
-from thalweg.paths.boundary.grounded import factor_all, piece_blocks
 from thalweg.paths.problem import PathProblem
 
-__all__ = ["Evaluated", "PositiveCurves"]
+__all__ = ["Evaluated", "PositiveCurves", "factor_all"]
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int32]
 Order = NDArray[np.int64]
 
 _JITTER = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
@@ -93,7 +101,7 @@ class PositiveCurves:
         pi = kernel.stationary
         rho = (mesh.positive_values @ e).reshape(-1, pi.size)
         rate = pi * (mesh.positive_slopes @ e).reshape(-1, pi.size)
-        upper, order, psi, actions = factor_all(*kernel.edges, self.problem.spec, pi, rho, rate)
+        upper, order, psi, actions = factor_all(self.problem.kernel, self.problem.spec, rho, rate)
         action = float(mesh.weights @ actions)
         if not (np.isfinite(action) and np.isfinite(psi).all()):
             return None
@@ -161,18 +169,10 @@ class PositiveCurves:
 
     def _piece(self, at: Evaluated, k: int, damping: Array) -> tuple[Array, Array]:
         """Newton's matrix of one piece, a block for each pair, and its part of the gradient."""
-        mesh, kernel, pi = self.mesh, self.problem.kernel, self.problem.kernel.stationary
+        mesh, pi = self.mesh, self.problem.kernel.stationary
         n = pi.size
         here = slice(k * mesh.points, (k + 1) * mesh.points)
-        squares, force = piece_blocks(
-            *kernel.edges,
-            self.problem.spec,
-            pi,
-            at.rho[here],
-            at.psi[here],
-            at.upper[here],
-            at.order[here],
-        )
+        squares, force = _piece_blocks(self.problem, at, here)
         lifts, tables = self._tables
         block = tables[k] @ squares.reshape(4 * mesh.points, -1)
         block[:, :: n + 1] += lifts @ damping
@@ -271,3 +271,139 @@ def _cholesky(matrix: Array) -> Array | None:
     # The transpose of a lower triangle by rows is an upper one by columns, as LAPACK reads.
     factor, failed = lapack.dpotrf(matrix.T, lower=0, clean=0, overwrite_a=1)
     return None if failed else np.asarray(factor)
+
+
+def factor_all(
+    kernel: MarkovKernel, spec: Array, rho: Array, rate: Array
+) -> tuple[Array, Order, Array, Array]:
+    """Of each row of `rho`: the factor `U` of `M = U^T U`, its order, `psi`, and `rate^T M^+ rate`.
+
+    `M(rho) psi = rate`. An action that is not finite means that the graph falls apart there.
+    """
+    # Sorting, means and products of matrices stay outside the compiled loops: compiled with them,
+    # the loops took 20 CPU seconds to compile.
+    source, target, _ = kernel.edges
+    order = np.argsort(kernel.stationary * rho, axis=1)
+    weights = kinetic.stage_weights(*kernel.edges, rho, spec)
+    upper, order, psi, action = _factor(source, target, weights, order, rate)
+    return upper, order, psi, action
+
+
+@njit(cache=True, error_model="numpy")
+def _factor(
+    source: Index, target: Index, weights: Array, order: Order, rate: Array
+) -> tuple[Array, Order, Array, Array]:
+    count, n = order.shape
+    upper = np.zeros((count, n, n))
+    psi, action = np.zeros((count, n)), np.zeros(count)
+    place, w, y = np.empty(n, np.int64), np.empty((n, n)), np.empty(n)
+    for i in range(count):
+        for k in range(n):
+            place[order[i, k]] = k
+        w[:] = 0.0
+        for e in range(source.size):
+            m = weights[i, e]
+            a, b = place[source[e]], place[target[e]]
+            w[a, b] += m
+            w[b, a] += m
+        for k in range(n - 1):
+            pivot = 0.0
+            for j in range(k + 1, n):
+                pivot += w[k, j]
+            root = np.sqrt(pivot)
+            upper[i, k, k] = root
+            for j in range(k + 1, n - 1):
+                upper[i, k, j] = -w[k, j] / root
+            for a in range(k + 1, n):
+                share = w[k, a] / pivot
+                if share != 0.0:
+                    for b in range(k + 1, n):
+                        w[a, b] += share * w[k, b]
+        for k in range(n - 1):
+            y[k] = rate[i, order[i, k]]
+        for k in range(n - 1):
+            y[k] /= upper[i, k, k]
+            action[i] += y[k] * y[k]
+            for j in range(k + 1, n - 1):
+                y[j] -= upper[i, k, j] * y[k]
+        for k in range(n - 2, -1, -1):
+            for j in range(k + 1, n - 1):
+                y[k] -= upper[i, k, j] * y[j]
+            y[k] /= upper[i, k, k]
+            psi[i, order[i, k]] = y[k]
+    return upper, order, psi, action
+
+
+def _piece_blocks(problem: PathProblem, at: Evaluated, here: slice) -> tuple[Array, Array]:
+    """The second variation of half the action at each point of a piece, and the force.
+
+    With `d = pi rho'` it is `|L^-1 (dd - N drho)|^2 + drho^T C drho`, `M = L L^T`, where `N drho`
+    is the change of `M psi` at fixed `psi`, and `C` (minus the second derivative of the mean) is
+    positive. Returned are the blocks of `dd^2`, after them those of `drho^2`, of `dd drho` and of
+    `drho dd`; and the force.
+    """
+    rho, pi = at.rho[here], problem.kernel.stationary
+    source, target, conductance = problem.kernel.edges
+    count, n = rho.shape
+    table = kinetic.stage_derivatives(source, target, rho, problem.spec)
+    columns, squares, force = _columns(
+        source, target, conductance, pi, table, at.psi[here], at.upper[here], at.order[here]
+    )
+    product = columns.transpose(0, 2, 1) @ columns
+    squares[:count] = product[:, :n, :n]
+    squares[count : 2 * count] += product[:, n:, n:]
+    squares[2 * count : 3 * count], squares[3 * count :] = product[:, :n, n:], product[:, n:, :n]
+    return squares, force
+
+
+@njit(cache=True, error_model="numpy")
+def _columns(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    pi: Array,
+    table: Array,
+    psi: Array,
+    upper: Array,
+    order: Order,
+) -> tuple[Array, Array, Array]:
+    """`L^-1` of `dd` and of `N drho`, side by side; `C` in the second quarter of the squares."""
+    count, n = order.shape
+    all_columns, squares = np.zeros((count, n, 2 * n)), np.zeros((4 * count, n, n))
+    force = np.zeros((count, n))
+    place = np.empty(n, np.int64)
+    inverse = np.zeros((n, n))
+    for i in range(count):
+        columns, curvature = all_columns[i], squares[count + i]
+        for k in range(n):
+            place[order[i, k]] = k
+        inverse[:] = 0.0
+        for k in range(n - 1):
+            inverse[k, k] = 1.0
+            for j in range(k):
+                for b in range(j + 1):
+                    inverse[k, b] -= upper[i, j, k] * inverse[j, b]
+            for b in range(k + 1):
+                inverse[k, b] /= upper[i, k, k]
+        for b in range(n - 1):
+            x = order[i, b]
+            for k in range(b, n - 1):
+                columns[k, x] = inverse[k, b] * pi[x]
+        for e in range(source.size):
+            x, y = source[e], target[e]
+            first, second = table[i, e, 0], table[i, e, 1]
+            drop = psi[i, x] - psi[i, y]
+            half = 0.5 * conductance[e] * drop * drop
+            force[i, x] += half * first
+            force[i, y] += half * second
+            curvature[x, x] -= half * table[i, e, 2]
+            curvature[y, y] -= half * table[i, e, 4]
+            curvature[x, y] -= half * table[i, e, 3]
+            curvature[y, x] -= half * table[i, e, 3]
+            flow = conductance[e] * drop
+            a, b = place[x], place[y]
+            for k in range(min(a, b), n - 1):
+                gain = flow * (inverse[k, a] - inverse[k, b])
+                columns[k, n + x] += gain * first
+                columns[k, n + y] += gain * second
+    return all_columns, squares, force

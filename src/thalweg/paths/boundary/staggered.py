@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
-from thalweg.edges import stages
+from thalweg.edges import kinetic
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import balanced
 from thalweg.paths.boundary.space_time import SpaceTime
@@ -126,12 +126,12 @@ class Staggered:
 
     def weights(self, rho: Array) -> Array:
         """`c m(rho)` of every edge, at one time."""
-        return np.asarray(stages.stage_weights(*self.kernel.edges, rho[None], self.path.spec)[0])
+        return np.asarray(kinetic.stage_weights(*self.kernel.edges, rho[None], self.path.spec)[0])
 
     def action(self, curve: Curve) -> float:
         return float(
             self.widths
-            @ stages.flux_action(*self.kernel.edges, curve.middle, *curve[1:], self.path.spec)
+            @ kinetic.flux_action(*self.kernel.edges, curve.middle, *curve[1:], self.path.spec)
         )
 
     def value(self, curve: Curve, mu: float) -> float:
@@ -147,18 +147,20 @@ class Staggered:
         """What the fluxes bring and the densities do not show, per interval and state."""
         source, target, _ = self.kernel.edges
         pi = self.kernel.stationary
-        gain = stages.flux_gain(source, target, curve.flux, pi.size)
+        gain = kinetic.flux_gain(source, target, curve.flux, pi.size)
         return np.asarray(self.widths[:, None] * gain - pi * np.diff(curve.rho, axis=0))
 
     def force(self, curve: Curve) -> Array:
         """By how much the potential of each state falls in time, times `pi`, on the intervals."""
-        return stages.flux_force(*self.kernel.edges, curve.middle, curve.flux, self.path.spec)
+        return kinetic.flux_force(*self.kernel.edges, curve.middle, curve.flux, self.path.spec)
 
     def linearise(self, curve: Curve, mu: float, z: Array) -> tuple[SpaceTime, Array, Array, Array]:
         """Newton's system, its two right-hand sides, and minus the slope in the densities."""
         pi, h = self.kernel.stationary, self.widths[:, None]
         middle, inner = curve.middle, self.moving(curve.rho)
-        table, force, _ = stages.linearise(*self.kernel.edges, middle, curve.flux, self.path.spec)
+        table, force, _ = kinetic.linearise_fluxes(
+            *self.kernel.edges, middle, curve.flux, self.path.spec
+        )
         spans = self.spans[:, None]
         # Potentials are of the size of the action, changes of the density of the density's.
         length = np.sqrt(self.widths @ (curve.flux**2 / table[:, :, 0]).sum(axis=1))

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import wrightomega
 
-from thalweg.edges import packed
+from thalweg.edges import kinetic
 from thalweg.laplacian import Factor
 from thalweg.laplacian.krylov import gmres
 from thalweg.paths.end import FreeEnd
@@ -103,15 +103,15 @@ class FreeEquations:
     def rates(self, state: State) -> tuple[Array, Array, Array, Array]:
         """`M psi`, the forces and the actions at the stages, the average of the weights."""
         problem = self.problem
-        source, target, _ = problem.kernel.edges
-        return packed.linearise(
+        found: tuple[Array, Array, Array, Array] = kinetic.linearise(
             *problem.kernel.edges,
             state.rho,
-            state.psi[source] - state.psi[target],
+            state.psi,
             problem.spec,
             problem.mesh.weights,
             self.table,
         )
+        return found
 
     def look(self, at: State, barrier: float, tolerance: float) -> _Here:
         problem, free, b = self.problem, self.end, self.problem.mesh.weights
@@ -204,7 +204,7 @@ class _System:
         if equations.careful:
             # In these units an error of a potential counts as that of the density which it makes.
             source, target, _ = problem.kernel.edges
-            mobile, _, _ = packed.diagonals(source, target, equations.table, n)
+            mobile, _, _ = kinetic.diagonals(source, target, equations.table, n)
             self.scale = self.scale_w * np.maximum(mobile / (self.pi * at.rho), 1.0)
         self.scale_last = np.sqrt((self.scale**2).sum(axis=1))
         self.scale_end = 1.0 / np.sqrt(np.maximum(here.end, 1e-60))
@@ -241,7 +241,7 @@ class _System:
     def _product(self, w: Array, q: Array, last: Array) -> None:
         source, target, _ = self.equations.problem.kernel.edges
         table = self.equations.table
-        packed.product(source, target, table, q + last[:, None], w, self.gain, self.push)
+        kinetic.product(source, target, table, q + last[:, None], w, self.gain, self.push)
 
     def operator(self, v: Array) -> Array:
         w, q, last, shift = self._unpack(v)

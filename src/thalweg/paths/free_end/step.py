@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
-from thalweg.edges import stages
+from thalweg.edges import kinetic
 from thalweg.laplacian import LaplacianSolver
 from thalweg.paths.boundary.graded import affordable, smooth_length
 from thalweg.paths.boundary.incomplete import IncompletePattern, by_incomplete
@@ -147,7 +147,7 @@ class _Solved:
         problem, state = self.equations.problem, self.state
         source, target, _ = problem.kernel.edges
         rho = np.ascontiguousarray(state.rho.T)
-        weights = stages.stage_weights(*problem.kernel.edges, rho, problem.spec)
+        weights = kinetic.stage_weights(*problem.kernel.edges, rho, problem.spec)
         psi = state.psi.T
         length = problem.to(self.end).length(weights * (psi[:, source] - psi[:, target]))
         total = max(float(length.fine.sum()), 1e-300)
@@ -280,7 +280,7 @@ def _linear_start(problem: PathProblem) -> tuple[State, float]:
     source, target, _ = kernel.edges
     density = np.maximum(problem.p0 / pi, 1e-6)
     y = np.log(density)
-    weights = stages.stage_weights(*kernel.edges, density[None], problem.spec)[0]
+    weights = kinetic.stage_weights(*kernel.edges, density[None], problem.spec)[0]
     slack = pi * density / end.slope(y)
     f = end.first_variation(pi * density, y)
     right = -slack * end.tau * (f - pi @ f)

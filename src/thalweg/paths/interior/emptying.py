@@ -24,18 +24,13 @@ from thalweg._dense import solve
 from thalweg.mobility import formulas
 from thalweg.paths.problem import PathProblem
 
-__all__ = ["Clusters", "Local", "Response", "find_clusters", "refresh", "settle", "urgency"]
+__all__ = ["Clusters", "Local", "Response", "find_clusters", "refresh", "settle"]
 
 Array = NDArray[np.float64]
 Single = NDArray[np.float32]
 Index = NDArray[np.int32]
 States = NDArray[np.int64]
 
-_FAST = 10.0
-"""States that react faster than this to their own density, in units of the path's duration, are
-taken out,"""
-_ASTRAY = 0.5
-"""and those whose fluxes would give them a density off by more than this, relatively."""
 _LARGEST = 24
 """States of a cluster, at most; those next to a full one are left to GMRES."""
 _FEW = 0.02
@@ -88,15 +83,6 @@ class Local(NamedTuple):
             problem.mesh.weights,
             barrier,
         )
-
-
-def urgency(slope: Array, mass: Array, r1: Array) -> Array:
-    """Above one for each state to be taken out.
-
-    `slope`: the change of a state's gain with its own density; `r1`: its relative residual.
-    """
-    rates = np.abs(slope / mass).max(axis=1) / _FAST
-    return np.asarray(np.maximum(rates, np.abs(r1).max(axis=1) / _ASTRAY))
 
 
 def find_clusters(source: Index, target: Index, urge: Array) -> Clusters | None:
@@ -174,24 +160,17 @@ def settle(
 
     `goal` is the residual to reach; where none smaller is found a cluster stays as it was.
     """
-    states, bounds, _, start, edges = clusters
+    states = clusters.states
     before = rho[states], q[states], middle[states]
-    if not _settle(states, bounds, start, edges, local, goal, rho, q, middle):
+    if not _settle(clusters, local, goal, rho, q, middle):
         rho[states], q[states], middle[states] = before
 
 
 @njit(cache=True, error_model="numpy")
 def _settle(
-    states: States,
-    bounds: States,
-    start: States,
-    edges: States,
-    local: Local,
-    goal: float,
-    rho: Array,
-    q: Array,
-    middle: Array,
+    clusters: Clusters, local: Local, goal: float, rho: Array, q: Array, middle: Array
 ) -> bool:
+    states, bounds, _, start, edges = clusters
     count = local.weights.size
     for k in range(bounds.size - 1):
         members = states[bounds[k] : bounds[k + 1]]
@@ -350,6 +329,7 @@ def _couple(block: Array, by: Array, mass: Array, local: Local) -> None:
         block[-1, -1] += b * gain_q
 
 
+@njit(cache=True, error_model="numpy")
 def refresh(
     clusters: Clusters,
     local: Local,
@@ -359,27 +339,12 @@ def refresh(
     gain: Array,
     force: Array,
 ) -> None:
-    """What `packed.linearise` gives, in place, for the edges and rows of the states around."""
-    _refresh(clusters.around, clusters.start, clusters.edges, local, rho, psi, table, gain, force)
-
-
-@njit(cache=True, error_model="numpy")
-def _refresh(
-    states: States,
-    start: States,
-    edges: States,
-    local: Local,
-    rho: Array,
-    psi: Array,
-    table: Single,
-    gain: Array,
-    force: Array,
-) -> None:
-    for x in states:
+    """What `kinetic.linearise` gives, in place, for the edges and rows of the states around."""
+    for x in clusters.around:
         gain[x] = 0.0
         force[x] = 0.0
-        for p in range(start[x], start[x + 1]):
-            e = edges[p]
+        for p in range(clusters.start[x], clusters.start[x + 1]):
+            e = clusters.edges[p]
             a, b, c = local.source[e], local.target[e], local.conductance[e]
             for i in range(rho.shape[1]):
                 s, t = rho[a, i], rho[b, i]
@@ -433,21 +398,7 @@ class Response:
     def follow(self, w: Array, q: Array, middle: Array, right: Array | None = None) -> None:
         """Fill in the rows of the clusters, in place, so that their equations give `right`."""
         states, local, count = self.clusters.states, self.local, self.local.weights.size
-        gain, push = np.empty(self.mass.shape), np.empty(self.mass.shape)
-        _from_outside(
-            states,
-            self.clusters.start,
-            self.clusters.edges,
-            self.outside,
-            local.source,
-            local.target,
-            self.table,
-            w,
-            q,
-            middle,
-            gain,
-            push,
-        )
+        gain, push = _from_outside(self.clusters, local, self.outside, self.table, w, q, middle)
         own = np.empty((states.size, 2 * count + 1))
         own[:, :count] = gain @ local.ends / self.mass
         own[:, count:-1] = -(push / self.mass) @ local.mid
@@ -460,22 +411,18 @@ class Response:
 
 @njit(cache=True, error_model="numpy")
 def _from_outside(
-    states: States,
-    start: States,
-    edges: States,
+    clusters: Clusters,
+    local: Local,
     outside: NDArray[np.bool_],
-    source: Index,
-    target: Index,
     table: Single,
     w: Array,
     q: Array,
     middle: Array,
-    gain: Array,
-    push: Array,
-) -> None:
-    """The rows of `packed.product` for some states, by what changes outside the clusters."""
-    gain[:] = 0.0
-    push[:] = 0.0
+) -> tuple[Array, Array]:
+    """The rows of `kinetic.product` for some states, by what changes outside the clusters."""
+    states, _, _, start, edges = clusters
+    source, target, count = local.source, local.target, w.shape[1]
+    gain, push = np.zeros((states.size, count)), np.zeros((states.size, count))
     for j in range(states.size):
         x = states[j]
         for p in range(start[x], start[x + 1]):
@@ -486,8 +433,9 @@ def _from_outside(
             first = source[e] == x
             here, there = (1, 2) if first else (2, 1)
             sign = 1.0 if first else -1.0
-            for i in range(gain.shape[1]):
+            for i in range(count):
                 difference = -sign * (q[y, i] + middle[y])
                 flux = table[e, 0, i] * difference + table[e, there, i] * w[y, i]
                 gain[j, i] += sign * flux
                 push[j, i] += table[e, here, i] * difference + table[e, 4, i] * w[y, i]
+    return gain, push

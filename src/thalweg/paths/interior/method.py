@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.edges import stages
+from thalweg.edges import kinetic
 from thalweg.laplacian import Factor, balanced
 from thalweg.paths.interior.newton import Collocation, solve_collocation
 from thalweg.paths.interior.system import inverse
@@ -58,7 +58,7 @@ def solve_inside(
     """
     problem = problem.on(TimeMesh.uniform(1, 3))
     chord = _chord(problem, problem.mesh)
-    weights = stages.stage_weights(*problem.kernel.edges, chord, problem.spec)
+    weights = kinetic.stage_weights(*problem.kernel.edges, chord, problem.spec)
     factor = problem.solver.factor(problem.mesh.weights @ weights)
     middle = inverse(factor, 1e-3)(problem.gap)
     reach = float(np.sqrt(max(float(problem.gap @ middle), 0.0)))
@@ -237,7 +237,7 @@ def _flux(problem: PathProblem, rho: Array, psi: Array, factor: Factor) -> tuple
     Also returns the factorisation used, refreshed if it was stale.
     """
     source, target, _ = problem.kernel.edges
-    edge = stages.stage_weights(*problem.kernel.edges, rho, problem.spec)
+    edge = kinetic.stage_weights(*problem.kernel.edges, rho, problem.spec)
     rough = edge * (psi[:, source] - psi[:, target])
     flux, factor = _balance(problem, rough, edge, factor)
     for _ in range(2):

@@ -14,26 +14,20 @@ each step (`emptying`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.edges import packed
+from thalweg.edges import kinetic
 from thalweg.laplacian import Factor
-from thalweg.paths.interior.emptying import (
-    Clusters,
-    Local,
-    Response,
-    find_clusters,
-    refresh,
-    settle,
-    urgency,
-)
 from thalweg.paths.interior.system import CollocationSystem
 from thalweg.paths.newton import Pace, bent, newton, norm
 from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
+
+if TYPE_CHECKING:
+    from thalweg.paths.interior.emptying import Clusters, Local
 
 __all__ = ["Collocation", "solve_collocation"]
 
@@ -42,6 +36,11 @@ Iterate = tuple[Array, Array, Array]
 """Densities and potentials (states, stages), less the potential at the middle; this one."""
 
 _PACE = Pace(last_barrier=3e-3, stale=8)
+_FAST = 10.0
+"""States that react faster than this to their own density, in units of the path's duration, are
+taken out,"""
+_ASTRAY = 0.5
+"""and those whose fluxes would give them a density off by more than this, relatively."""
 _ITERATIONS = 60
 """Iterations of GMRES per direction, at most."""
 
@@ -148,10 +147,8 @@ class _Equations:
     def look(self, at: Iterate, barrier: float, tolerance: float) -> _Here:
         r, q, middle = at
         kernel, b = self.problem.kernel, self.problem.mesh.weights
-        source, target, _ = kernel.edges
-        psi = q + middle[:, None]
-        gain, force, action, average = packed.linearise(
-            *kernel.edges, r, psi[source] - psi[target], self.problem.spec, b, self.table
+        gain, force, action, average = kinetic.linearise(
+            *kernel.edges, r, q + middle[:, None], self.problem.spec, b, self.table
         )
         speed = max(float(np.sqrt(b @ action)), 1e-300)
         here = _Here(gain, force, speed, average, r, r, middle, np.inf)
@@ -176,14 +173,19 @@ class _Equations:
             return here
         source, target, _ = self.problem.kernel.edges
         r, q, middle = at
-        _, slope, _ = packed.diagonals(source, target, self.table, r.shape[0])
+        _, slope, _ = kinetic.diagonals(source, target, self.table, r.shape[0])
         mass = self.problem.kernel.stationary[:, None] * r
-        clusters = find_clusters(source, target, urgency(slope, mass, here.r1))
+        urge = _urgency(slope, mass, here.r1)
+        if not (urge > 1.0).any():
+            return here
+        from thalweg.paths.interior import emptying
+
+        clusters = emptying.find_clusters(source, target, urge)
         if clusters is None:
             return here
         local, few = self._local(barrier), clusters.states
         before = r[few], q[few], middle[few]
-        settle(clusters, local, 0.01 * tolerance * here.speed, *at)
+        emptying.settle(clusters, local, 0.01 * tolerance * here.speed, *at)
         self._refresh(clusters, local, at, here)
         better = self.with_barrier(at, here, barrier)
         if better.rest <= max(here.rest, tolerance * here.speed):
@@ -193,6 +195,8 @@ class _Equations:
         return here
 
     def _refresh(self, clusters: Clusters, local: Local, at: Iterate, here: _Here) -> None:
+        from thalweg.paths.interior.emptying import refresh
+
         r, q, middle = at
         refresh(clusters, local, r, q + middle[:, None], self.table, here.gain, here.force)
 
@@ -204,9 +208,11 @@ class _Equations:
     ) -> tuple[Iterate, int]:
         source, target, _ = self.problem.kernel.edges
         pi = self.problem.kernel.stationary[:, None]
-        m, a, k = packed.diagonals(source, target, self.table, at[0].shape[0])
+        m, a, k = kinetic.diagonals(source, target, self.table, at[0].shape[0])
         response = None
         if here.clusters is not None:
+            from thalweg.paths.interior.emptying import Response
+
             response = Response.of(here.clusters, self._local(barrier), self.table, *at)
         system = CollocationSystem(
             self.problem,
@@ -228,4 +234,15 @@ class _Equations:
         return forcing
 
     def _local(self, barrier: float) -> Local:
+        from thalweg.paths.interior.emptying import Local
+
         return Local.of(self.problem, self.base, self.ends, self.mid, barrier)
+
+
+def _urgency(slope: Array, mass: Array, r1: Array) -> Array:
+    """Above one for each state to be taken out.
+
+    `slope`: the change of a state's gain with its own density; `r1`: its relative residual.
+    """
+    rates = np.abs(slope / mass).max(axis=1) / _FAST
+    return np.asarray(np.maximum(rates, np.abs(r1).max(axis=1) / _ASTRAY))

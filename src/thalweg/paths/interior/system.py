@@ -17,17 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
-from thalweg.edges import packed
+from thalweg.edges import kinetic
 from thalweg.laplacian import Factor, balanced
 from thalweg.laplacian.krylov import gmres
-from thalweg.paths.interior.emptying import Response
 from thalweg.paths.problem import PathProblem
+
+if TYPE_CHECKING:
+    from thalweg.paths.interior.emptying import Response
 
 __all__ = [
     "CollocationSystem",
@@ -134,7 +136,7 @@ class _Operator:
         system, b = self.system, self.system.problem.mesh.weights
         source, target, _ = system.problem.kernel.edges
         np.add(self.q, middle[:, None], out=self.psi)
-        packed.product(source, target, system.table, self.psi, self.w, self.gain, self.push)
+        kinetic.product(source, target, system.table, self.psi, self.w, self.gain, self.push)
         np.divide(self.push, self.mass, out=self.push)
         if system.barrier > 0:
             self.push -= system.barrier * self.w / system.r

@@ -15,7 +15,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape.model import Field, time_basis
 from thalweg.points.landscape.on_graph import graph_energy, graph_gradient
-from thalweg.points.landscape.problem import Answer, Problem
+from thalweg.points.landscape.problem import Answer, Problem, Support
 from thalweg.points.landscape.solve import solve
 from thalweg.snapshots.clouds import as_clouds
 from thalweg.status import Status
@@ -141,6 +141,7 @@ class PointLandscape:
         self.times_ = t
         self.dimension_ = int(points[0].shape[1])
         self.sizes_ = np.array([len(x) for x in points])
+        self._support = Support.of(self._field, thinned, self._answer.steps, self.seed)
         self._center = np.mean([self._mean_values(x) for x in thinned], axis=0)
         return self
 
@@ -254,7 +255,7 @@ class PointLandscape:
         )  # fmt: skip
 
     def gradient_stderr(self, x: ArrayLike, time: float | None = None) -> Array:
-        """Standard error of each component of `gradient`."""
+        """Standard error of each component of `gradient`; it grows where nothing was seen."""
         points, spread = self._points(x), self._spread(self._when(time))
         out = []
         for a in range(0, len(points), _CHUNK):
@@ -263,6 +264,7 @@ class PointLandscape:
         if not out:
             return np.zeros_like(points)
         found, rough = np.concatenate(out), self._answer.unresolved
+        found = np.hypot(found, self._support.curvature * self._support.beyond(points)[:, None])
         return found if rough is None else np.hypot(found, np.sqrt(rough(points))[:, None])
 
     def push(
@@ -292,6 +294,28 @@ class PointLandscape:
         steps = max(1, int(np.ceil(per_interval * abs(reach) / typical - 1e-9)))
         euler = reach > 0 and self._answer.steps == 1
         return self._field.flow(x, (start, stop), steps, beta=self.beta_, rng=rng, euler=euler)
+
+    def extrapolates(self, points: ArrayLike, start: float, stop: float) -> NDArray[np.bool_]:
+        """Which points `push` would carry where no individual showed the gradient.
+
+        Parameters
+        ----------
+        points : array_like
+            One row per individual.
+        start, stop : float
+            Times, as of `push`.
+        """
+        x, typical = self._points(points), float(np.median(np.diff(self.times_)))
+        edges = np.linspace(
+            start, stop, max(1, int(np.ceil(abs(stop - start) / typical - 1e-9))) + 1
+        )
+        out = np.asarray(self._support.beyond(x) > 0)
+        for a, b in zip(edges[:-2], edges[1:-1], strict=True):
+            x = self.push(x, float(a), float(b))
+            lost = ~np.isfinite(x).all(axis=1)
+            x[lost] = 0.0
+            out |= lost | (self._support.beyond(x) > 0)
+        return out
 
     def energy_on(self, kernel: MarkovKernel) -> FreeEnergy:
         """The free energy on a graph of points with this potential.

@@ -8,7 +8,7 @@ A block holds functions of one kind; a `Basis` is several blocks side by side. `
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
@@ -42,6 +42,10 @@ class Block(Protocol):
     def value(self, x: Array, spread: float = 0.0) -> Array: ...
     def gradient(self, x: Array, spread: float = 0.0) -> Array: ...
     def laplacian(self, x: Array, spread: float = 0.0) -> Array: ...
+    def slope(self, x: Array, weights: Array) -> Array:
+        """Gradient of the weighted sum, shape (points, d)."""
+        ...
+
     def hessian(self, x: Array, weights: Array) -> Array: ...
 
 
@@ -88,6 +92,9 @@ class Polynomials:
         for i in range(x.shape[1]):
             out[:, i] = e[:, i] / self.scale[i] * self._product(x, _lowered(e, i), spread)
         return out
+
+    def slope(self, x: Array, weights: Array) -> Array:
+        return self.gradient(x) @ weights
 
     def laplacian(self, x: Array, spread: float = 0.0) -> Array:
         e = self.exponents
@@ -160,6 +167,11 @@ class Gaussians:
         scaled = bump / square
         return np.asarray((self.centers.T[None] - x[:, :, None]) * scaled[:, None, :])
 
+    def slope(self, x: Array, weights: Array) -> Array:
+        bump, square, _ = self._bumps(x, 0.0)
+        pull = weights / square
+        return np.asarray(bump @ (pull[:, None] * self.centers) - (bump @ pull)[:, None] * x)
+
     def laplacian(self, x: Array, spread: float = 0.0) -> Array:
         bump, square, distance = self._bumps(x, spread)
         return np.asarray(bump * (distance / square**2 - x.shape[1] / square))
@@ -202,6 +214,10 @@ class AlongAxes:
         for i, one in self._each():
             out[:, i, self._place(i)] = one.gradient(x[:, [i]], spread)[:, 0]
         return out
+
+    def slope(self, x: Array, weights: Array) -> Array:
+        parts = [one.slope(x[:, [i]], weights[self._place(i)]) for i, one in self._each()]
+        return np.hstack(parts)
 
     def laplacian(self, x: Array, spread: float = 0.0) -> Array:
         return np.hstack([one.laplacian(x[:, [i]], spread) for i, one in self._each()])
@@ -254,6 +270,9 @@ class Given:
             [(self.value(x + s) - self.value(x - s)) / (2 * s.sum()) for s in self._steps()], axis=1
         )
 
+    def slope(self, x: Array, weights: Array) -> Array:
+        return self.gradient(x) @ weights
+
     def laplacian(self, x: Array, spread: float = 0.0) -> Array:
         middle = 2 * self.value(x)
         seconds = [
@@ -305,13 +324,23 @@ class Basis:
     def laplacian(self, x: Array, spread: float = 0.0) -> Array:
         return np.concatenate([block.laplacian(x, spread) for block in self.blocks], axis=1)
 
+    def slope(self, x: Array, weights: Array) -> Array:
+        """Gradient of the sum of the functions times `weights`."""
+        out = np.zeros(x.shape)
+        for block, part in self._split(weights):
+            out += block.slope(x, part)
+        return out
+
     def hessian(self, x: Array, weights: Array) -> Array:
         """Second derivatives of the sum of the functions times `weights`."""
-        parts: Sequence[int] = np.cumsum([0, *(block.size for block in self.blocks)]).tolist()
         out = np.zeros((x.shape[0], x.shape[1], x.shape[1]))
-        for block, a, b in zip(self.blocks, parts[:-1], parts[1:], strict=True):
-            out += block.hessian(x, weights[a:b])
+        for block, part in self._split(weights):
+            out += block.hessian(x, part)
         return out
+
+    def _split(self, weights: Array) -> list[tuple[Block, Array]]:
+        ends = np.cumsum([block.size for block in self.blocks])[:-1]
+        return list(zip(self.blocks, np.split(weights, ends), strict=True))
 
 
 def spaced_centers(pool: Array, count: int, rng: np.random.Generator) -> tuple[Array, float]:

@@ -37,6 +37,8 @@ _FREE_SCALES = 2  # iterations in which the prior still moves
 _ALIKE = 1.5  # residuals of an average against those of the best fit
 _GAIN = 0.05  # of chi-square: a twentieth of a standard error, squared, is nothing
 _DAMPINGS = 7
+_TRACKED = 0.8  # square of whitened moments below which individuals may have been followed,
+_LUCK = 1e-3  # if independent snapshots agree so well this rarely
 _SIZES = (150, 105, 70, 45, 30, 20, 12)
 _TESTED = 30  # leading moments per interval in the test of fit
 _FIRST = 6  # the smoothest moments, in which a slow drift shows best
@@ -126,11 +128,22 @@ class PushFit:
     """Covariance of `z` over all scales of the prior; by default, with the precision alone."""
 
     @property
-    def chi(self) -> float:
-        """Square of the whitened residuals per degree of freedom: 1 for independent snapshots."""
+    def dof(self) -> float:
+        """Moments less the parameters that they determine."""
         normal = self.jacobian.T @ self.jacobian
         used = np.trace(np.linalg.solve(normal + np.diag(self.precision), normal))
-        return float((self.residual**2).sum() / max(self.residual.size - used, 1.0))
+        return float(max(self.residual.size - used, 1.0))
+
+    @property
+    def chi(self) -> float:
+        """Square of the whitened residuals per degree of freedom: 1 for independent snapshots."""
+        return float((self.residual**2).sum() / self.dof)
+
+    @property
+    def too_good(self) -> bool:
+        """Whether independent snapshots would hardly ever agree so well: they were followed."""
+        dof, chi = self.dof, self.chi
+        return chi < _TRACKED and bool(chi2.cdf(chi * dof, dof) < _LUCK)
 
     def posterior(self) -> Array:
         """Covariance of `z`, inflated where the model leaves over more than sampling does."""

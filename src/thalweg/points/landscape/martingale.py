@@ -149,7 +149,9 @@ def _linear(
     parts = []
     for k, tau in enumerate(np.diff(problem.times)):
         here = slice(k * moments.size, (k + 1) * moments.size)
-        root = cholesky(turn.T @ metrics[k] @ turn, lower=True)
+        # The floor keeps functions out that vanish in this interval alone.
+        metric = turn.T @ metrics[k] @ turn + _LEAST_SHARE * np.eye(moments.size)
+        root = cholesky(metric, lower=True)
         root *= np.sqrt(2 * tau / len(problem.clouds[k]))
         block = np.column_stack([jacobian[here], residual[here]])
         parts.append(solve_triangular(root, block, lower=True))

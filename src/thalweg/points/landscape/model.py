@@ -57,7 +57,7 @@ class Field:
 
     def gradient(self, x: Array, time: float) -> Array:
         theta = self.at(time)
-        parts = [self.basis.gradient(x[a : a + _CHUNK]) @ theta for a in range(0, len(x), _CHUNK)]
+        parts = [self.basis.slope(x[a : a + _CHUNK], theta) for a in range(0, len(x), _CHUNK)]
         return np.concatenate(parts) if parts else np.zeros_like(x)
 
     def _slope(self, x: Array, time: float) -> Array:
@@ -377,14 +377,15 @@ class PushModel:
         self, x: Array, slopes: Array | None, h: float, when: Array, theta: Array
     ) -> tuple[Array, Array | None]:
         """One midpoint step and its exact derivative."""
-        first = self.basis.gradient(x)
+        if slopes is None:
+            middle = np.clip(x - 0.5 * h * self.basis.slope(x, theta), *self._far)
+            return x - h * self.basis.slope(middle, theta), None
+        m, first = self.n_weights, self.basis.gradient(x)
         middle = np.clip(x - 0.5 * h * (first @ theta), *self._far)
         second = self.basis.gradient(middle)
-        if slopes is not None:
-            m = self.n_weights
-            inner = -0.5 * h * (self.basis.hessian(x, theta) @ slopes)
-            inner += slopes
-            inner[:, :, :m] -= 0.5 * h * np.concatenate([b * first / self.scale for b in when], 2)
-            slopes = slopes - h * (self.basis.hessian(middle, theta) @ inner)
-            slopes[:, :, :m] -= h * np.concatenate([b * second / self.scale for b in when], axis=2)
+        inner = -0.5 * h * (self.basis.hessian(x, theta) @ slopes)
+        inner += slopes
+        inner[:, :, :m] -= 0.5 * h * np.concatenate([b * first / self.scale for b in when], 2)
+        slopes = slopes - h * (self.basis.hessian(middle, theta) @ inner)
+        slopes[:, :, :m] -= h * np.concatenate([b * second / self.scale for b in when], axis=2)
         return x - h * (second @ theta), slopes

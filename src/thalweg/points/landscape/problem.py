@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +25,18 @@ from thalweg.points.landscape.features import (
 from thalweg.points.landscape.model import Field
 from thalweg.status import Status
 
-__all__ = ["Answer", "Problem", "Unresolved", "candidates"]
+if TYPE_CHECKING:
+    from sklearn.neighbors import NearestNeighbors
+
+__all__ = ["Answer", "Problem", "Support", "Unresolved", "candidates"]
 
 Array = NDArray[np.float64]
 
 _MOST_POWERS = 60
 _MOST_AXES = 10
 _KNOTS = 12
+_KNOWN = 3000  # individuals that stand for where the gradient is known
+_BENT = 1000  # of which so many show its second derivatives
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +58,13 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class Unresolved:
-    """Variance of a component of the gradient that the functions cannot resolve, from residuals.
+    """Variance of a component of the gradient that the functions cannot resolve.
 
-    The mean square left over at the nearest individuals, less `noise`, which is none of it.
+    The mean over the nearest individuals of the squares left over, less what noise explains.
     """
 
     points: Array
     squares: Array
-    noise: float
     neighbors: int = 30
 
     @cached_property
@@ -68,7 +73,47 @@ class Unresolved:
 
     def __call__(self, x: Array) -> Array:
         near = self._tree.query(x, k=min(self.neighbors, len(self.points)))[1].reshape(len(x), -1)
-        return np.maximum(self.squares[near].mean(axis=1) - self.noise, 0.0)
+        return np.maximum(self.squares[near].mean(axis=1), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Support:
+    """Where the gradient was learned: near individuals that the fit pushed.
+
+    Beyond, it is extrapolated, and may change by `curvature` per unit of distance.
+    """
+
+    points: Array
+    curvature: float
+
+    @classmethod
+    def of(cls, field: Field, clouds: tuple[Array, ...], steps: int, seed: int) -> Support:
+        """One explicit step uses no gradient at the last snapshot; a flow does."""
+        pool = np.concatenate(clouds if steps > 1 else clouds[:-1])
+        points = np.random.default_rng([seed, 11]).permutation(pool)[:_KNOWN]
+        theta = field.at(float(field.times.mean()))
+        bend = np.sqrt(float((field.basis.hessian(points[:_BENT], theta) ** 2).sum(axis=2).mean()))
+        slope = np.sqrt(float((field.basis.slope(points, theta) ** 2).mean()))
+        extent = np.sqrt(float(points.var(axis=0).mean())) or 1.0
+        return cls(points, max(bend, slope / extent))
+
+    @cached_property
+    def _nearest(self) -> NearestNeighbors:
+        from sklearn.neighbors import NearestNeighbors
+
+        return NearestNeighbors(n_neighbors=2).fit(self.points)
+
+    @cached_property
+    def _reach(self) -> float:
+        """The distance to the nearest other that all but a hundredth of the points have."""
+        return float(np.quantile(self._nearest.kneighbors(self.points)[0][:, 1], 0.99))
+
+    def beyond(self, x: Array) -> Array:
+        """How far points are outside; 0 within."""
+        if not len(x):
+            return np.zeros(0)
+        near = self._nearest.kneighbors(x, n_neighbors=1)[0][:, 0]
+        return np.asarray(np.maximum(near - self._reach, 0.0))
 
 
 @dataclass(frozen=True, eq=False)

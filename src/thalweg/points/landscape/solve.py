@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 
 from thalweg.points.landscape.least_squares import (
     PushFit,
@@ -21,7 +23,7 @@ from thalweg.points.landscape.model import Field, PushModel, bounding_box
 from thalweg.points.landscape.moments import Moments
 from thalweg.points.landscape.problem import Answer, Problem, candidates
 from thalweg.points.landscape.shrinkage import Prior, Scales
-from thalweg.points.landscape.tracked import TRACKED, solve_tracks, stiffness
+from thalweg.points.landscape.tracked import solve_tracks, stiffness
 from thalweg.status import Status
 
 __all__ = ["solve"]
@@ -34,10 +36,12 @@ _SMALL = 0.3  # interval times curvature below which one step is the flow, to 15
 _STEP = 0.5  # longest midpoint step in the same unit: 2 % error
 _MOST_STEPS = 12
 _TIE = 3.0
+_ALIKE = 1.0  # difference of log evidence that is none
 _FAR = 100.0  # mean square residual beyond which the flow is no start
 _REWEIGHTINGS = 2
 _SHARES = (1.0, 0.5, 0.2, 0.0)  # of the weak form's parameters that the push may start from
-_PUSHED = 3  # candidates that go on from the weak form to the push
+_PUSHED = 3  # candidates that go on from the weak form to the push, and always the simplest
+_COUPLED = 300  # individuals per snapshot whose coupling is a start
 
 
 def solve(problem: Problem) -> Answer:
@@ -57,23 +61,31 @@ def solve(problem: Problem) -> Answer:
     probe = next(iter(models.values()))
     moments = informative(replace(probe, steps=1, order=0))
     models = {name: replace(model, moments=moments) for name, model in models.items()}
-    first = next(iter(models.values()))
+    simplest, first = next(iter(models.items()))
     for model in models.values():
         model.__dict__["observed"] = first.observed
     stages = len(models) + 2
     problem.progress("weak form", 0, stages)
     white = Whitening.at(first, None)
-    starts = {}
+    starts, seen = {}, _slopes(problem)
     for name, model in models.items():
         prior = Prior.of(model)
         z, scales, evidence = weak_start(model, prior, white)
-        starts[name] = (prior, _better_start(problem, model, white, z), scales, evidence)
+        starts[name] = (prior, _better_start(model, white, z, seen), scales, evidence)
     ranked = sorted(starts, key=lambda name: starts[name][3], reverse=True)[:_PUSHED]
     leader = ranked[0]
+    if simplest not in ranked:
+        ranked.append(simplest)
     prior, z, scales, _ = starts[leader]
+    followed = problem.steps in (None, 1)
     # The covariance of no movement first: that of a wild start would make light of its residuals.
     for _ in range(_REWEIGHTINGS):
         found, scales = fit_push(models[leader], prior, white, z, scales, iterations=3)
+        if followed and found.too_good:
+            answer = solve_tracks(problem, models)
+            if answer is not None:
+                return answer
+            followed = False
         z = found.z
         white = Whitening.at(models[leader], z)
     starts[leader] = (prior, z, scales, 0.0)
@@ -82,14 +94,17 @@ def solve(problem: Problem) -> Answer:
         problem.progress(f"landscape with {name}", 1 + done, stages)
         prior, z, scales, _ = starts[name]
         fits[name] = fit_push(models[name], prior, white, z, scales)
-    best = max(fits, key=lambda name: fits[name][0].evidence)
+    most_likely = max(fit.evidence for fit, _ in fits.values())
+    # Of those that differ by nothing, the simplest, and not the one that rounding prefers.
+    alike = [name for name, (fit, _) in fits.items() if fit.evidence > most_likely - _ALIKE]
+    best = min(alike, key=lambda name: models[name].basis.size)
     problem.progress("error bars", stages - 1, stages)
     evidences = {name: fit.evidence for name, (fit, _) in fits.items()}
-    if fits[best][0].chi < TRACKED and problem.steps in (None, 1):
-        answer = solve_tracks(problem, models, evidences)
+    fit, scales = fits[best]
+    if followed and fit.too_good:
+        answer = solve_tracks(problem, models)
         if answer is not None:
             return answer
-    fit, scales = fits[best]
     return _finish(problem, models[best], starts[best][0], fit, scales, (best, evidences))
 
 
@@ -146,17 +161,38 @@ def _choose_steps(
     return model, white, fit, said
 
 
-def _better_start(problem: Problem, model: PushModel, white: Whitening, z: Array) -> Array:
-    """The weak form, a part of it, or the given gradient, whichever pushes nearest."""
-    tried = [share * z for share in _SHARES]
+def _slopes(problem: Problem) -> list[tuple[Array, Array]]:
+    """Points with a gradient there: of the given potential, and of optimal couplings.
+
+    The weak form is no start for a cloud that leaves its own support within an interval; couplings
+    of a few hundred individuals show where it goes.
+    """
+    rng = np.random.default_rng([problem.seed, 3])
+    least = min(_COUPLED, *(len(x) for x in problem.clouds))
+    few = [x[rng.permutation(len(x))[:least]] for x in problem.clouds]
+    backward = []
+    for x, y, tau in zip(few[:-1], few[1:], np.diff(problem.times), strict=True):
+        partner = linear_sum_assignment(cdist(x, y, "sqeuclidean"))[1]
+        backward.append((x - y[partner]) / tau)
+    found = [(np.concatenate(few[:-1]), np.concatenate(backward))]
     if problem.guess is not None:
         x = np.concatenate(problem.clouds)
         x = x[:: max(1, len(x) // 2000)]
+        found.append((x, problem.guess(x)))
+    return found
+
+
+def _better_start(
+    model: PushModel, white: Whitening, z: Array, seen: list[tuple[Array, Array]]
+) -> Array:
+    """The weak form, a part of it, or a potential of known slopes, whichever pushes nearest."""
+    tried = [share * z for share in _SHARES]
+    for x, slope in seen:
         g = (model.basis.gradient(x) / model.scale).reshape(x.size, -1)
         normal = g.T @ g + 1e-6 * x.size * np.eye(g.shape[1])
         other = np.zeros_like(z)
-        other[: g.shape[1]] = np.linalg.solve(normal, g.T @ problem.guess(x).ravel())
-        if problem.beta is None:
+        other[: g.shape[1]] = np.linalg.solve(normal, g.T @ slope.ravel())
+        if model.beta is None:
             other[-1] = z[-1]
         tried.append(other)
     near = [float((white(model.residual(model.pushed(one))) ** 2).sum()) for one in tried]

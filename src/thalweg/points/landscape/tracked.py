@@ -4,7 +4,7 @@ Where the moments of successive snapshots agree far better than independent samp
 individuals were followed. Regression of `(x - T(x)) / tau` on `grad V(x)`, with `T` the coupling,
 chooses the functions; where rows show who is who it is the answer, and else the start of
 `fit_moments`. What the functions cannot resolve, which no covariance of weights includes, is
-measured by what the pairs leave over near a point, less what noise of one size explains.
+measured by what the pairs leave over near a point, less what noise explains (`evenness`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
 
-from thalweg.points.coupling import coupling
 from thalweg.points.goodness import GoodnessOfFit
+from thalweg.points.landscape.evenness import Steps, evenness, partners
 from thalweg.points.landscape.features import (
     Basis,
     Gaussians,
@@ -29,15 +27,12 @@ from thalweg.points.landscape.features import (
 from thalweg.points.landscape.least_squares import Whitening
 from thalweg.points.landscape.martingale import Followed, fit_moments
 from thalweg.points.landscape.model import Field, PushModel, bounding_box, time_basis
-from thalweg.points.landscape.problem import Answer, Problem, Unresolved
+from thalweg.points.landscape.problem import Answer, Problem
 from thalweg.status import Status
 
-__all__ = ["TRACKED", "Regression", "coupled_gradient", "solve_tracks", "stiffness"]
+__all__ = ["Regression", "coupled_gradient", "solve_tracks", "stiffness"]
 
 Array = NDArray[np.float64]
-
-TRACKED = 0.8
-"""Mean square of whitened moments below which couplings are tried; independent ones give 1."""
 
 _SAME_ROWS = 0.5
 _AGREEING = 0.3  # mean square of the moments that a fit of followed individuals must reach
@@ -47,17 +42,13 @@ _TIME_GAIN = 0.02
 _LEAST_NOISE = 1e-10
 _FINEST = 300
 _SHORT = 0.3  # interval times curvature below which one step is taken where nothing decides
+_BENT = 1.0  # from which two midpoint steps are not enough
 _CORRECTIONS = 3
 _CORRECTION_STEPS = 4
 _UNLIKE = 1.5  # ratio of interval lengths from which one step and the flow can be distinguished
 _DECIDED = 3.0  # by this difference of log evidence
 _TIE = 0.1  # difference that says nothing
 _TENFOLD = 10.0  # ratio of residuals that decides where all intervals are alike
-_NEW = 1.5  # by this factor noise may exceed what of the residuals is new in every interval
-_NEAREST = 8  # individuals whose residuals show roughness where there is hardly noise
-_LITTLE = 0.1  # noise, as a share of all residuals
-_QUIETEST = 0.05  # quantile of local residuals that noise of one size cannot be far above
-_UNEVEN = 3.0  # by this factor: couplings hide up to two thirds of the noise where points crowd
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,30 +58,23 @@ class Tracks:
     times: Array
     clouds: tuple[Array, ...]
     sent: list[Array]
-    partners: list[NDArray[np.int64]]
-    """Rows at the next time; empty where the clouds differ in size."""
     by_rows: bool
 
     @classmethod
     def of(cls, times: Array, clouds: tuple[Array, ...]) -> Tracks:
         """By exact optimal transport; by rows where most of it joins row `i` with row `i`."""
-        found, partners = [], []
+        found, rows = [], []
         for x, y in zip(clouds[:-1], clouds[1:], strict=True):
-            if len(x) == len(y):
-                partner = linear_sum_assignment(cdist(x, y, "sqeuclidean"))[1]
-                partners.append(partner)
-                found.append(y[partner])
-                continue
-            i, j, mass = coupling(x, y)
-            sent = np.zeros_like(x)
-            np.add.at(sent, i, mass[:, None] * y[j])
-            found.append(sent * len(x))
-        if len(partners) < len(found):
-            return cls(times, clouds, found, [], False)
-        agree = [float((p == np.arange(p.size)).mean()) for p in partners]
+            sent, partner = partners(x, y)
+            found.append(sent)
+            if partner is not None:
+                rows.append(partner)
+        if len(rows) < len(found):
+            return cls(times, clouds, found, False)
+        agree = [float((p == np.arange(p.size)).mean()) for p in rows]
         if min(agree) > _SAME_ROWS:
-            return cls(times, clouds, list(clouds[1:]), [np.arange(p.size) for p in partners], True)
-        return cls(times, clouds, found, partners, False)
+            return cls(times, clouds, list(clouds[1:]), True)
+        return cls(times, clouds, found, False)
 
     @property
     def velocities(self) -> list[Array]:
@@ -156,9 +140,7 @@ class _Normal:
         return Regression(weights / tiled, spread / tiled[:, None] / tiled[None], noise, evidence)
 
 
-def solve_tracks(
-    problem: Problem, models: dict[str, PushModel], evidence: dict[str, float]
-) -> Answer | None:
+def solve_tracks(problem: Problem, models: dict[str, PushModel]) -> Answer | None:
     """The functions with the largest evidence; `None` where the moments contradict the fit."""
     tracks = Tracks.of(problem.times, problem.clouds)
     bases = {name: (model.basis, model.scale) for name, model in models.items()}
@@ -185,22 +167,28 @@ def solve_tracks(
         start = (steps.fit.weights, 0.5 * tau * steps.fit.noise)
         known = fit_moments(problem, basis, scale, start, steps.count)
     field = _field(problem, basis, known.weights)
-    rough, quiet = _unresolved(tracks, field, known.noise, steps.count)
-    beta = known.noise if problem.beta is None else float(problem.beta)
+    even = evenness(
+        Steps(tracks.times, tracks.clouds, tracks.by_rows, field, steps.count), known.noise,
+        np.random.default_rng([problem.seed, 10]), free=problem.beta is None,
+    )  # fmt: skip
+    beta = even.noise if problem.beta is None else float(problem.beta)
     if _chi(problem, any_model, field, beta, steps.count) > _AGREEING:
         return None
-    # Noise has one size everywhere: more than the quietest places allow may be roughness.
-    stderr = 0.0
+    stderr, status, rough = 0.0, known.status, ""
     if problem.beta is None:
-        stderr = float(np.hypot(known.noise_stderr, max(beta - 0.5 * tau * quiet, 0.0)))
+        # From the quieter places: what they have of roughness, and all that the others have.
+        between = 0.5 * max(known.noise - beta, beta) if even.rough else 0.0
+        stderr = float(np.hypot(known.noise_stderr, between))
+    if even.rough:
+        status, rough = Status.UNRESOLVED, f"; the noise looks like {even.said}"
     marked = {f"tracked, {name}": fit.evidence for name, (fit, _) in found.items()}
     how = "rows" if tracks.by_rows else "moments"
     doubt = (1 - steps.share) * np.outer(steps.change, steps.change)
     return Answer(
         field, beta, known.covariance + doubt, stderr, _goodness(tracks, basis, scale, fit), True,
-        steps.count, known.status, {**evidence, **marked},
+        steps.count, status, marked,
         f"individuals were followed (matched by {how}); {best} had the largest evidence; "
-        f"{steps.why}", rough,
+        f"{steps.why}{rough}", even.unresolved,
     )  # fmt: skip
 
 
@@ -273,7 +261,7 @@ def _choose_steps(
         return _Steps(1, fit, none, 1.0, f"{one}, as asked")
     field = _field(problem, basis, fit.weights)
     stiff = stiffness(field, tracks.clouds, tracks.times)
-    inner = 1 if stiff < _SHORT else _CORRECTION_STEPS
+    inner = 1 if stiff < _SHORT else 2 if stiff < _BENT else _CORRECTION_STEPS
     now = fit
     for _ in range(_CORRECTIONS):
         field = _field(problem, basis, now.weights)
@@ -298,32 +286,7 @@ def _choose_steps(
     said = f"{'the flow in continuous time' if smooth else one} fits the tracks better"
     if share < 1:
         said += ", but equal intervals cannot decide: the error bars include the difference"
-    return _Steps(_CORRECTION_STEPS if smooth else 1, now if smooth else fit, change, share, said)
-
-
-def _unresolved(tracks: Tracks, field: Field, noise: float, steps: int) -> tuple[Unresolved, float]:
-    """What the pairs leave over beyond noise, and the mean square that noise has at most."""
-    errors = []
-    for k, (x, y) in enumerate(zip(tracks.clouds[:-1], tracks.sent, strict=True)):
-        span = (float(tracks.times[k]), float(tracks.times[k + 1]))
-        end = field.flow(x, span, steps, euler=steps == 1)
-        errors.append((end - y) / (span[1] - span[0]))
-    squares = [(e**2).mean(axis=1) for e in errors]
-    points, left = np.concatenate(tracks.clouds[:-1]), np.concatenate(squares)
-    tau = float(np.diff(tracks.times).mean())
-    some = points[:: max(1, len(points) // 1000)]
-    quiet = _UNEVEN * float(np.quantile(Unresolved(points, left, 0.0)(some), _QUIETEST))
-    if tracks.partners and len(errors) > 1:
-        # Noise is new in every interval; roughness stays as the individual moves on.
-        kept = np.mean([
-            (a * b[p]).mean()
-            for a, b, p in zip(errors[:-1], errors[1:], tracks.partners, strict=False)
-        ])  # fmt: skip
-        quiet = min(quiet, _NEW * max(float(left.mean() - kept), 0.0))
-    floor = min(quiet, 2 * noise / tau)
-    # Without noise to average over, nearer individuals show better where the roughness is.
-    count = _NEAREST if floor < _LITTLE * float(left.mean()) else Unresolved.neighbors
-    return Unresolved(points, left, floor, count), quiet
+    return _Steps(max(inner, 2) if smooth else 1, now if smooth else fit, change, share, said)
 
 
 def _chi(problem: Problem, known: PushModel, field: Field, beta: float, steps: int) -> float:

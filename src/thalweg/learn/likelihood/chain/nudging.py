@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.learn.likelihood.chain.verdict import rejects
 from thalweg.learn.likelihood.model import Mesh
 from thalweg.learn.likelihood.optimize import Minimum, Penalty, minimise
 from thalweg.learn.likelihood.tracked import FLOOR, Judgement, TrackedObjective
@@ -96,7 +95,7 @@ def let_go(
         verdict = stage.judge(found.theta, mesh)
         if best is None or verdict.merit < best[1].merit:
             best = found, verdict
-        if interrupted or not rejects(best[1], _DOUBTFUL):
+        if interrupted or not best[1].rejects(_DOUBTFUL):
             break
     if best is None:
         return None
@@ -113,8 +112,8 @@ def let_go(
             break
         theta = found.theta
         verdict = stage.judge(theta, mesh)
-        if gain > 0.0 and not rejects(verdict):
+        if gain > 0.0 and not verdict.rejects():
             held = theta
-        if gain == 0.0 and rejects(verdict, _HOPELESS):
+        if gain == 0.0 and verdict.rejects(_HOPELESS):
             break
     return Guide(theta, objective.judge(theta, mesh), held, spent, interrupted)

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from thalweg.learn.likelihood.chain.kinks import certify
 from thalweg.learn.likelihood.chain.nudging import let_go
-from thalweg.learn.likelihood.chain.verdict import rejects
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.optimize import Penalty, minimise
 from thalweg.learn.likelihood.tracked import Judgement, TrackedObjective
@@ -39,6 +38,12 @@ _SHARE = 4  # a stage adds at most this part of the horizon: larger steps miss t
 _DRAWS = 90
 _WIDTHS = (0.3, 1.0, 3.0)
 _PROJECTED = 24
+_SHORT_DRAWS, _DRAWS_NEARBY = 10, 24
+_POLISHED = 5
+_ROUNDS = 3
+_SETTLING = 0.1  # of the whole search's work, at most
+_PARABOLIC = 0.3  # per parameter, what draws may rise by more or less than a parabola
+_GAIN = 0.1  # of log likelihood that is worth another round
 _LONGEST_DRAW = 1.0  # in units of the potential's scale, and of logarithms
 _FOLLOWED = 8
 _PATIENCE = 3  # horizons in a row that no start can follow
@@ -53,7 +58,7 @@ def _suspicious(now: Judgement, before: Judgement) -> bool:
 
     An excess that was there before, and that no other start could lower, is not searched for again.
     """
-    if rejects(now, _SUSPICIOUS) and not rejects(before, _SUSPICIOUS):
+    if now.rejects(_SUSPICIOUS) and not before.rejects(_SUSPICIOUS):
         return True
     added = max(now.expected - before.expected, 0.0)
     return now.deviance - before.deviance > added + _SURPRISING * np.sqrt(2.0 * added + 2.0)
@@ -137,6 +142,10 @@ class _Search:
     def pay(self, k: int, evaluations: float) -> None:
         self.spent += evaluations * k / self.n_intervals
 
+    def growth(self, best: _Optimum, k: int) -> Growth:
+        rejected = best.judgement.rejects() and not self.interrupted
+        return Growth(best.theta, k, self.n_iterations, rejected, self.interrupted)
+
     def polish(
         self, k: int, theta: Array, iterations: int, tolerance: float = 1e-3, *, probe: bool = False
     ) -> _Optimum:
@@ -167,7 +176,7 @@ class _Search:
         out = []
         for optimum in beam:
             new = self.polish(k, optimum.theta, 12, probe=True)
-            if rejects(new.judgement) and self.spent < self.limit:
+            if new.judgement.rejects() and self.spent < self.limit:
                 again = self.polish(k, new.theta, 25)
                 new = again if again.merit < new.merit else new
             out.append(new)
@@ -204,6 +213,34 @@ class _Search:
             if np.isfinite(merit)
         ]
 
+    def settled(self, best: _Optimum) -> _Optimum:
+        """The optimum, or a better one among the draws around it.
+
+        Where nearly empty states fill and empty in turns, the likelihood has many optima within one
+        posterior width. A few short draws show whether it does: they do not rise like a parabola.
+        """
+        k, size = self.n_intervals, best.theta.size
+        most = self.spent + _SETTLING * self.limit
+        for _ in range(_ROUNDS):
+            tried = self.judged(best, 0.5, _SHORT_DRAWS)
+            merits = np.array([merit for merit, _ in tried]) - best.merit
+            parabolic = abs(np.median(merits) - 0.125 * size) < _PARABOLIC * size
+            if (parabolic and merits.min() > 0.0) or self.spent > most:
+                break
+            tried = sorted(tried + self.judged(best, 1.0, _DRAWS_NEARBY), key=lambda c: c[0])
+            found = [self.polish(k, theta, 15) for _, theta in tried[:_POLISHED]]
+            better = min(found, key=lambda optimum: optimum.merit)
+            if not better.merit < best.merit - _GAIN:
+                break
+            best = better
+        return best
+
+    def judged(self, optimum: _Optimum, width: float, count: int) -> list[tuple[float, Array]]:
+        """Draws around an optimum of the whole chain, each with its merit."""
+        self.pay(self.n_intervals, _VALUE * count)
+        around = self.draws(optimum, width, count)
+        return [(self.whole.judge(theta, self.mesh).merit, theta) for theta in around]
+
     def draws(self, optimum: _Optimum, width: float, count: int) -> list[Array]:
         values, axes = np.linalg.eigh(optimum.curvature)
         values = np.maximum(values, 1e-12 * values.max())
@@ -233,14 +270,16 @@ def grow(
     rng : Draws of the rescues.
     """
     guide = let_go(objective, prior, starts, mesh)
-    if guide is not None:
-        if guide.interrupted or not rejects(guide.judgement, _SUSPICIOUS):
-            k = objective.counts.shape[0] - 1
-            return Growth(guide.theta, k, guide.n_iterations, False, guide.interrupted)
-        starts = [guide.held, *starts]
     n = objective.model.n_states
     search = _Search(objective, prior, starts, mesh, rng, _EVALUATIONS * min(1.0, (6 / n) ** 1.5))
-    search.n_iterations = 0 if guide is None else guide.n_iterations
+    if guide is not None:
+        search.n_iterations = guide.n_iterations
+        if guide.interrupted:
+            return Growth(guide.theta, search.n_intervals, guide.n_iterations, False, True)
+        if not guide.judgement.rejects(_SUSPICIOUS):
+            best = search.settled(search.polish(search.n_intervals, guide.theta, 40, 1e-4))
+            return search.growth(best, search.n_intervals)
+        search.starts = starts = [guide.held, *starts]
     whole = search.n_intervals
     beam = [_Optimum(starts[0], np.diag(prior.units**-2.0), Judgement(0.0, 0.0, 0.0))]
     reached, step, failures = 0, 1, 0
@@ -259,7 +298,7 @@ def grow(
         beam, reached = _distinct(found), k
         if search.interrupted:
             break
-        if rejects(beam[0].judgement):
+        if beam[0].judgement.rejects():
             failures += 1
             if failures == _PATIENCE or search.spent > search.limit:
                 break
@@ -269,10 +308,10 @@ def grow(
             step = max(step, min(2 * step, k // _SHARE))
     k, beam = passed if passed[0] else (reached, beam)
     if search.interrupted:
-        return Growth(beam[0].theta, k, search.n_iterations, False, True)
+        return search.growth(beam[0], k)
     final = [search.polish(k, optimum.theta, 40, 1e-4) for optimum in beam] + beam
     best = min(final, key=lambda optimum: optimum.merit)
-    return Growth(best.theta, k, search.n_iterations, rejects(best.judgement))
+    return search.growth(search.settled(best) if k == whole else best, k)
 
 
 def _distinct(optima: list[_Optimum]) -> list[_Optimum]:

@@ -12,28 +12,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import inner, njit
+from thalweg._compile import njit
+from thalweg.edges.fluxes import internal_derivative, internal_log_slope
+from thalweg.edges.static import Graph
 from thalweg.learn.likelihood.chain.exponential import FASTEST, exponential
-from thalweg.learn.likelihood.dynamics import _slope, _slope_derivative
 from thalweg.mobility import formulas
 
-__all__ = ["LEAST", "Energy", "Graph", "doubts", "follow", "move", "move_each"]
+__all__ = ["LEAST", "Energy", "doubts", "follow", "move", "move_each"]
 
 Array = NDArray[np.float64]
-Index = NDArray[np.int32]
 
 LEAST = 1e-290
 """Mass of a state, so that its logarithm exists."""
-
-
-class Graph(NamedTuple):
-    """Edges, the stationary distribution, and the code of the mean."""
-
-    source: Index
-    target: Index
-    conductance: Array
-    pi: Array
-    spec: Array
 
 
 class Energy(NamedTuple):
@@ -50,14 +40,15 @@ class Energy(NamedTuple):
     basis_column: int
 
 
-@inner(cache=True)
+@njit(cache=True)
 def _first_variation(
     energy: Energy, potential: Array, columns: Array, u: Array, u_slopes: Array, p: Array
 ) -> tuple[Array, Array]:
     n, size = u_slopes.shape
     f, slopes = potential.copy(), np.zeros((n, size))
     for x in range(n):
-        entropy, steep = _slope(energy.order, u[x]), _slope_derivative(energy.order, u[x])
+        entropy = internal_derivative(energy.order, u[x])
+        steep = internal_log_slope(energy.order, u[x])
         f[x] += energy.beta * entropy
         for j in range(size):
             slopes[x, j] = energy.beta * steep * u_slopes[x, j]
@@ -189,7 +180,7 @@ def move_each(
     return out, out_slopes, matrices
 
 
-@inner(cache=True)
+@njit(cache=True)
 def _pulled(a: float, count: float, gain: float) -> tuple[float, float]:
     """An expected count `a` pulled towards one seen, in logarithms, and its derivative in `a`.
 

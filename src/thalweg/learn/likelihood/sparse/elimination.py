@@ -2,8 +2,8 @@
 
 States are eliminated in order of minimum degree, without pivoting, until those that are left are
 nearly all joined to each other; that tail is dense and left to LAPACK. The matrices of implicit
-steps have dominant columns wherever the flow is resolved; whoever factors one checks the factors
-(see `chains.advance`).
+steps have dominant columns wherever the flow is resolved; callers check the factors (see
+`chains.advance`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 _DENSE = 0.6
-"""Share of the remaining states a state is joined to, from which on elimination is dense."""
+"""Elimination becomes dense once a state is joined to this share of the remaining ones."""
 _SMALLEST_TAIL = 8
 
 

@@ -10,16 +10,24 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
 from thalweg.energy import Entropy
-from thalweg.learn.likelihood.dynamics import EXTRAPOLATION
-from thalweg.learn.likelihood.model import FlowModel, Mesh
-from thalweg.learn.likelihood.objective import Evaluation
+from thalweg.learn.likelihood.dynamics import EXTRAPOLATION, limited
+from thalweg.learn.likelihood.model import FlowModel, Mesh, log_normalised
+from thalweg.learn.likelihood.objective import Evaluation, IndependentObjective
 from thalweg.learn.likelihood.sparse import chains
 from thalweg.learn.likelihood.sparse.elimination import Plan, make_plan
 from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.learn.observation.model import Terms
 from thalweg.mobility import LogMean
 
-__all__ = ["SPARSE_STATES", "Point", "SparseFlow", "is_plain", "probabilities"]
+__all__ = [
+    "SPARSE_STATES",
+    "Point",
+    "SparseFlow",
+    "evaluated",
+    "is_plain",
+    "probabilities",
+    "symmetric",
+]
 
 Array = NDArray[np.float64]
 
@@ -144,18 +152,14 @@ class Point:
         u = np.stack([chain.logs[chain.outputs] for chain in self.chains])
         fine = u[-1]
         weights = EXTRAPOLATION[levels - 1, :levels]
-        correction = np.tensordot(weights, u, 1) - fine
-        # Corrections are kept within +-2: at depth, chains differ wildly.
-        bend = (1.0 + np.minimum(0.5 * np.abs(correction), 1e15) ** 4) ** -0.25
-        rough = np.tensordot(EXTRAPOLATION[max(levels - 2, 0), :levels], u, 1) - fine
-        limit = (1.0 + np.minimum(0.5 * np.abs(rough), 1e15) ** 4) ** -0.25
-        share = bend**5
+        correction, share = limited(np.tensordot(weights, u, 1) - fine)
+        rough, _ = limited(np.tensordot(EXTRAPOLATION[max(levels - 2, 0), :levels], u, 1) - fine)
         parts = weights[:, None, None] * share
         parts[-1] += 1.0 - share
         log_pi = np.log(self.flow.plan.pi)
         return (
-            _normalised(np.vstack([self.start, fine + correction * bend]) + log_pi),
-            _normalised(np.vstack([self.start, fine + rough * limit]) + log_pi),
+            log_normalised(np.vstack([self.start, fine + correction]) + log_pi),
+            log_normalised(np.vstack([self.start, fine + rough]) + log_pi),
             parts,
         )
 
@@ -264,8 +268,7 @@ class Point:
         total -= np.matmul(p[1:, None, :], total)
         total *= np.sqrt(weights[1:])[:, :, None]
         rows = total.reshape(-1, 2 * n + 1)
-        matrix = dsyrk(1.0, rows.T, lower=1)
-        matrix = np.tril(matrix) + np.tril(matrix, -1).T
+        matrix = symmetric(dsyrk(1.0, rows.T, lower=1))
         w, q = weights[0], p[0]
         matrix[n + 1 :, n + 1 :] += (
             np.diag(w) - np.outer(q, w) - np.outer(w, q) + w.sum() * np.outer(q, q)
@@ -297,6 +300,21 @@ def probabilities(model: FlowModel, theta: Array, mesh: Mesh) -> Array | None:
     return model.probabilities(theta, mesh)
 
 
-def _normalised(log_p: Array) -> Array:
-    top = log_p.max(axis=1, keepdims=True)
-    return np.asarray(log_p - top - np.log(np.exp(log_p - top).sum(axis=1, keepdims=True)))
+def evaluated(
+    objective: IndependentObjective, theta: Array, mesh: Mesh
+) -> tuple[Evaluation, Array] | None:
+    """The likelihood with its derivatives, and the flow, in the same way."""
+    model = objective.model
+    if is_plain(model) and model.n_states >= SPARSE_STATES and objective.totals is None:
+        point = SparseFlow(model, objective.counts, mesh, objective.noise).at(theta)
+        if point is not None:
+            return point.evaluation, point.probabilities
+    evaluation, p = objective.evaluate(theta, mesh), model.probabilities(theta, mesh)
+    return None if evaluation is None or p is None else (evaluation, p)
+
+
+def symmetric(lower: Array) -> Array:
+    """The symmetric matrix with this lower triangle, whose upper one is zero."""
+    full = lower + lower.T
+    np.fill_diagonal(full, lower.diagonal())
+    return np.asarray(full)

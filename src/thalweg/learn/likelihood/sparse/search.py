@@ -14,11 +14,21 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, IndependentObjective, Objective
-from thalweg.learn.likelihood.optimize import LONGEST_STEP, Minimum, Penalty, minimise
+from thalweg.learn.likelihood.optimize import (
+    LONGEST_STEP,
+    SHORTEST,
+    Minimum,
+    Penalty,
+    cholesky,
+    minimise,
+    newton_step,
+    positive_change,
+    shortened,
+)
 from thalweg.learn.likelihood.sparse.flow import SPARSE_STATES, Point, SparseFlow, is_plain
 from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.status import Status
@@ -33,7 +43,6 @@ _MOST_MARQUARDT = 25
 _MOST_REJECTIONS = 14
 _BFGS = 40
 """Iterations before the matrix is computed anew."""
-_SHORTEST = 1e-5
 
 
 class Place(Protocol):
@@ -143,17 +152,18 @@ class _Search:
         self.precision = self.prior.quadratic(point.theta)[2]
         self.now, self.value, self.gradient = point, *self._with_prior(point)
         try:
-            if base is not None:
-                self._bfgs(base + self.precision)
-                if self._left(self.now.information + self.precision) < self.tolerance:
-                    status = Status.CONVERGED
+            if base is not None and self._nearby(base + self.precision):
+                status = Status.CONVERGED
             rounds = 0
             while not status:
                 status, curvature = self._marquardt()
                 rounds += 1
                 if status is not Status.MAX_ITERATIONS or self._spent:
                     break
-                if not self._bfgs(curvature) and rounds > 2:
+                before = self.now
+                if self._nearby(curvature):
+                    status = Status.CONVERGED
+                elif self.now is before and rounds > 2:
                     status = Status.STALLED
                     break
         except KeyboardInterrupt:
@@ -162,6 +172,17 @@ class _Search:
             status = limit_status()
         now = self.now
         return Minimum(now.theta, self.value, now.evaluation, status, self.used, now)
+
+    def _nearby(self, matrix: Array) -> bool:
+        """BFGS from a known matrix, and from fresh ones while that helps; whether it converged."""
+        while self._bfgs(matrix):
+            matrix = self.now.information + self.precision
+            left = self._left(matrix)
+            if left < self.tolerance:
+                return True
+            if self._spent or not left < _NEAR * self.gradient.size:
+                return False
+        return self._left(self.now.information + self.precision) < self.tolerance
 
     @property
     def _spent(self) -> bool:
@@ -198,7 +219,7 @@ class _Search:
             if self._spent:
                 break
             self._count()
-            step = _newton(curvature, damping, self.gradient)
+            step = newton_step(curvature, self.gradient, damping)
             accepted, ratio = False, 0.0
             if step is not None and np.max(np.abs(step) / self.prior.units) <= LONGEST_STEP:
                 predicted = -float(self.gradient @ step) - 0.5 * float(step @ curvature @ step)
@@ -216,7 +237,7 @@ class _Search:
 
     def _left(self, curvature: Array) -> float:
         """Log likelihood left to gain, to second order."""
-        step = _newton(curvature, 1e-10, self.gradient)
+        step = newton_step(curvature, self.gradient)
         return np.inf if step is None else -0.5 * float(self.gradient @ step)
 
     def _try(self, step: Array, predicted: float) -> tuple[bool, float]:
@@ -235,7 +256,7 @@ class _Search:
 
     def _bfgs(self, matrix: Array) -> bool:
         """BFGS from `matrix` with halved steps; whether it moved."""
-        factor = _cholesky(matrix, 1e-10)
+        factor = cholesky(matrix, 1e-10)
         if factor is None:
             return False
         pairs: list[tuple[Array, Array, float]] = []
@@ -250,27 +271,19 @@ class _Search:
                 return iteration > 0
             moved, change = self.now.theta - theta, self.gradient - before
             pull = -before * float(moved @ step) / float(step @ step)  # the step solves B step = -g
-            length, gained = float(moved @ pull), float(moved @ change)
-            if gained < 0.2 * length:  # Powell's damping keeps the matrix positive
-                share = 0.8 * length / (length - gained)
-                change = share * change + (1 - share) * pull
-                gained = float(moved @ change)
+            change, gained = positive_change(moved, change, pull)
             pairs.append((moved, change, 1.0 / gained))
         return True
 
     def _halved(self, step: Array, slope: float) -> bool:
         share = min(1.0, LONGEST_STEP / float(np.max(np.abs(step) / self.prior.units)))
-        while share > _SHORTEST:
+        while share > SHORTEST:
             new = self.flow.at(self.now.theta + share * step, self.now)
-            if new is None:
-                share *= 0.25
-                continue
-            value = new.value + self.prior.quadratic(new.theta)[0]
+            value = np.inf if new is None else new.value + self.prior.quadratic(new.theta)[0]
             if value <= self.value + 1e-4 * share * slope:
                 self._move(new)
                 return True
-            rise = value - self.value - share * slope
-            share *= min(0.5, max(0.1, -0.5 * share * slope / rise)) if rise > 0 else 0.5
+            share = shortened(share, slope, value - self.value)
         return False
 
 
@@ -287,20 +300,3 @@ def _two_loops(
     for (moved, change, scale), share in zip(pairs, reversed(shares), strict=True):
         q += moved * (share - scale * float(change @ q))
     return np.asarray(q)
-
-
-def _cholesky(matrix: Array, damping: float) -> tuple[Array, bool] | None:
-    diagonal = np.diag(matrix)
-    lift = damping * np.maximum(diagonal, 1e-12 * diagonal.max())
-    try:
-        return cho_factor(matrix + np.diag(lift), check_finite=False)
-    except LinAlgError:
-        return None
-
-
-def _newton(matrix: Array, damping: float, gradient: Array) -> Array | None:
-    factor = _cholesky(matrix, damping)
-    if factor is None:
-        return None
-    step = -cho_solve(factor, gradient, check_finite=False)
-    return np.asarray(step) if np.isfinite(step).all() else None

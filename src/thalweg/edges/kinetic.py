@@ -1,0 +1,252 @@
+"""Compiled passes over the edges at all stages of a discretised path: its kinetic energy.
+
+In fluxes, arrays have one row per stage: `rho` and `psi` (stages, states), `flux` (stages, edges).
+With `g = F / (c m)` the kinetic energy of an edge, `F^2 / (2 c m(s, t))`, has the second variation
+`(dF - c g dm)^2 / (c m) - c g^2 m''[(ds, dt)]^2 / 2`: a convex function for a concave mean.
+
+In potentials (`linearise`, `product`, `diagonals`) the stages are innermost: arrays are `(states,
+stages)` and `(edges, coefficients, stages)`, so an edge reads and writes whole rows. Changes of the
+density are relative, `w = v / rho`, and forces are multiplied by `rho`: then the second derivatives
+of a mean enter as `s t m_st` and the like, which stay of ordinary size.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thalweg._compile import njit
+from thalweg.mobility import formulas
+
+__all__ = [
+    "diagonals",
+    "flux_action",
+    "flux_force",
+    "flux_gain",
+    "linearise",
+    "linearise_fluxes",
+    "product",
+    "stage_derivatives",
+    "stage_weights",
+    "sweep",
+]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int32]
+Coefficients = NDArray[np.floating]
+
+
+@njit(cache=True, error_model="numpy")
+def stage_weights(
+    source: Index, target: Index, conductance: Array, rho: Array, spec: Array
+) -> Array:
+    """`c m(rho)` for every stage and edge."""
+    out = np.empty((rho.shape[0], source.size))
+    for i in range(rho.shape[0]):
+        for e in range(source.size):
+            out[i, e] = conductance[e] * formulas.fast_mean(
+                spec, rho[i, source[e]], rho[i, target[e]]
+            )
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def stage_derivatives(source: Index, target: Index, rho: Array, spec: Array) -> Array:
+    """`m_s, m_t, m_ss, m_st, m_tt` of every stage and edge, (stages, edges, 5)."""
+    out = np.empty((rho.shape[0], source.size, 5))
+    for i in range(rho.shape[0]):
+        for e in range(source.size):
+            s, t = rho[i, source[e]], rho[i, target[e]]
+            _, out[i, e, 0], out[i, e, 1], out[i, e, 2], out[i, e, 3], out[i, e, 4] = (
+                formulas.fast_derivatives(spec, s, t)
+            )
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def sweep(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    rho: Array,
+    psi: Array,
+    spec: Array,
+    quadrature: Array,
+) -> tuple[Array, Array, Array]:
+    """Half the derivative of `psi^T M psi` in `rho`; the weights `c m`, and their average."""
+    stages, n = rho.shape
+    force = np.zeros((stages, n))
+    edge, average = np.empty((stages, source.size)), np.zeros(source.size)
+    for i in range(stages):
+        b = quadrature[i]
+        for e in range(source.size):
+            x, y = source[e], target[e]
+            m, first, second = formulas.fast_first(spec, rho[i, x], rho[i, y])
+            difference = psi[i, x] - psi[i, y]
+            edge[i, e] = conductance[e] * m
+            average[e] += b * edge[i, e]
+            half = 0.5 * conductance[e] * difference * difference
+            force[i, x] += half * first
+            force[i, y] += half * second
+    return force, edge, average
+
+
+def flux_action(
+    source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
+) -> Array:
+    """`sum_e F^2 / (c m)` at every stage; infinite where mass moves without mobility."""
+    weights = stage_weights(source, target, conductance, rho, spec)
+    share = np.zeros(flux.shape)
+    with np.errstate(divide="ignore", over="ignore"):
+        np.divide(flux * flux, np.maximum(weights, 0.0), out=share, where=flux != 0.0)
+    return np.asarray(share.sum(axis=1))
+
+
+def flux_gain(source: Index, target: Index, flux: Array, n_states: int) -> Array:
+    """What each state gains at every stage."""
+    out = np.empty((flux.shape[0], n_states))
+    for gain, row in zip(out, flux, strict=True):
+        gain[:] = np.bincount(source, row, n_states) - np.bincount(target, row, n_states)
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def linearise_fluxes(
+    source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
+) -> tuple[Array, Array, Array]:
+    """Coefficients of Newton's system: per edge `c m, c g m_s, c g m_t, c g^2 m''/2` (three).
+
+    Returns the coefficients (stages, edges, 6), the force at `flux` (half of `c g^2 m_s`, summed)
+    and the actions.
+    """
+    stages, n = rho.shape
+    table = np.empty((stages, source.size, 6))
+    force, action = np.zeros((stages, n)), np.zeros(stages)
+    for i in range(stages):
+        for e in range(source.size):
+            x, y = source[e], target[e]
+            s, t, c = rho[i, x], rho[i, y], conductance[e]
+            m, first, second, ss, st, tt = formulas.fast_derivatives(spec, s, t)
+            weight = c * m
+            g = flux[i, e] / weight
+            cg = c * g
+            half = 0.5 * cg * g
+            table[i, e, 0] = weight
+            table[i, e, 1] = cg * first
+            table[i, e, 2] = cg * second
+            table[i, e, 3] = half * ss
+            table[i, e, 4] = half * st
+            table[i, e, 5] = half * tt
+            force[i, x] += half * first
+            force[i, y] += half * second
+            action[i] += flux[i, e] * g
+    return table, force, action
+
+
+@njit(cache=True, error_model="numpy")
+def flux_force(
+    source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
+) -> Array:
+    """The force alone: half of `c g^2 m_s`, summed."""
+    force = np.zeros(rho.shape)
+    for i in range(rho.shape[0]):
+        for e in range(source.size):
+            x, y, c = source[e], target[e], conductance[e]
+            # `fast_first` would do: these are compiled already, and this runs once per path.
+            m, first, second, _, _, _ = formulas.fast_derivatives(spec, rho[i, x], rho[i, y])
+            g = flux[i, e] / (c * m)
+            half = 0.5 * c * g * g
+            force[i, x] += half * first
+            force[i, y] += half * second
+    return force
+
+
+@njit(cache=True, error_model="numpy")
+def linearise(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    rho: Array,
+    psi: Array,
+    spec: Array,
+    quadrature: Array,
+    table: Coefficients,
+) -> tuple[Array, Array, Array, Array]:
+    """Newton's coefficients `c m, c d s m_s, c d t m_t, c d^2 (s^2 m_ss, s t m_st, t^2 m_tt) / 2`.
+
+    They are put into `table`, `(edges, 6, stages)`, single or double; `d` is the difference of the
+    potentials. Returns `M psi`, half the derivative of `psi^T M psi` in
+    `rho`, the action at every stage, and the average of `c m`.
+    """
+    n, stages = rho.shape
+    gain, force, action = np.zeros((n, stages)), np.zeros((n, stages)), np.zeros(stages)
+    average = np.empty(source.size)
+    for e in range(source.size):
+        x, y, c = source[e], target[e], conductance[e]
+        total = 0.0
+        for i in range(stages):
+            s, t = rho[x, i], rho[y, i]
+            m, first, second, ss, st, tt = formulas.fast_derivatives(spec, s, t)
+            difference = psi[x, i] - psi[y, i]
+            weight = c * m
+            flux = weight * difference
+            half = 0.5 * c * difference * difference
+            table[e, 0, i] = weight
+            table[e, 1, i] = c * difference * first * s
+            table[e, 2, i] = c * difference * second * t
+            table[e, 3, i] = half * ss * s * s
+            table[e, 4, i] = half * st * s * t
+            table[e, 5, i] = half * tt * t * t
+            gain[x, i] += flux
+            gain[y, i] -= flux
+            force[x, i] += half * first
+            force[y, i] += half * second
+            action[i] += flux * difference
+            total += quadrature[i] * weight
+        average[e] = total
+    return gain, force, action, average
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def product(
+    source: Index,
+    target: Index,
+    table: Coefficients,
+    psi: Array,
+    change: Array,
+    gain: Array,
+    push: Array,
+) -> None:
+    """Gain and `rho` times force of the linearised system for potentials and relative changes."""
+    stages = psi.shape[1]
+    gain[:] = 0.0
+    push[:] = 0.0
+    for e in range(source.size):
+        x, y = source[e], target[e]
+        for i in range(stages):
+            difference = psi[x, i] - psi[y, i]
+            ds, dt = change[x, i], change[y, i]
+            a, b, cross = table[e, 1, i], table[e, 2, i], table[e, 4, i]
+            flux = table[e, 0, i] * difference + a * ds + b * dt
+            gain[x, i] += flux
+            gain[y, i] -= flux
+            push[x, i] += a * difference + table[e, 3, i] * ds + cross * dt
+            push[y, i] += b * difference + cross * ds + table[e, 5, i] * dt
+
+
+def diagonals(
+    source: Index, target: Index, table: Coefficients, n_states: int
+) -> tuple[Array, Array, Array]:
+    """What `product` gives a state for its own potential and its own change: `M`, `A`, `K`."""
+    stages = table.shape[2]
+    each = np.arange(stages)
+    ends = [(states[:, None] * stages + each).ravel() for states in (source, target)]
+
+    def summed(end: NDArray[np.intp], coefficient: int) -> Array:
+        total = np.bincount(end, table[:, coefficient].ravel(), n_states * stages)
+        return np.asarray(total, np.float64).reshape(n_states, stages)
+
+    m = summed(ends[0], 0) + summed(ends[1], 0)
+    a = summed(ends[0], 1) - summed(ends[1], 2)
+    k = summed(ends[0], 3) + summed(ends[1], 5)
+    return m, a, k

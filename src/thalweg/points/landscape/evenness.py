@@ -1,0 +1,167 @@
+"""Whether noise of one size explains what pairs of followed individuals leave over.
+
+Where a potential varies over less than a step or than the spacing of the functions (a kink that
+individuals jump over), what it does to them passes for noise. But noise has one size everywhere,
+and is new in every interval. Optimal couplings hide some of it, more where points crowd: how much
+is simulated, with the fitted flow and its noise, coupled in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
+
+from thalweg.points.coupling import coupling
+from thalweg.points.landscape.features import spaced_centers
+from thalweg.points.landscape.model import Field
+from thalweg.points.landscape.problem import Unresolved
+
+__all__ = ["Evenness", "Steps", "evenness", "partners"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_DRAWS = 3
+_PLACES = (5, 60)
+_PER_PLACE = 60  # residuals, which then scatter by a fifth
+_QUIET = 0.25  # quantile of places that the noise is taken from where it is uneven
+_ROUNDS = 3
+_CHANCE = 2.0  # by this factor uneven places exceed the scatter of simulated ones,
+_SIZE = 0.25  # and this is the standard deviation of the logarithm beyond it
+_MATTERS = 0.05  # root mean square left over, as a share of the flow's velocity
+_STAYS = 0.85  # of the residuals; less of them that is new is roughness
+_NEAREST = 8  # individuals whose residuals show roughness where there is hardly noise
+_LITTLE = 0.1  # noise, as a share of all residuals
+
+
+def partners(x: Array, y: Array) -> tuple[Array, Index | None]:
+    """Where an optimal coupling sends each of `x`, and the rows of `y`, if it is one to one."""
+    if len(x) == len(y):
+        partner = linear_sum_assignment(cdist(x, y, "sqeuclidean"))[1]
+        return y[partner], partner
+    i, j, mass = coupling(x, y)
+    sent = np.zeros_like(x)
+    np.add.at(sent, i, mass[:, None] * y[j])
+    return sent * len(x), None
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Individuals and a flow that is to explain their steps."""
+
+    times: Array
+    clouds: tuple[Array, ...]
+    by_rows: bool
+    field: Field
+    per_interval: int
+
+    @cached_property
+    def ends(self) -> list[Array]:
+        """Where the flow alone carries each individual."""
+        return [self._carried(k) for k in range(len(self.clouds) - 1)]
+
+    def left_over(self, ends: list[Array]) -> tuple[list[Array], list[Index | None]]:
+        """Velocities to the ends less the flow's, and who is whose partner."""
+        out, rows = [], []
+        for k, y in enumerate(ends):
+            there, partner = self.ends[k], np.arange(len(y))
+            sent, pairs = (y, partner) if self.by_rows else partners(there, y)
+            out.append((sent - there) / float(self.times[k + 1] - self.times[k]))
+            rows.append(pairs)
+        return out, rows
+
+    def simulated(self, noise: float, rng: np.random.Generator) -> Array:
+        """Mean squares left over of ends drawn from the flow with noise, as many as were seen."""
+        ends = []
+        for k, y in enumerate(self.clouds[1:]):
+            end = self._carried(k, noise, rng)
+            ends.append(end if len(y) == len(end) else end[rng.integers(len(end), size=len(y))])
+        return _squares(self.left_over(ends)[0])
+
+    def _carried(self, k: int, noise: float = 0.0, rng: np.random.Generator | None = None) -> Array:
+        span, n = (float(self.times[k]), float(self.times[k + 1])), self.per_interval
+        return self.field.flow(self.clouds[k], span, n, beta=noise, rng=rng, euler=n == 1)
+
+
+def _squares(errors: list[Array]) -> Array:
+    return np.concatenate([(e**2).mean(axis=1) for e in errors])
+
+
+@dataclass(frozen=True, eq=False)
+class Evenness:
+    """The noise of the quieter places, and what else the pairs leave over."""
+
+    rough: bool
+    """Whether part of what looks like noise is uneven, or stays with the individuals."""
+    noise: float
+    unresolved: Unresolved
+    said: str
+
+
+def evenness(steps: Steps, noise: float, rng: np.random.Generator, *, free: bool) -> Evenness:
+    """Compare residuals with simulated ones, place by place; `free`: the noise may be lowered."""
+    errors, rows = steps.left_over(list(steps.clouds[1:]))
+    seen, points = _squares(errors), np.concatenate(steps.clouds[:-1])
+    if not noise > 0:
+        return Evenness(False, noise, Unresolved(points, seen, _NEAREST), "")
+    places, tau = _Places.of(points, rng), float(np.diff(steps.times).mean())
+    moved = np.concatenate([f - x for f, x in zip(steps.ends, steps.clouds, strict=False)]) / tau
+    matters = float(seen.mean()) > _MATTERS**2 * float((moved**2).mean())
+    found = most = noise * _new(errors, rows) if free else noise
+    rough, said = matters and found < _STAYS * noise, ""
+    for done in range(_ROUNDS):
+        draws = [steps.simulated(found, rng) for _ in range(_DRAWS)]
+        ratio, chance = places.ratios(seen, draws)
+        if done == 0:
+            spread, usual = float(np.log(ratio).var()), float(np.log(chance).var())
+            uneven = spread > max(_CHANCE * usual, usual + _SIZE**2)
+            rough = rough or (matters and uneven)
+            said = f"{found * ratio.min():.2g} to {found * ratio.max():.2g} in different places"
+        if not (rough and free):
+            break
+        lower = float(np.quantile(ratio, _QUIET) / np.quantile(chance, _QUIET))
+        found = min(found * lower, most)
+    # Without noise to average over, nearer individuals show better where the roughness is.
+    count = _NEAREST if 2 * found / tau < _LITTLE * float(seen.mean()) else Unresolved.neighbors
+    squares = seen - np.mean(draws, axis=0)
+    return Evenness(rough, found, Unresolved(points, squares, count), said)
+
+
+@dataclass(frozen=True, eq=False)
+class _Places:
+    """Parts of the cloud, with the one that each residual belongs to."""
+
+    labels: Index
+    count: int
+
+    @classmethod
+    def of(cls, points: Array, rng: np.random.Generator) -> _Places:
+        centers, _ = spaced_centers(points, int(np.clip(len(points) // _PER_PLACE, *_PLACES)), rng)
+        labels = cKDTree(centers).query(points)[1]
+        return cls(np.unique(labels, return_inverse=True)[1], int(np.unique(labels).size))
+
+    def ratios(self, seen: Array, draws: list[Array]) -> tuple[Array, Array]:
+        """Mean squares over simulated ones; and simulated ones over other simulated ones."""
+        means = np.array([self._means(draw) for draw in draws])
+        mean = means.mean(axis=0)
+        others = (means.sum(axis=0) - means) / (len(draws) - 1)
+        return self._means(seen) / mean, (means / others).ravel()
+
+    def _means(self, squares: Array) -> Array:
+        total = np.bincount(self.labels, squares, self.count)
+        return np.maximum(total / np.bincount(self.labels, minlength=self.count), 1e-300)
+
+
+def _new(errors: list[Array], rows: list[Index | None]) -> float:
+    """The share of the residuals that is new in every interval, as noise is; roughness stays."""
+    kept = [
+        float((a * b[p]).mean() / max((a**2).mean(), 1e-300))
+        for a, b, p in zip(errors[:-1], errors[1:], rows, strict=False) if p is not None
+    ]  # fmt: skip
+    return float(np.clip(1 - np.mean(kept), 0.0, 1.0)) if kept else 1.0
