@@ -80,7 +80,7 @@ def test_sparse_rivals_agree_with_dense_ones(
 
 
 def test_bad_input_is_refused_with_a_sentence(kernel: MarkovKernel) -> None:
-    with pytest.raises(InputError, match="shape"):
+    with pytest.raises(InputError, match="add a column of zeros"):
         rivals.no_movement(kernel, TIMES, np.ones((13, 4)))
     with pytest.raises(InputError, match="before the first snapshot"):
         rivals.no_movement(kernel, TIMES, np.ones((13, 5)), at=[-1.0])

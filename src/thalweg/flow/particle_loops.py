@@ -8,17 +8,28 @@ individual at `x` leaves towards `y` with rate `J(x, y) / p_x` where the flux `J
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
 from thalweg.edges.fluxes import edge_flux
+from thalweg.edges.static import Graph
+from thalweg.kernel import Adjacency
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Index = NDArray[np.int32]
 Offsets = NDArray[np.int64]
+
+
+class Field(NamedTuple):
+    """What drives a flux beside the densities: see `thalweg.edges.fluxes.edge_flux`."""
+
+    external: Array
+    beta: float
+    inner: Array
 
 
 @njit(cache=True)
@@ -166,16 +177,9 @@ def spread(
 
 @njit(cache=True)
 def gillespie(
-    indptr: Offsets,
-    neighbor: Index,
-    edge: Offsets,
-    source: Index,
-    conductance: Array,
-    pi: Array,
-    external: Array,
-    beta: float,
-    spec: Array,
-    inner: Array,
+    adjacency: Adjacency,
+    graph: Graph,
+    field: Field,
     counts: Counts,
     pseudo: float,
     time: float,
@@ -187,6 +191,9 @@ def gillespie(
     jump changes `p` at two states, so only the edges around them are computed anew; a binary tree
     of sums over the states finds the next jump.
     """
+    indptr, neighbor, edge = adjacency
+    source, conductance, pi, spec = graph.source, graph.conductance, graph.pi, graph.spec
+    external, beta, inner = field
     n = counts.size
     total_mass = counts.sum() + pseudo * n
     size = 1

@@ -21,6 +21,7 @@ from thalweg import _checks
 from thalweg._door import checked
 from thalweg._threads import single_threaded
 from thalweg.edges.fluxes import edge_fluxes, internal_spec
+from thalweg.edges.static import Graph
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import particle_loops as loops
@@ -242,17 +243,11 @@ class _Population:
 
     def _empirical(self, counts: Counts, interval: float) -> Counts:
         if self.method == "exact":
-            a = self.kernel.adjacency
-            counts = counts.copy()
+            counts, inner = counts.copy(), internal_spec(self.energy, self.mobility)
             loops.gillespie(
-                *a,
-                self.kernel.edges.source,
-                self.kernel.edges.conductance,
-                self.kernel.stationary,
-                self.energy.potential,
-                self.energy.beta,
-                self.mobility.spec,
-                internal_spec(self.energy, self.mobility),
+                self.kernel.adjacency,
+                Graph.of(self.kernel, self.mobility),
+                loops.Field(self.energy.potential, self.energy.beta, inner),
                 counts,
                 self.pseudo,
                 interval,

@@ -116,7 +116,7 @@ def _draw_weights(
     return rng.uniform(low, high, size=count)
 
 
-# -------------------------------------------------------------------- one builder a family
+# -------------------------------------------------------------------- one builder per family
 
 
 def _complete(n: int, rng: np.random.Generator) -> Topology:

@@ -1,4 +1,4 @@
-"""Which pairs of states are joined: one function a family, each giving arrays of edges.
+"""Which pairs of states are joined: one function per family, each giving arrays of edges.
 
 Every function returns a `Topology`: exactly `n` states, each edge once with `source < target`.
 Components may remain; `connected` joins them. Everything is vectorised or compiled, so that 10^5
@@ -183,7 +183,7 @@ def regular(n: int, rng: np.random.Generator, degree: int) -> Topology:
     """A random `degree`-regular graph: a circulant ring mixed by double edge swaps.
 
     Each swap turns edges `ab`, `cd` into `ad`, `cb` where that keeps the graph simple; the swaps
-    reach every simple graph of these degrees, uniformly in the limit. Ten swaps an edge.
+    reach every simple graph of these degrees, uniformly in the limit. Ten swaps per edge.
     """
     steps = np.arange(1, degree // 2 + 1)
     source = np.tile(np.arange(n), steps.size)

@@ -18,8 +18,9 @@ from thalweg.learn.answer import check_match, dense_counts
 from thalweg.learn.fokker_planck import MOST_STATES, fokker_planck
 from thalweg.learn.inputs import as_kernel, as_snapshots
 from thalweg.learn.regressor import FreeEnergyRegressor
-from thalweg.learn.rivals import PSEUDO_COUNT, free_ctmc, no_movement, pure_heat
+from thalweg.learn.rivals import free_ctmc, no_movement, pure_heat
 from thalweg.snapshots import Snapshots, hellinger
+from thalweg.snapshots.density import smoothed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,9 +36,7 @@ LANDSCAPE = "landscape"
 
 def _linear(kernel: MarkovKernel, times: Array, counts: Array, at: Array) -> Array:
     """Shares on straight lines between the snapshots around; the last one beyond them."""
-    p = counts + PSEUDO_COUNT
-    p = p / p.sum(axis=1, keepdims=True)
-    return np.column_stack([np.interp(at, times, column) for column in p.T])
+    return np.column_stack([np.interp(at, times, column) for column in smoothed(counts).T])
 
 
 RIVALS: dict[str, Rival] = {

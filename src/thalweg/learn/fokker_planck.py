@@ -15,6 +15,7 @@ from thalweg._threads import single_threaded
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import rivals
+from thalweg.snapshots.density import smoothed
 
 __all__ = ["MOST_STATES", "fokker_planck"]
 
@@ -56,7 +57,7 @@ def fokker_planck(
         gradient = np.r_[by_rate.sum(), by_g + _RIDGE * g, slope[2 * e :]]
         return value + 0.5 * _RIDGE * float(g @ g), gradient
 
-    start = np.r_[np.log(0.1), np.zeros(n), np.log(rivals._smoothed(table[0]))]
+    start = np.r_[np.log(0.1), np.zeros(n), np.log(smoothed(table[0]))]
     fastest = np.log(100.0 / float(np.diff(when).min()))
     lower = np.r_[-12.0, np.full(n, -15.0), np.full(n, -60.0)]
     upper = np.r_[fastest, np.full(n, 15.0), np.full(n, 60.0)]

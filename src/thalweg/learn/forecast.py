@@ -27,6 +27,8 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     import pandas as pd
 
+    from thalweg.learn.answer import Fitted
+
 __all__ = ["Forecast", "bands", "flow_of", "from_start", "mixed_flow"]
 
 Array = NDArray[np.float64]
@@ -107,31 +109,32 @@ def flow_of(
     *,
     mobility: Mobility,
     discretization: Literal["continuous", "frozen"] = "continuous",
-    time_basis: TimeBasis | None = None,
-    potentials: Array | None = None,
+    varying: tuple[TimeBasis, Array] | None = None,
     rates: Array | None = None,
 ) -> Trajectory:
     """The flow from `p0` at `times[0]`; `"frozen"` holds the jump rates over each interval.
+
+    `varying`: a time basis, and the potential of each of its functions.
 
     With `rates` of growth, the shares of a population that also multiplies and dies.
     """
     when = _checks.as_times(times)
     if rates is not None:
-        if time_basis is not None:
+        if varying is not None:
             raise InputError("growth beside a potential that varies in time cannot be predicted.")
         start = _checks.as_probability(p0, kernel.n_states, "p0")
         masses = growth_flow(kernel, energy, start, when, rates=rates, mobility=mobility)
         shares = masses / masses.sum(axis=1, keepdims=True)
         return Trajectory(when, shares, Status.CONVERGED, n_steps=0, method="growth")
-    if time_basis is None and discretization == "continuous":
+    if varying is None and discretization == "continuous":
         return gradient_flow(kernel, energy, p0, when, mobility=mobility)
     p = _checks.as_probability(p0, kernel.n_states, "p0")
     out, status, n_steps = [p], Status.CONVERGED, 0
     for start, end in zip(when[:-1], when[1:], strict=True):
-        for left, right in _pieces(float(start), float(end), time_basis, discretization):
+        for left, right in _pieces(float(start), float(end), varying, discretization):
             here = energy
-            if time_basis is not None and potentials is not None:
-                v = time_basis(0.5 * (left + right)) @ potentials
+            if varying is not None:
+                v = varying[0](0.5 * (left + right)) @ varying[1]
                 here = FreeEnergy(v, energy.beta, energy.interaction, energy.internal)
             if discretization == "frozen":
                 rates = jump_rates(kernel, here, p, mobility=mobility).toarray()
@@ -203,14 +206,15 @@ def _member_paths(
 
 
 def _pieces(
-    start: float, end: float, basis: TimeBasis | None, discretization: str
+    start: float, end: float, varying: tuple[TimeBasis, Array] | None, discretization: str
 ) -> list[tuple[float, float]]:
-    if basis is None or discretization == "frozen":
+    if varying is None or discretization == "frozen":
         return [(start, end)]
-    if basis.breaks is None:
+    breaks = varying[0].breaks
+    if breaks is None:
         marks = np.linspace(start, end, _PIECES + 1)
     else:
-        marks = np.array([start, *(b for b in basis.breaks if start < b < end), end])
+        marks = np.array([start, *(b for b in breaks if start < b < end), end])
     return [(float(a), float(b)) for a, b in zip(marks[:-1], marks[1:], strict=True)]
 
 
@@ -258,34 +262,32 @@ def _arcsine(p: Array) -> Array:
 
 def bands(
     kernel: MarkovKernel,
-    energy: FreeEnergy,
-    initial: Array,
-    covariance: Array | None,
-    draws: Array | None,
+    fit: Fitted,
     times: ArrayLike,
     *,
     p0: ArrayLike | None,
     p0_size: float | None = None,
     mobility: Mobility,
     level: float,
-    size: float,
     n_draws: int = 32,
-    members: Mixture | None = None,
 ) -> Forecast:
     """The flow with pointwise bands in [0, 1], by the delta method (see `thalweg.learn.delta`).
 
-    `covariance` is that of (potential, beta, log initial distribution). With `p0` given the start
-    is certain, or a sample of `p0_size` individuals. `draws` of (potential, beta) take its place
-    where there is none, at most `n_draws` of them, and then the start counts as certain too unless
-    it is such a sample. `size`: individuals in a snapshot. With `members` the flow is their mean,
-    and how far they lie apart is seen in their flows, which bend too much for the delta method.
+    The errors are the fit's covariance of (potential, beta, log initial distribution). With `p0`
+    given the start is certain, or a sample of `p0_size` individuals. Draws of (potential, beta)
+    take the covariance's place where there is none, at most `n_draws` of them, and then the start
+    counts as certain too unless it is such a sample. Where the fit averages over landscapes the
+    flow is their mean, and how far they lie apart is seen in their flows, which bend too much for
+    the delta method.
     """
+    energy, covariance, draws, members = fit.energy, fit.joint_covariance, fit.draws, fit.members
+    size = float(fit.visits.sum()) / fit.times.size
     if covariance is None and draws is None:
         raise InputError(
             "this fit has no covariance to draw a band from; fit with method='likelihood', or call "
             "predict for the forecast alone."
         )
-    start = initial if p0 is None else _checks.as_probability(p0, kernel.n_states, "p0")
+    start = fit.initial if p0 is None else _checks.as_probability(p0, kernel.n_states, "p0")
     best = gradient_flow(kernel, energy, start, times, mobility=mobility, rtol=1e-6)
     n = kernel.n_states
     sample = None if p0 is None else p0_size

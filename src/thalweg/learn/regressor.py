@@ -343,8 +343,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             self.kernel_, self.energy_, self.initial_ if p0 is None else p0, grid,
             mobility=self._mobility,
             discretization=self.discretization,
-            time_basis=self.time_basis,
-            potentials=self._fit.potentials,
+            varying=None if self.time_basis is None else (self.time_basis, self._fit.potentials),
             rates=None if self._fit.growth is None else self._fit.growth.rates,
         )  # fmt: skip
         return flow if not shift else flow.after_first()
@@ -378,15 +377,15 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             found = band_with_growth(fit.source, when, p0, level)
             return found.after_first() if shift else found
         found = bands(
-            self.kernel_, self.energy_, self.initial_, fit.joint_covariance, fit.draws, when,
+            self.kernel_,
+            fit,
+            when,
             p0=p0,
             p0_size=None if p0_size is None else _checks.positive(p0_size, "p0_size"),
             mobility=self._mobility,
             level=level,
-            size=float(fit.visits.sum()) / fit.times.size,
             n_draws=n_draws,
-            members=fit.members,
-        )  # fmt: skip
+        )
         return found.after_first() if shift else found
 
     def score(self, snapshots: Snapshots) -> float:

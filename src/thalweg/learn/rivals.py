@@ -28,6 +28,7 @@ from thalweg._compile import njit
 from thalweg._threads import single_threaded
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.snapshots.density import smoothed
 
 __all__ = ["free_ctmc", "no_movement", "pure_heat", "reversible_msm"]
 
@@ -54,8 +55,7 @@ def no_movement(
            [0.5625, 0.4375]])
     """
     times, counts, at = _check(kernel, times, counts, at)
-    pooled = counts.sum(axis=0) + PSEUDO_COUNT
-    return np.tile(pooled / pooled.sum(), (at.size, 1))
+    return np.tile(smoothed(counts.sum(axis=0)), (at.size, 1))
 
 
 @single_threaded
@@ -67,7 +67,7 @@ def pure_heat(
     `p_0` is estimated with it up to a few hundred states; beyond, it is the first snapshot.
     """
     times, counts, at = _check(kernel, times, counts, at)
-    start = _smoothed(counts[0])
+    start = smoothed(counts[0])
     if kernel.n_states > _DENSE_STATES:
         return _sparse_heat(kernel, times, counts, at, start)
     root = np.sqrt(kernel.stationary)
@@ -118,7 +118,7 @@ def free_ctmc(
         raise InputError(f"method is {method!r}; choose 'likelihood' or 'least-squares'.")
     times, counts, at = _check(kernel, times, counts, at)
     rates = _least_squares_rates(kernel, times, counts)
-    start = _smoothed(counts[0])
+    start = smoothed(counts[0])
     if kernel.n_states > _DENSE_STATES:
         return _sparse_chain(_sparse_generator(kernel, rates), times[0], at, start)
     if method == "likelihood":
@@ -195,11 +195,6 @@ def _check(
             "predict forwards only."
         )
     return when, table, target
-
-
-def _smoothed(counts: Array) -> Array:
-    p = counts + PSEUDO_COUNT
-    return np.asarray(p / p.sum(axis=-1, keepdims=True))
 
 
 def _softmax(logits: Array) -> Array:
@@ -294,12 +289,12 @@ def _sparse_heat(
 def _least_squares_rates(kernel: MarkovKernel, times: Array, counts: Array) -> Array:
     source, target, _ = kernel.edges
     n, m = kernel.n_states, times.size - 1
-    p = _smoothed(counts)
+    p = smoothed(counts)
     size = counts.sum(axis=1) + PSEUDO_COUNT * n
     mass = 0.5 * np.diff(times)[:, None] * (p[1:] + p[:-1])
     scale = 1.0 / np.sqrt(p[1:] / size[1:, None] + p[:-1] / size[:-1, None])
     tail, head = np.r_[source, target], np.r_[target, source]
-    # Each rate moves `mass` from its tail to its head, in every interval: two entries a row.
+    # Each rate moves `mass` from its tail to its head, in every interval: two entries per row.
     columns = np.tile(np.arange(tail.size), m)
     shift = np.repeat(np.arange(m) * n, tail.size)
     flow = mass[:, tail].ravel()

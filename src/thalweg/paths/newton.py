@@ -106,8 +106,7 @@ def newton(
     *,
     tolerance: float,
     factor: Factor | None = None,
-    barrier: float = 0.0,
-    barrier_end: float = 0.0,
+    barriers: tuple[float, float] = (0.0, 0.0),
     forcing: float = 0.03,
     max_steps: int = 40,
 ) -> Ended[At, Here]:
@@ -125,13 +124,14 @@ def newton(
         Bound on the relative residual.
     factor
         A factorisation to begin with.
-    barrier, barrier_end
+    barriers
         The first barrier, which falls tenfold whenever the residual allows, and the last.
     forcing
         Relative residual up to which directions are solved for, or better.
     max_steps
         Bound on the number of evaluations.
     """
+    barrier, barrier_end = barriers
     previous, length, status = np.inf, 1.0, Status.MAX_ITERATIONS
     kept: tuple[At, Step] | None = None
     steps, age, last, directions, factorisations, iterations = 0, 0, 0, 0, 0, 0

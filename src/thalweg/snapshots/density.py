@@ -18,7 +18,14 @@ from thalweg.kernel import MarkovKernel
 from thalweg.snapshots.heat import heat_flow, select_bandwidth
 from thalweg.snapshots.snapshots import Snapshots
 
-__all__ = ["DensityEstimate", "Dirichlet", "HeatKernel", "Smoother", "estimate_probabilities"]
+__all__ = [
+    "DensityEstimate",
+    "Dirichlet",
+    "HeatKernel",
+    "Smoother",
+    "estimate_probabilities",
+    "smoothed",
+]
 
 Array = NDArray[np.float64]
 
@@ -43,6 +50,16 @@ class DensityEstimate:
             f"DensityEstimate(n_times={self.times.size}, n_states={self.probabilities.shape[1]}, "
             f"added_mass up to {self.added_mass.max():.3g}{width})"
         )
+
+
+def smoothed(counts: Array, pseudo: float = 0.5) -> Array:
+    """Counts plus `pseudo` in every state, as probabilities along the last axis.
+
+    >>> smoothed(np.array([3.0, 0.0]))
+    array([0.875, 0.125])
+    """
+    c = counts + pseudo
+    return np.asarray(c / c.sum(axis=-1, keepdims=True))
 
 
 class Smoother(ABC):

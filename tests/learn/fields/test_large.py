@@ -11,13 +11,14 @@ from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields import LargeOptions, fit_likelihood_large
+from thalweg.learn.fields import fit as fit_module
 from thalweg.learn.fields.evidence import probe, slope_of_log_determinant, updated_scales
 from thalweg.learn.fields.fit import _Fitter
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.likelihood import Likelihood
 from thalweg.learn.fields.posterior import Posterior
 from thalweg.learn.fields.preconditioner import Information, Preconditioner, solve
-from thalweg.learn.fields.prior import cosines, field_prior
+from thalweg.learn.fields.prior import cosines, field_prior, is_thin
 from thalweg.status import Status
 
 BETA = 0.2
@@ -284,3 +285,23 @@ def test_bad_counts_are_refused(kernel: MarkovKernel) -> None:
     counts[1, 4] = -1
     with pytest.raises(InputError, match="negative"):
         fit_likelihood_large(kernel, [0, 1], counts)
+
+
+def test_states_on_a_ring_are_fitted_along_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Smooth functions of the plane depend on each other there, and no solve with them exists."""
+    kernel = make_graph("watts_strogatz", 320, rng=np.random.default_rng(11))
+    assert kernel.coordinates is not None
+    used = []
+
+    class ReachedError(Exception):
+        pass
+
+    def stand_in(*data: object) -> None:
+        used.append(data)
+        raise ReachedError
+
+    monkeypatch.setattr(fit_module, "GraphFitter", stand_in)
+    with pytest.raises(ReachedError):
+        fit_likelihood_large(kernel, [0.0, 1.0], np.ones((2, 320)), coordinates="kernel")
+    assert len(used) == 1
+    assert not is_thin(make_graph("delaunay", 320, rng=np.random.default_rng(0)).coordinates, 80)

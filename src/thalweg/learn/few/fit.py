@@ -16,7 +16,6 @@ from thalweg.learn.few.inner import Cell, Curvature, Inner
 from thalweg.learn.few.interval import DROP, beta_hull
 from thalweg.learn.few.lattice import explore
 from thalweg.learn.few.mixture import Mixture
-from thalweg.learn.likelihood import start
 from thalweg.learn.likelihood.deviance import fitted_deviance
 from thalweg.learn.likelihood.model import Mesh, first_mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
@@ -31,6 +30,7 @@ from thalweg.learn.likelihood.sparse.flow import (
 )
 from thalweg.learn.limits import limit_status
 from thalweg.learn.verdict import BetaVerdict
+from thalweg.snapshots.density import smoothed
 from thalweg.status import Status
 
 __all__ = ["FewFit", "fit_few", "open_above"]
@@ -96,7 +96,7 @@ def fit_few(
     scale = 0.5 / float(model.times[-1] - model.times[0]) + fit.beta
     mesh = first_mesh(model, scale, most=8, levels=2)
     inner = Inner(model, counts, mesh, fit.noise)
-    log_initial = np.log(start.smoothed(counts[:1])[0] / model.kernel.stationary)
+    log_initial = np.log(smoothed(counts[0]) / model.kernel.stationary)
     begin = np.concatenate([np.zeros(n), log_initial - log_initial.mean()])
     seed = np.concatenate([fit.theta[:n], fit.theta[model.initial_slice]])
     low, high = _MOST_CELLS

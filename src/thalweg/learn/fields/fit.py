@@ -20,7 +20,7 @@ from thalweg.learn.fields.likelihood import Likelihood
 from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions, Progress, large_fit
 from thalweg.learn.fields.posterior import Point, Posterior
 from thalweg.learn.fields.preconditioner import Information, Preconditioner, solve
-from thalweg.learn.fields.prior import field_prior
+from thalweg.learn.fields.prior import field_prior, is_thin
 from thalweg.learn.fields.start import weak_start
 from thalweg.learn.limits import spend
 from thalweg.status import Status
@@ -30,6 +30,8 @@ __all__ = ["fit_likelihood_large"]
 Array = NDArray[np.float64]
 
 _JACOBIAN_FLOATS = 1.2e8
+_PROBED = 80
+"""Smooth functions by which coordinates along a curve are recognised."""
 _FIRST_NOISE = 0.002
 """Of the spread of the start."""
 _LONG_STEP = 10.0
@@ -53,9 +55,9 @@ def fit_likelihood_large(
 
     `counts`: one row per time. The prior is a Gaussian field whose roughness the data choose by
     evidence; `coordinates` (one row per state, or `"kernel"` for the kernel's own) make it smooth
-    in space, else it is smooth along the graph. `beta`: give it where it is known. Interrupting
-    returns the best iterate with status `INTERRUPTED`. `rng` draws the probes of the stochastic
-    traces and the posterior samples.
+    in space, unless the states lie on a curve in it; else it is smooth along the graph. `beta`:
+    give it where it is known. Interrupting returns the best iterate with status `INTERRUPTED`.
+    `rng` draws the probes of the stochastic traces and the posterior samples.
     """
     options = LargeOptions() if options is None else options
     rng = np.random.default_rng(0) if rng is None else rng
@@ -65,6 +67,8 @@ def fit_likelihood_large(
     places = kernel.coordinates if isinstance(coordinates, str) else coordinates
     if places is not None:
         places = kernel.with_labels(coordinates=places).coordinates
+    if places is not None and is_thin(places, min(_PROBED, kernel.n_states // 4)):
+        places = None
     # Neighbours side by side in memory: the passes over the edges are several times faster.
     order = reverse_cuthill_mckee(kernel.flow_matrix, symmetric_mode=True)
     data = _reordered(kernel, order), times, np.ascontiguousarray(table[:, order])

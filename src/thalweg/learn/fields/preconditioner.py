@@ -38,10 +38,7 @@ class _Span:
 
     @staticmethod
     def of(prior: FieldPrior) -> _Span:
-        try:
-            dual = linalg.solve(prior.basis.T @ prior.basis, prior.basis.T, assume_a="pos").T
-        except linalg.LinAlgError:  # states on a curve: functions of space depend on each other
-            dual = linalg.pinv(prior.basis, rtol=1e-8).T
+        dual = linalg.solve(prior.basis.T @ prior.basis, prior.basis.T, assume_a="pos").T
         rough = []
         for i in range(len(prior.spreads)):
             noise = prior.noise(dual, i)

@@ -20,12 +20,15 @@ from scipy import linalg, sparse
 
 from thalweg.kernel import MarkovKernel
 
-__all__ = ["FieldPrior", "cosines", "field_prior"]
+__all__ = ["FieldPrior", "cosines", "field_prior", "is_thin"]
 
 Array = NDArray[np.float64]
 
 _PAD = 0.1
 """The box of the cosines is wider than the points by this share of its side, at every end."""
+_NEW, _MOST_OLD = 1e-6, 0.25
+"""Share of a function that those before it leave, where it is new; share of functions that are
+not, where the states lie on a curve."""
 _FIRST_BAND = 8
 _AXES = 3
 
@@ -158,6 +161,18 @@ def cosines(coordinates: Array, n_functions: int) -> Array:
     for axis in range(x.shape[1]):
         out *= np.cos(np.pi * np.outer(phase[:, axis], waves[:, axis]))
     return out
+
+
+def is_thin(coordinates: Array, n_functions: int) -> bool:
+    """Whether the states lie on a curve, where many functions of the space around it are the same.
+
+    >>> angle = np.linspace(0, 2 * np.pi, 400, endpoint=False)
+    >>> is_thin(np.column_stack([np.cos(angle), np.sin(angle)]), 80), is_thin(angle[:, None], 80)
+    (True, False)
+    """
+    functions = cosines(coordinates, n_functions)
+    left = np.abs(np.diag(np.linalg.qr(functions, mode="r")))
+    return bool(np.mean(left < _NEW * np.linalg.norm(functions, axis=0)) > _MOST_OLD)
 
 
 def _diffuse(matrix: sparse.csr_array, block: Array, q: int) -> Array:

@@ -27,6 +27,7 @@ from thalweg.learn.likelihood.sparse.search import minimise_likelihood
 from thalweg.learn.likelihood.tracked import PSEUDO_COUNT, TrackedObjective
 from thalweg.learn.limits import exhausted
 from thalweg.learn.observation import CountModel, Multinomial, Residuals
+from thalweg.snapshots.density import smoothed
 from thalweg.status import Status
 
 __all__ = ["fit_likelihood"]
@@ -74,8 +75,7 @@ def fit_likelihood(
     model = options.model(kernel, grid)
     if options.observation == "tracked":
         if options.environment == "empirical" and options.initial is None:
-            first = (table[0] + PSEUDO_COUNT) / (table[0] + PSEUDO_COUNT).sum()
-            model = replace(model, fixed_initial=first)
+            model = replace(model, fixed_initial=smoothed(table[0], PSEUDO_COUNT))
     if model.n_growth and options.observation != "tracked":
         return _with_growth(model, table, options)
     return _Search(model, table, options).run()
@@ -276,7 +276,7 @@ class _Search:
         return make_prior(self.model, beta, scale, WEAK if isinstance(strength, str) else strength)
 
     def _freeze(self, best: Minimum, prior: Prior, mesh: Mesh) -> LikelihoodFit:
-        """Continuation: rates renewed 8, 4, 2 times an interval, then once."""
+        """Continuation: rates renewed 8, 4, 2 times per interval, then once."""
         for pieces in (8, 4, 2, 1):
             objective = FrozenObjective(self.model, self.counts, pieces)
             result = self._minimise(objective, prior, best.theta, mesh)

@@ -34,14 +34,7 @@ class Chain(NamedTuple):
     """Transition matrices, (intervals, N, N), rows summing to one."""
 
 
-class _Parts(NamedTuple):
-    graph: Graph
-    energy: steps.Energy
-    potentials: Array
-    columns: Array
-
-
-def _parts(model: FlowModel, theta: Array, spans: Array) -> _Parts:
+def _parts(model: FlowModel, theta: Array, spans: Array) -> steps.Parts:
     """The arrays that the compiled chain takes; `spans` (intervals, 2)."""
     features = np.eye(model.n_states) if model.features is None else model.features
     columns = np.broadcast_to(features, (len(spans), *features.shape))
@@ -60,7 +53,7 @@ def _parts(model: FlowModel, theta: Array, spans: Array) -> _Parts:
         model.n_potential,
     )
     graph = Graph.of(model.kernel, model.mobility)
-    return _Parts(graph, energy, potentials, np.ascontiguousarray(columns))
+    return steps.Parts(graph, energy, potentials, np.ascontiguousarray(columns))
 
 
 def frozen_intervals(
@@ -86,7 +79,7 @@ def frozen_intervals(
     """
     spans = np.column_stack([model.times[:-1], model.times[1:]])
     out: tuple[Array, Array, Array] = steps.move_each(
-        *_parts(model, theta, spans), u, u_slopes, *mass, np.diff(model.times)
+        _parts(model, theta, spans), u, u_slopes, *mass, np.diff(model.times)
     )
     return out
 
@@ -126,7 +119,7 @@ def frozen_chain(
     spans = np.column_stack([edges[:-1], edges[1:]])
     found = Chain(
         *steps.follow(
-            *_parts(model, theta, spans),
+            _parts(model, theta, spans),
             u,
             u_slopes,
             np.zeros((0, n)) if shares is None else shares,
@@ -149,11 +142,13 @@ def density_doubts(
 ) -> Array:
     """Covariances of the shares moved by a chain pulled towards counts; see `steps.doubts`."""
     spans = np.column_stack([model.times[:-1], model.times[1:]])
-    graph, energy, potentials, _ = _parts(model, theta, spans)
-    known = energy._replace(beta_column=-1, basis=np.zeros((0, model.n_states, model.n_states)))
-    out: Array = steps.doubts(
-        graph, known, potentials, p, shares, np.diff(model.times), counts, gain
+    parts = _parts(model, theta, spans)
+    none = np.zeros((0, model.n_states, model.n_states))
+    known = parts._replace(
+        energy=parts.energy._replace(beta_column=-1, basis=none),
+        columns=np.zeros((len(spans), model.n_states, 0)),
     )
+    out: Array = steps.doubts(known, p, shares, np.diff(model.times), counts, gain)
     return out
 
 

@@ -131,15 +131,6 @@ class LikelihoodFit:
         return self.beta * self.log_beta_stderr
 
     @property
-    def log_initial_covariance(self) -> Array:
-        """Of `log p` at the first time, (N, N)."""
-        i = self.model.initial_slice
-        centring = np.eye(self.kernel.n_states) - self.initial
-        if not self.model.n_initial:
-            return np.zeros_like(centring)
-        return np.asarray(centring @ self.covariance[i, i] @ centring.T)
-
-    @property
     def joint_covariance(self) -> Array:
         """Of (centred potential, beta, log initial distribution), (2 N + 1, 2 N + 1)."""
         model, n = self.model, self.kernel.n_states

@@ -11,16 +11,11 @@ from numpy.typing import NDArray
 
 from thalweg.edges.static import edge_weights
 from thalweg.learn.likelihood.model import FlowModel
+from thalweg.snapshots.density import smoothed
 
 __all__ = ["starting_points", "weak_start"]
 
 Array = NDArray[np.float64]
-
-
-def smoothed(counts: Array, pseudo: float = 0.5) -> Array:
-    """Counts plus a pseudo-count, as probabilities."""
-    c = counts + pseudo
-    return np.asarray(c / c.sum(axis=1, keepdims=True))
 
 
 def weak_start(model: FlowModel, counts: Array) -> tuple[Array, float, float]:
@@ -91,7 +86,7 @@ def starting_points(model: FlowModel, counts: Array) -> tuple[list[Array], float
     answer, beta, scale = weak_start(model, counts)
     answer = np.clip(answer, -5 * scale, 5 * scale)
     beta = float(np.clip(beta, 0.02 * scale, 2 * scale)) if model.learns_beta else beta
-    initial = np.log(smoothed(counts[:1])[0] / model.kernel.stationary)
+    initial = np.log(smoothed(counts[0]) / model.kernel.stationary)
 
     def start(shrink: float, level: float) -> Array:
         theta = np.zeros(model.n_parameters)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from thalweg.learn.likelihood.frozen import density_doubts, frozen_chain, frozen_intervals
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, saturated
+from thalweg.snapshots.density import smoothed
 
 __all__ = ["FLOOR", "PSEUDO_COUNT", "Judgement", "TrackedObjective"]
 
@@ -209,8 +210,7 @@ class TrackedObjective:
 
     def _dressed(self) -> Array:
         """The population's own density, a pseudo-count added to every state."""
-        x = self.counts[:-1] + PSEUDO_COUNT
-        return np.asarray(x / x.sum(axis=1, keepdims=True))
+        return smoothed(self.counts[:-1], PSEUDO_COUNT)
 
     def _covariances(self, theta: Array, predicted: _Increments) -> Array:
         """`sum_x x_k(x) (diag P_x - P_x P_x^T)` for every interval, and doubts of the density."""

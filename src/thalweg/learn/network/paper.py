@@ -235,11 +235,11 @@ def _grouped_steps(
     weight_decay: float,
 ) -> Callable[[Any], Array]:
     """The same steps, each state of a batch once: see `thalweg.learn.network.steps`."""
-    weights = [
+    weights = tuple(
         np.ascontiguousarray(q.detach().cpu().numpy().T)
         for layer in layers
         for q in (layer.weight, layer.bias)
-    ]
+    )
     moments, squares = (tuple(np.zeros_like(w) for w in weights) for _ in range(2))
     rho32, psi32 = log_rho.astype(np.float32), psi.astype(np.float32)
     step = 0
@@ -247,10 +247,8 @@ def _grouped_steps(
     def train(samples: Any) -> Array:
         nonlocal step
         losses = np.empty(-(-samples.numel() // batch_size))
-        step = steps.train(
-            *weights, moments, squares, samples.numpy(), rho32, psi32, batch_size, step,
-            learning_rate, weight_decay, losses,
-        )  # fmt: skip
+        pace = steps.Pace(batch_size, step, learning_rate, weight_decay)
+        step = steps.train(weights, moments, squares, samples.numpy(), rho32, psi32, pace, losses)
         with torch.no_grad():
             for layer, w, b in zip(layers, weights[::2], weights[1::2], strict=True):
                 layer.weight.copy_(torch.as_tensor(w.T))

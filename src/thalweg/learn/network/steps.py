@@ -14,31 +14,47 @@ has the derivatives `2/B (n_x g_x + beta S_x - U_x)` in `g_x`, where `n_x` count
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
 
-__all__ = ["train"]
+__all__ = ["Pace", "train"]
 
 Single = NDArray[np.float32]
+Layers = tuple[Single, Single, Single, Single, Single, Single]
+
+
+class Pace(NamedTuple):
+    """How Adam goes on."""
+
+    batch_size: int
+    step: int
+    learning_rate: float
+    weight_decay: float
 
 
 @njit(cache=True)
 def train(
-    w1: Single, b1: Single, w2: Single, b2: Single, w3: Single, b3: Single,
-    moments: tuple[Single, Single, Single, Single, Single, Single],
-    squares: tuple[Single, Single, Single, Single, Single, Single],
-    samples: NDArray[np.int64], log_rho: Single, psi: Single, batch_size: int, step: int,
-    learning_rate: float, weight_decay: float, losses: NDArray[np.float64],
-) -> int:  # fmt: skip
+    weights: Layers,
+    moments: Layers,
+    squares: Layers,
+    samples: NDArray[np.int64],
+    log_rho: Single,
+    psi: Single,
+    pace: Pace,
+    losses: NDArray[np.float64],
+) -> int:
     """One pass over the samples, in their order; weights, moments and losses change in place.
 
-    Weights are stored input by output (torch's transposed). `samples` holds `k n + x` for the
-    state `x` seen in interval `k`; `losses` gets one number per batch. Gives the steps taken so
-    far, counting from `step`.
+    Weights are stored input by output (torch's transposed), each layer's before its bias.
+    `samples` holds `k n + x` for the state `x` seen in interval `k`; `losses` gets one number per
+    batch. Gives the steps taken so far, counting from `pace.step`.
     """
+    w1, b1, w2, b2, w3, b3 = weights
+    batch_size, step, learning_rate, weight_decay = pace
     n, hidden = w1.shape
     score_sum, velocity_sum = np.empty((n, n), np.float32), np.empty((n, n), np.float32)
     number = np.empty(n, np.float32)

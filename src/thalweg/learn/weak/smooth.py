@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg.snapshots.density import smoothed
+
 __all__ = ["smoothed_in_time"]
 
 Array = NDArray[np.float64]
@@ -28,7 +30,7 @@ def smoothed_in_time(times: Array, counts: Array) -> tuple[Array, Array]:
     ((3, 2), True)
     """
     sizes = counts.sum(axis=1)
-    raw = (counts + 0.5) / (counts + 0.5).sum(axis=1, keepdims=True)
+    raw = smoothed(counts)
     along = 2.0 * np.sqrt((times - times[0]) / (times[-1] - times[0])) - 1.0
     variance = np.maximum(raw.mean(axis=0), 1e-300) / sizes[:, None]
     best, p, leverage = np.inf, raw, np.ones(times.size)

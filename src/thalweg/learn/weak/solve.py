@@ -14,8 +14,9 @@ has the expectation `E |x_lambda - x|_A^2` up to a constant.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,52 +54,48 @@ class Bordered(NamedTuple):
     status: Status
 
 
-class Problem(Protocol):
-    """`A` and `P` behind a solve; `load`, `columns`, `gram`, `moments`, `noise` as in the text."""
+@dataclass(frozen=True, eq=False)
+class Problem(ABC):
+    """`A` and `P` behind a solve; the arrays are named as in the text."""
 
-    @property
-    def load(self) -> Array: ...
-    @property
-    def columns(self) -> Array: ...
-    @property
-    def gram(self) -> Array: ...
-    @property
-    def moments(self) -> Array: ...
-    @property
-    def noise(self) -> Array: ...
+    load: Array
+    columns: Array
+    gram: Array
+    moments: Array
+    noise: Array
 
+    @abstractmethod
     def solve(self, right: Array, ridge: float, tolerance: float) -> tuple[Array, Status]:
         """`A_ridge^-1` of the columns of `right`."""
 
+    @abstractmethod
     def roughness(self, x: Array) -> Array:
         """`P x`."""
 
+    @abstractmethod
     def lift(self, x: Array) -> Array:
         """The potentials, `(blocks, N)`, that `x` stands for."""
 
+    @abstractmethod
     def restrict(self, load: Array) -> Array:
         """Columns of loads on the states, of a fixed potential, as loads on `x`."""
 
     def adjusted(self, gram: Array, moments: Array) -> Problem:
         """The same problem with other entries for the coefficients."""
+        return replace(self, gram=gram, moments=moments)
 
 
 # ------------------------------------------------------------------------ the three problems
 
 
 @dataclass(frozen=True, eq=False)
-class DenseProblem:
+class DenseProblem(Problem):
     """Small, or a potential in few features: `A` and `P` are dense and positive definite."""
 
     a: Array
     p: Array
     basis: Array
     """`(blocks, N, dim)`."""
-    load: Array
-    columns: Array
-    gram: Array
-    moments: Array
-    noise: Array
 
     def solve(self, right: Array, ridge: float, tolerance: float) -> tuple[Array, Status]:
         matrix = self.a + ridge * self.p if ridge else self.a
@@ -122,21 +119,13 @@ class DenseProblem:
     def restrict(self, load: Array) -> Array:
         return np.asarray(self.basis[0].T @ load)
 
-    def adjusted(self, gram: Array, moments: Array) -> Problem:
-        return replace(self, gram=gram, moments=moments)
-
 
 @dataclass(frozen=True, eq=False)
-class LaplacianProblem:
+class LaplacianProblem(Problem):
     """One potential on a large graph: `P` is a Laplacian of it, `A` one of it or of all pairs."""
 
     kernel: MarkovKernel
     system: WeakSystem
-    load: Array
-    columns: Array
-    gram: Array
-    moments: Array
-    noise: Array
     solver: LaplacianSolver
     last: dict[float, Factor] = field(default_factory=dict)
     """The factor of the last ridge."""
@@ -174,22 +163,14 @@ class LaplacianProblem:
     def restrict(self, load: Array) -> Array:
         return load
 
-    def adjusted(self, gram: Array, moments: Array) -> Problem:
-        return replace(self, gram=gram, moments=moments)
-
 
 @dataclass(frozen=True, eq=False)
-class BlockProblem:
+class BlockProblem(Problem):
     """A potential varying in time on a large graph: conjugate gradients, a solve per block."""
 
     kernel: MarkovKernel
     system: WeakSystem
     time_gram: Array
-    load: Array
-    columns: Array
-    gram: Array
-    moments: Array
-    noise: Array
     solver: LaplacianSolver
 
     def apply(self, x: Array, ridge: float) -> Array:
@@ -239,9 +220,6 @@ class BlockProblem:
     def restrict(self, load: Array) -> Array:
         return np.tile(load, (self.time_gram.shape[0], 1))
 
-    def adjusted(self, gram: Array, moments: Array) -> Problem:
-        return replace(self, gram=gram, moments=moments)
-
 
 def problem_of(
     kernel: MarkovKernel, system: WeakSystem, features: Array | None, time_gram: Array
@@ -260,13 +238,13 @@ def problem_of(
         pairs = isinstance(system.form, PairForm)
         if size == 1:
             solver = LaplacianSolver.for_kernel(kernel, grounded=pairs)
-            return LaplacianProblem(kernel, system, *flat, solver)
+            return LaplacianProblem(*flat, kernel, system, solver)
         if pairs:
             raise InputError(
                 f"weighting='paper' with a potential varying in time needs at most {DENSE_SIZE} "
                 f"unknowns, not {size * n}; use weighting='paper-edges' or 'metric'."
             )
-        return BlockProblem(kernel, system, time_gram, *flat, LaplacianSolver.for_kernel(kernel))
+        return BlockProblem(*flat, kernel, system, time_gram, LaplacianSolver.for_kernel(kernel))
     one = _grounded(n) if features is None else _independent(kernel, features)
     d = one.shape[1]
     a = np.zeros((size, d, size, d))
@@ -286,14 +264,14 @@ def problem_of(
         basis[i, :, i, :] = one
     dim = size * d
     return DenseProblem(
-        a.reshape(dim, dim),
-        np.asarray(np.kron(time_gram, penalty), np.float64) if size > 1 else penalty,
-        basis.reshape(size, n, dim),
         (system.load @ one).ravel(),
         np.einsum("anq,nd->adq", system.columns, one).reshape(dim, q),
         system.gram,
         system.moments,
         np.einsum("ank,nd->adk", system.noise, one).reshape(dim, -1),
+        a.reshape(dim, dim),
+        np.asarray(np.kron(time_gram, penalty), np.float64) if size > 1 else penalty,
+        basis.reshape(size, n, dim),
     )
 
 

@@ -199,7 +199,7 @@ def _solve(
 ) -> _Solved:
     equations = FreeEquations(problem)
     ended = newton(
-        equations, state, PACE, tolerance=tolerance, barrier=barrier, max_steps=max_steps
+        equations, state, PACE, tolerance=tolerance, barriers=(barrier, 0.0), max_steps=max_steps
     )
     return _Solved(
         equations,

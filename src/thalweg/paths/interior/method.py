@@ -115,8 +115,7 @@ class _Start(NamedTuple):
             self.middle,
             tolerance=accuracy,
             factor=factor,
-            barrier=self.barrier,
-            barrier_end=barrier_end,
+            barriers=(self.barrier, barrier_end),
             max_steps=settings.max_steps,
         )
 

@@ -73,8 +73,7 @@ def solve_collocation(
     *,
     tolerance: float,
     factor: Factor | None = None,
-    barrier: float = 0.0,
-    barrier_end: float = 0.0,
+    barriers: tuple[float, float] = (0.0, 0.0),
     max_steps: int = 25,
 ) -> Collocation:
     """The collocation solution next to `rho, psi`; for the rest see `paths.newton.newton`."""
@@ -85,8 +84,7 @@ def solve_collocation(
         _PACE,
         tolerance=tolerance,
         factor=factor,
-        barrier=barrier,
-        barrier_end=barrier_end,
+        barriers=barriers,
         max_steps=max_steps,
     )
     (r, q, middle), here = ended.at, ended.here

@@ -18,7 +18,7 @@ from thalweg.edges.static import Graph
 from thalweg.learn.likelihood.chain.exponential import FASTEST, exponential
 from thalweg.mobility import formulas
 
-__all__ = ["LEAST", "Energy", "doubts", "follow", "move", "move_each"]
+__all__ = ["LEAST", "Energy", "Parts", "doubts", "follow", "move", "move_each"]
 
 Array = NDArray[np.float64]
 
@@ -38,6 +38,17 @@ class Energy(NamedTuple):
     basis: Array
     """Interactions whose strengths are parameters, from `basis_column` on."""
     basis_column: int
+
+
+class Parts(NamedTuple):
+    """All intervals of a chain: graph, energy, and the potential of each with its derivatives."""
+
+    graph: Graph
+    energy: Energy
+    potentials: Array
+    """(intervals, N)."""
+    columns: Array
+    """(intervals, N, parameters of the potential)."""
 
 
 @njit(cache=True)
@@ -71,28 +82,21 @@ def _first_variation(
 
 @njit(cache=True)
 def move(
-    graph: Graph,
-    energy: Energy,
-    potential: Array,
-    columns: Array,
-    u: Array,
-    u_slopes: Array,
-    mass: Array,
-    mass_slopes: Array,
-    dt: float,
+    parts: Parts, k: int, u: Array, u_slopes: Array, mass: Array, mass_slopes: Array, dt: float
 ) -> tuple[Array, Array, Array]:
-    """`mass exp(dt Q(u))` for every row of `mass`, its derivatives, and the matrix itself.
+    """`mass exp(dt Q(u))` over interval `k`, its derivatives, and the matrix itself.
 
     `u` is the log density that sets the rates; `u_slopes` (N, P) and `mass_slopes` (rows, N, P) are
     derivatives in the parameters; with `P = 0` none are computed.
     """
+    graph, energy = parts.graph, parts.energy
     n, size = u_slopes.shape
     pi = graph.pi
     p = np.zeros(n)
     if energy.interaction.shape[0]:
         for x in range(n):
             p[x] = pi[x] * math.exp(u[x])
-    f, f_slopes = _first_variation(energy, potential, columns, u, u_slopes, p)
+    f, f_slopes = _first_variation(energy, parts.potentials[k], parts.columns[k], u, u_slopes, p)
     order = np.argsort(-f)
     rank = np.empty(n, np.int64)
     for i in range(n):
@@ -157,15 +161,7 @@ def move(
 
 @njit(cache=True)
 def move_each(
-    graph: Graph,
-    energy: Energy,
-    potentials: Array,
-    columns: Array,
-    u: Array,
-    u_slopes: Array,
-    mass: Array,
-    mass_slopes: Array,
-    dt: Array,
+    parts: Parts, u: Array, u_slopes: Array, mass: Array, mass_slopes: Array, dt: Array
 ) -> tuple[Array, Array, Array]:
     """`move` for each interval by itself: one log density and one row of mass per interval."""
     count, n, size = u_slopes.shape
@@ -173,9 +169,8 @@ def move_each(
     matrices = np.empty((count, n, n))
     for k in range(count):
         moved, moved_slopes, matrices[k] = move(
-            graph, energy, potentials[k], columns[k], u[k], u_slopes[k],
-            mass[k : k + 1], mass_slopes[k : k + 1], dt[k],
-        )  # fmt: skip
+            parts, k, u[k], u_slopes[k], mass[k : k + 1], mass_slopes[k : k + 1], dt[k]
+        )
         out[k], out_slopes[k] = moved[0], moved_slopes[0]
     return out, out_slopes, matrices
 
@@ -195,10 +190,7 @@ def _pulled(a: float, count: float, gain: float) -> tuple[float, float]:
 
 @njit(cache=True)
 def follow(
-    graph: Graph,
-    energy: Energy,
-    potentials: Array,
-    columns: Array,
+    parts: Parts,
     u: Array,
     u_slopes: Array,
     shares: Array,
@@ -218,7 +210,8 @@ def follow(
     matrices = np.empty((count, n, n))
     rows = 1 if shares.shape[0] == 0 else 2
     mass, mass_slopes = np.zeros((rows, n)), np.zeros((rows, n, size))
-    p[0], slopes[0] = graph.pi * np.exp(u), u_slopes
+    pi = parts.graph.pi
+    p[0], slopes[0] = pi * np.exp(u), u_slopes
     for k in range(count):
         mass[0] = p[k]
         for x in range(n):
@@ -226,9 +219,8 @@ def follow(
         if rows == 2:
             mass[1] = shares[k]
         out, out_slopes, matrices[k] = move(
-            graph, energy, potentials[k], columns[k], np.log(p[k] / graph.pi), slopes[k],
-            mass, mass_slopes, dt[k],
-        )  # fmt: skip
+            parts, k, np.log(p[k] / pi), slopes[k], mass, mass_slopes, dt[k]
+        )
         if rows == 2:
             moved[k], moved_slopes[k] = out[1], out_slopes[1]
         if gain > 0.0:
@@ -248,34 +240,23 @@ def follow(
 
 
 @njit(cache=True)
-def doubts(
-    graph: Graph,
-    energy: Energy,
-    potentials: Array,
-    p: Array,
-    shares: Array,
-    dt: Array,
-    counts: Array,
-    gain: float,
-) -> Array:
+def doubts(parts: Parts, p: Array, shares: Array, dt: Array, counts: Array, gain: float) -> Array:
     """Covariances of the shares moved (intervals, N, N) that come from not knowing the density.
 
     A population pulled towards the counts takes over their noise, `1 / c` in logarithms, which the
     rates of later intervals carry on and further pulls forget. `p` are its probabilities; the
-    energy must not learn anything.
+    energy must not learn anything, and `parts` has no columns.
     """
     count, n = shares.shape
     out = np.empty((count, n, n))
     unknown = np.zeros((n, n))
-    nothing = np.zeros((n, 0))
     mass, mass_slopes = np.empty((2, n)), np.zeros((2, n, n))
     for k in range(count):
         mass[0], mass[1] = p[k], shares[k]
         mass_slopes[0] = np.diag(p[k])
         moved, slopes, _ = move(
-            graph, energy, potentials[k], nothing, np.log(p[k] / graph.pi), np.eye(n),
-            mass, mass_slopes, dt[k],
-        )  # fmt: skip
+            parts, k, np.log(p[k] / parts.graph.pi), np.eye(n), mass, mass_slopes, dt[k]
+        )
         out[k] = slopes[1] @ unknown @ slopes[1].T
         ahead = np.ascontiguousarray(slopes[0])
         noise, total = np.empty(n), counts[k + 1].sum()

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import inner, njit
+from thalweg._compile import njit
 from thalweg.learn.likelihood.sparse.elimination import (
     Plan,
     factor,
@@ -61,6 +61,15 @@ class Chain(NamedTuple):
     tail: Array
 
 
+class _Step(NamedTuple):
+    """The equations of one step: potential, beta, length, densities before."""
+
+    V: Array
+    beta: float
+    h: float
+    before: Array
+
+
 def empty_chain(plan: Plan, steps: Array, outputs: Index) -> Chain:
     """Storage for a chain with these steps."""
     k, n, dense = steps.size, plan.pi.size, plan.pi.size - plan.split
@@ -76,11 +85,9 @@ def empty_chain(plan: Plan, steps: Array, outputs: Index) -> Chain:
     )
 
 
-@inner(cache=True)
-def _residual(
-    plan: Plan, V: Array, beta: float, h: float, before: Array, u: Array,
-    rho: Array, out: Array,
-) -> None:  # fmt: skip
+@njit(cache=True)
+def _residual(plan: Plan, step: _Step, u: Array, rho: Array, out: Array) -> None:
+    V, beta, h, before = step
     for x in range(u.size):
         rho[x] = math.exp(u[x])
         out[x] = rho[x] - before[x]
@@ -92,12 +99,12 @@ def _residual(
         out[y] -= flux / plan.pi[y]
 
 
-@inner(cache=True)
+@njit(cache=True)
 def _assemble(
-    plan: Plan, V: Array, beta: float, h: float, before: Array, u: Array,
-    rho: Array, out: Array, work: Array, weights: Array,
-) -> None:  # fmt: skip
+    plan: Plan, step: _Step, u: Array, rho: Array, out: Array, work: Array, weights: Array
+) -> None:
     """Residual, Newton matrix and edge weights of a step at `u`."""
+    V, beta, h, before = step
     split = plan.split
     for k in range(split):
         for q in range(plan.pointer[k], plan.pointer[k + 1]):
@@ -126,7 +133,7 @@ def _assemble(
         work[y, y] -= at_y * by_y
 
 
-@inner(cache=True)
+@njit(cache=True)
 def _pack(plan: Plan, work: Array, chain: Chain, k: int) -> bool:
     """Store the factors in `work` with those of step `k`."""
     for i in range(plan.split):
@@ -138,7 +145,7 @@ def _pack(plan: Plan, work: Array, chain: Chain, k: int) -> bool:
     return True
 
 
-@inner(cache=True)
+@njit(cache=True)
 def _solve_once(plan: Plan, work: Array, b: Array) -> bool:
     """Factor `work` in place and solve; False where that is impossible."""
     split = plan.split
@@ -159,17 +166,16 @@ def _solve_once(plan: Plan, work: Array, b: Array) -> bool:
     return True
 
 
-@inner(cache=True)
+@njit(cache=True)
 def _newton(
-    plan: Plan, V: Array, beta: float, h: float, before: Array, old: Array, u: Array,
-    work: Array, chain: Chain, k: int, limit: int,
-) -> bool:  # fmt: skip
+    plan: Plan, given: _Step, old: Array, u: Array, work: Array, chain: Chain, k: int, limit: int
+) -> bool:
     """Solve step `k` for `u` in place; its factors and weights are those of the last iteration."""
     n = u.size
     rho, update = np.empty(n), np.empty(n)
     damp, last = 1.0, math.inf
     for iteration in range(limit):
-        _assemble(plan, V, beta, h, before, u, rho, update, work, chain.weights[k])
+        _assemble(plan, given, u, rho, update, work, chain.weights[k])
         if not _solve_once(plan, work, update):
             return False
         # The balance of an emptying state behaves like 1/z - beta in its depth z, for which
@@ -198,17 +204,14 @@ def _newton(
     return False
 
 
-@inner(cache=True)
-def _chord(
-    plan: Plan, V: Array, beta: float, h: float, before: Array, u: Array, k: int,
-    old: Chain,
-) -> bool:  # fmt: skip
+@njit(cache=True)
+def _chord(plan: Plan, given: _Step, u: Array, k: int, old: Chain) -> bool:
     """Bring `u` near the solution of step `k` with the factors of an older chain."""
     n = u.size
     rho, update = np.empty(n), np.empty(n)
     last = math.inf
     for _ in range(10):
-        _residual(plan, V, beta, h, before, u, rho, update)
+        _residual(plan, given, u, rho, update)
         solve(plan, old.inverse[k], old.lower[k], old.upper[k], old.tail[k], update)
         biggest, top = 0.0, u.max()
         for x in range(n):
@@ -227,7 +230,7 @@ def _chord(
     return False
 
 
-@inner(cache=True)
+@njit(cache=True)
 def _is_accurate(plan: Plan, chain: Chain, k: int, u: Array) -> bool:
     test = np.empty(u.size)
     for x in range(u.size):
@@ -241,9 +244,8 @@ def _is_accurate(plan: Plan, chain: Chain, k: int, u: Array) -> bool:
 
 @njit(cache=True)
 def advance(
-    plan: Plan, V: Array, beta: float, start: Array, chain: Chain, old: Chain,
-    guess: Array,
-) -> bool:  # fmt: skip
+    plan: Plan, V: Array, beta: float, start: Array, chain: Chain, old: Chain, guess: Array
+) -> bool:
     """All steps of a chain from `start`; False where one has no solution or bad factors.
 
     With `guess` (K, N) not empty, steps start there with the factors of `old`.
@@ -253,26 +255,27 @@ def advance(
     before = np.exp(start)
     for k in range(chain.steps.size):
         v, h = u.copy(), chain.steps[k]
-        solved = False
+        given, solved = _Step(V, beta, h, before), False
         if guess.shape[0] > 0:
             u[:] = guess[k]
-            solved = _chord(plan, V, beta, h, before, u, k, old) and _newton(
-                plan, V, beta, h, before, v, u, work, chain, k, 8
+            solved = _chord(plan, given, u, k, old) and _newton(
+                plan, given, v, u, work, chain, k, 8
             )
         if not solved and k > 0:
             for x in range(n):
                 move = 0.8 * (v[x] - previous[x]) * h / chain.steps[k - 1]
                 u[x] = v[x] + min(max(move, -0.5), 0.5)
-            solved = _newton(plan, V, beta, h, before, v, u, work, chain, k, 8)
+            solved = _newton(plan, given, v, u, work, chain, k, 8)
         if not solved:
             u[:] = v
-            solved = _newton(plan, V, beta, h, before, v, u, work, chain, k, _NEWTON_LIMIT)
+            solved = _newton(plan, given, v, u, work, chain, k, _NEWTON_LIMIT)
         if not solved:  # along the path of growing step sizes
             reached, part, good = 0.0, h / 16.0, v.copy()
             while reached < h:
                 trial = min(h, reached + part)
                 u[:] = good
-                if _newton(plan, V, beta, trial, before, v, u, work, chain, k, _NEWTON_LIMIT):
+                part_of_it = _Step(V, beta, trial, before)
+                if _newton(plan, part_of_it, v, u, work, chain, k, _NEWTON_LIMIT):
                     good[:] = u
                     reached = trial
                     part *= 2.0
@@ -291,11 +294,12 @@ def advance(
 
 @njit(cache=True)
 def tangent(
-    plan: Plan, beta: float, start: Array, chain: Chain, dV: Array, d_log_beta: float,
-    d_start: Array, keep: Index, out: Array,
-) -> None:  # fmt: skip
-    """Changes of `u` after the steps `keep`, for changes of potential, log beta and start."""
-    s, row = d_start.copy(), 0
+    plan: Plan, beta: float, start: Array, chain: Chain, change: Array, keep: Index, out: Array
+) -> None:
+    """Changes of `u` after the steps `keep`, for a change of (potential, log beta, start)."""
+    n = start.size
+    dV, d_log_beta = change[:n], change[n]
+    s, row = change[n + 1 :].copy(), 0
     for k in range(chain.steps.size):
         v = chain.logs[k - 1] if k > 0 else start
         u = chain.logs[k]
@@ -314,9 +318,14 @@ def tangent(
 
 @njit(cache=True)
 def adjoint(
-    plan: Plan, beta: float, start: Array, chain: Chain, cotangents: Array, by_V: Array,
+    plan: Plan,
+    beta: float,
+    start: Array,
+    chain: Chain,
+    cotangents: Array,
+    by_V: Array,
     by_start: Array,
-) -> float:  # fmt: skip
+) -> float:
     """Adds to the derivatives in potential and start; returns that in log beta."""
     n, row = start.size, chain.outputs.size - 1
     by_log_beta, back = 0.0, np.zeros(n)

@@ -224,15 +224,12 @@ class Point:
         """`S^T diag(weights) S step` with `S = d log p / d theta`, exactly."""
         n, d = self.start.size, self.flow.direction(step)
         p = np.exp(self.log_p)
-        first = d[n + 1 :] - p[0] @ d[n + 1 :]
         moved = np.zeros_like(p)
-        moved[0] = first
+        d[n + 1 :] -= p[0] @ d[n + 1 :]
+        moved[0] = d[n + 1 :]
         for chain, part in zip(self.chains, self._combined[2], strict=True):
             out = np.empty((chain.outputs.size, n))
-            chains.tangent(
-                self.flow.plan, self.beta, self.start, chain, np.ascontiguousarray(d[:n]),
-                float(d[n]), first, chain.outputs, out,
-            )  # fmt: skip
+            chains.tangent(self.flow.plan, self.beta, self.start, chain, d, chain.outputs, out)
             moved[1:] += part * out
         moved -= (p * moved).sum(axis=1, keepdims=True)
         force = weights * moved
@@ -240,13 +237,11 @@ class Point:
 
     def predicted(self, i: int, d: Array) -> Array:
         """Logarithms after all steps of chain `i`, to first order in the change `d`."""
-        n, chain = self.start.size, self.chains[i]
-        first = d[n + 1 :] - np.exp(self.log_p[0]) @ d[n + 1 :]
+        n, chain, d = self.start.size, self.chains[i], d.copy()
+        d[n + 1 :] -= np.exp(self.log_p[0]) @ d[n + 1 :]
         out = np.empty_like(chain.logs)
-        chains.tangent(
-            self.flow.plan, self.beta, self.start, chain, np.ascontiguousarray(d[:n]), float(d[n]),
-            first, np.arange(chain.steps.size), out,
-        )  # fmt: skip
+        every = np.arange(chain.steps.size)
+        chains.tangent(self.flow.plan, self.beta, self.start, chain, d, every, out)
         return np.asarray(chain.logs + np.clip(out, -_LARGEST_GUESS, _LARGEST_GUESS))
 
     def curvature(self, weights: Array, *, levels: int | None = None) -> Array:
