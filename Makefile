@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip
+# Two processes; a file stays with one of them, which compiles what it needs once.
+TWO    := -n 2 --dist loadfile
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
@@ -30,7 +32,7 @@ demo: $(VENV)/.core  ## Install, then run the built-in example and leave a page 
 	$(BIN)/thalweg demo --out out/demo
 
 test: $(VENV)/.dev  ## Install, then run the tests
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q $(TWO)
 
 notebooks: $(VENV)/.dev  ## Run the notebooks of the documentation
 	$(BIN)/python -m pytest -q -m slow tests/docs/test_notebooks.py
@@ -46,7 +48,7 @@ define as-processors
 		echo "== $$kind: skipped, this processor has no AVX-512"; continue; fi; \
 	echo "== $$kind"; \
 	case $$kind in generic) setting=NUMBA_CPU_NAME;; *) setting=OPENBLAS_CORETYPE;; esac; \
-	env $$setting=$$kind $(BIN)/python -m pytest -q -n 2 $(2) || exit 1; \
+	env $$setting=$$kind $(BIN)/python -m pytest -q $(TWO) $(2) || exit 1; \
 done
 endef
 

@@ -8,10 +8,14 @@ code releases Python's lock, so that an interruption can be answered while it ru
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba.core import event
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
 
 __all__ = ["inner", "njit"]
@@ -42,6 +46,65 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return compiled
 
 
+class _NoCollection(event.Listener):  # type: ignore[misc]
+    """No garbage collection while numba compiles: little of what it makes is garbage.
+
+    The collector would take a tenth of the time.
+    """
+
+    def __init__(self) -> None:
+        self.depth, self.paused = 0, False
+
+    def on_start(self, event: object) -> None:
+        self.depth += 1
+        if self.depth == 1 and gc.isenabled():
+            self.paused = True
+            gc.disable()
+
+    def on_end(self, event: object) -> None:
+        self.depth -= 1
+        if self.depth == 0 and self.paused:
+            self.paused = False
+            gc.enable()
+
+
+# Compilations hold numba's lock: one at a time.
+event.register("numba:compile", _NoCollection())
+
+
+class _Part(JITCodeLibrary):  # type: ignore[misc]
+    """The code of a function that is never called by itself, only linked into others.
+
+    LLVM optimises the whole of what a function calls when it compiles that function: optimising the
+    parts beforehand and making machine code of them is a sixth of the time, for nothing.
+    """
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    @property
+    def codegen(self) -> _Part:
+        return self
+
+    def set_env(self, name: str, environment: object) -> None:
+        """Nothing: the function has no address where its environment could be put."""
+
+    def serialize_using_object_code(self) -> Any:
+        return self.serialize_using_bitcode()
+
+
+class _PartCompiler(Compiler):  # type: ignore[misc]
+    """Numba's compiler, into a `_Part`."""
+
+    def compile_extra(self, func: Callable[..., Any]) -> Any:
+        self.state.library = _Part(self.state.targetctx.codegen(), func.__qualname__)
+        return super().compile_extra(func)
+
+
 class _Inner(CPUDispatcher):  # type: ignore[misc]
     """A function without a wrapper for Python, which would crash if Python called it."""
 
@@ -62,7 +125,7 @@ def inner(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """
 
     def compiled(function: Callable[..., Any]) -> Any:
-        found = njit(no_cpython_wrapper=True, **options)(function)
+        found = njit(no_cpython_wrapper=True, pipeline_class=_PartCompiler, **options)(function)
         if isinstance(found, CPUDispatcher):
             found.__class__ = _Inner
         return found

@@ -38,7 +38,7 @@ def free_energy(
     `obsm[key_added + "_probabilities"]` and `uns[key_added]`. Returns the fitted model, or, with
     `copy=True`, the annotated copy.
     """
-    adata = adata.copy() if copy else adata
+    adata = adata.copy() if copy and adata is not None else adata
     problem = cell_problem(
         adata,
         time_key=time_key,

@@ -167,7 +167,7 @@ def test_cells_through_the_command_line(capsys, tmp_path):
     adata.obs["type"] = pd.Categorical(np.floor(points[:, 0]).clip(-1, 2).astype(int).astype(str))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        scanpy.pp.neighbors(adata, n_neighbors=10, use_rep="X")
+        scanpy.pp.neighbors(adata, n_neighbors=10, use_rep="X", method="gauss")
         adata.write_h5ad(tmp_path / "cells.h5ad")
     answer = _json(capsys, "fit", tmp_path / "cells.h5ad", "--time-key", "day", "--state-key",
                    "type", "--out", tmp_path / "out")  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import mpmath as mp
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strategies import MEANS, MOBILITIES, mobilities
+from thalweg._compile import njit
 from thalweg.errors import InputError
 from thalweg.geometry import TransportGeometry
 from thalweg.kernel import MarkovKernel
@@ -186,11 +189,32 @@ def test_impossible_orders_are_refused(make):
 SPEC = LogMean().spec
 
 
+@njit()
+def fast(spec, s, t):
+    """Functions that only compiled ones can call."""
+    mean, first = formulas.fast_mean(spec, s, t), formulas.fast_first(spec, s, t)
+    return mean, first, formulas.fast_derivatives(spec, s, t)
+
+
+@njit()
+def from_difference(z, s, t):
+    return logarithmic.from_difference(z, s, t), logarithmic.mean_from_difference(z, s, t)
+
+
+@njit()
+def log_mean_partials(spec, u, v):
+    return formulas.log_mean_partials(spec, u, v)
+
+
+def test_logarithms_of_a_mean_do_not_underflow():
+    assert log_mean_partials(HarmonicMean().spec, -3000.0, -3000.0) == (-3000.0, 0.5, 0.5)
+
+
 def test_the_fast_mean_against_fifty_digits() -> None:
     rng = np.random.default_rng(0)
     with mp.workdps(50):
         for _ in range(300):
-            s = 10 ** rng.uniform(-6, 3)
+            s = 10 ** (rng.uniform(-6, 3) if rng.random() < 0.7 else rng.uniform(-290, -6))
             t = s * np.exp(rng.normal() * 10 ** rng.uniform(-6, 1))
             big, small = mp.mpf(s), mp.mpf(t)
             z = mp.log(big / small)
@@ -199,13 +223,17 @@ def test_the_fast_mean_against_fifty_digits() -> None:
             second = -1 / z + m / (z * small)
             cross = 1 / (z**2 * small) - (second * z * big + m * big / small) / (z * big) ** 2
             exact = (m, first, second, -cross * small / big, cross, -cross * big / small)
-            found = formulas.fast_derivatives(SPEC, s, t)
+            value_of_m, first_order, found = fast(SPEC, s, t)
             limits = (3e-15, 3e-14, 3e-14, 1e-11, 1e-11, 1e-11)
             for value, truth, limit in zip(found, exact, limits, strict=True):
                 assert abs(value / truth - 1) < limit
-            assert formulas.fast_first(SPEC, s, t) == pytest.approx(found[:3], rel=1e-13)
-            assert formulas.fast_mean(SPEC, s, t) == pytest.approx(found[0], rel=1e-14)
-    assert formulas.fast_mean(SPEC, 0.0, 1.0) == 0.0
+            assert first_order == pytest.approx(found[:3], rel=1e-13, abs=0)
+            assert value_of_m == pytest.approx(found[0], rel=1e-14, abs=0)
+    for s, t in [(1e-250, 1.0), (1e-295, 1e20), (1e20, 1e-300)]:
+        m = (s - t) / (math.log(s) - math.log(t))
+        value, first_order, found = fast(SPEC, s, t)
+        assert (value, first_order[0], found[0]) == pytest.approx((m, m, m), rel=1e-14)
+    assert fast(SPEC, 0.0, 1.0)[0] == fast(SPEC, 0.0, 0.0)[0] == 0.0
 
 
 @given(u=st.floats(-60, 60), z=st.one_of(st.floats(-40, 40), st.floats(-0.6, 0.6)))
@@ -217,10 +245,9 @@ def test_the_logarithmic_mean_from_logarithms_against_fifty_digits(u, z):
             return
         m = (mp.mpf(s) - mp.mpf(t)) / difference
         exact = (mp.mpf(s) - m) / difference, (m - mp.mpf(t)) / difference
-        found = logarithmic.from_difference(float(difference), s, t)
-        for value, truth in zip(found, exact, strict=True):
-            assert _relative_error(value, truth) < 2e-14
-        value = logarithmic.mean_from_difference(float(difference), s, t)
+        found, value = from_difference(float(difference), s, t)
+        for partial, truth in zip(found, exact, strict=True):
+            assert _relative_error(partial, truth) < 2e-14
         assert _relative_error(value, m) < 2e-14
 
 

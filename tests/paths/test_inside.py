@@ -64,6 +64,8 @@ def test_packed_passes_agree_with_the_plain_ones() -> None:
         *kernel.edges, rho.T.copy(), psi.T.copy(), SPEC, weights, table
     )
     np.testing.assert_allclose(force2.T, force, rtol=1e-12)
+    again = kinetic.flux_force(*kernel.edges, rho, flux, SPEC)
+    np.testing.assert_allclose(again, force, rtol=1e-12)
     np.testing.assert_allclose(action2, action, rtol=1e-12)
     np.testing.assert_allclose(average, weights @ edge, rtol=1e-12)
     np.testing.assert_allclose(gain.T, kinetic.flux_gain(source, target, flux, 30), atol=1e-14)

@@ -159,7 +159,8 @@ def test_the_tab_key_reaches_everything_in_order_and_shows_where_it_is(loaded):
 
     loaded.execute_script("const h = document.querySelector('h1'); h.tabIndex = -1; h.focus()")
     wanted = loaded.execute_script(
-        "return [...document.querySelectorAll('button, input, .scroll')].map((e, i) => "
+        "return [...document.querySelectorAll('button, input, .scroll')]"
+        ".filter(e => e.offsetParent).map((e, i) => "
         "{ e.dataset.place = i; return i; })"
     )
     reached = []
@@ -223,6 +224,8 @@ def test_it_is_small(address):
 
 
 def test_it_fits_a_phone(loaded, address):
+    from selenium.webdriver.common.keys import Keys
+
     loaded.set_window_size(500, 900)
     loaded.get(address)
     time.sleep(1.0)
@@ -230,3 +233,11 @@ def test_it_fits_a_phone(loaded, address):
         "return [document.documentElement.scrollWidth, window.innerWidth]"
     )
     assert wide <= screen + 1
+    across = (
+        "return [...document.querySelectorAll('.drawing')].map(d => d.scrollWidth - d.clientWidth)"
+    )
+    assert max(loaded.execute_script(across)) <= 1
+    button = loaded.find_element("css selector", "button.enlarge")
+    button.send_keys(Keys.ENTER)
+    assert button.get_attribute("aria-pressed") == "true"
+    assert loaded.execute_script(across)[0] > 100

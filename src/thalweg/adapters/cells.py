@@ -32,6 +32,7 @@ __all__ = [
     "cell_problem",
     "cell_times",
     "connectivities",
+    "label_columns",
     "read_h5ad",
     "write_results",
 ]
@@ -274,6 +275,8 @@ def write_results(adata: Any, problem: CellProblem, model: FreeEnergyRegressor, 
 
 def cell_times(adata: Any, key: str) -> tuple[Array, NDArray[np.intp], TimeScale]:
     """The different times, the number of each cell's, and what they mean."""
+    if not hasattr(adata, "obs"):
+        raise InputError(f"adata is a {type(adata).__name__}; give an AnnData of cells.")
     if key not in adata.obs:
         raise InputError(_missing("time_key", key, adata.obs.columns))
     _labelled(adata, key)
@@ -285,6 +288,17 @@ def cell_times(adata: Any, key: str) -> tuple[Array, NDArray[np.intp], TimeScale
     numbers, scale = read_times(values, f"obs[{key!r}]", place)
     moments, order = np.unique(numbers, return_inverse=True)
     return moments, order[code], scale
+
+
+def label_columns(adata: Any, time_key: str) -> list[str]:
+    """Columns of `obs` that could name states: 3 to 100 categories, each of several cells."""
+    return [
+        str(key)
+        for key, column in adata.obs.items()
+        if key != time_key
+        and isinstance(column.dtype, pd.CategoricalDtype)
+        and 3 <= len(column.cat.categories) <= min(100, adata.n_obs // 5)
+    ]
 
 
 def _labelled(adata: Any, key: str) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Hashable, Sequence
 
 from thalweg.errors import InputError
 
 __all__ = [
     "COUNT_NAMES",
+    "REPLICATE_NAMES",
     "SOURCE_NAMES",
     "STATE_NAMES",
     "TARGET_NAMES",
@@ -30,11 +32,15 @@ TIME_NAMES = (
 )  # fmt: skip
 STATE_NAMES = (
     "state", "states", "place", "node", "vertex", "cluster", "region", "site", "cell_type",
-    "celltype", "label", "name", "id", "location", "species", "bin",
+    "celltype", "label", "name", "id", "location", "species", "bin", "microstate", "town", "city",
+    "county", "country", "station", "patch", "plot", "zone", "habitat", "leiden", "louvain",
 )  # fmt: skip
 COUNT_NAMES = (
     "count", "counts", "n", "number", "population", "abundance", "frequency", "weight", "value",
-    "size", "total", "cells",
+    "size", "total", "cells", "people", "individuals",
+)  # fmt: skip
+REPLICATE_NAMES = (
+    "replicate", "rep", "run", "batch", "trajectory", "traj", "animal", "mouse", "donor", "plate",
 )  # fmt: skip
 SOURCE_NAMES = ("source", "from", "src", "start", "u", "node1", "a", "state1", "i")
 TARGET_NAMES = ("target", "to", "dst", "end", "v", "node2", "b", "state2", "j")
@@ -47,6 +53,8 @@ def choose(
 
     >>> choose(["Day", "place", "n"], None, TIME_NAMES, "time", "a.csv")
     'Day'
+    >>> choose(["run", "time (ps)", "shape"], None, TIME_NAMES, "time", "a.csv")
+    'time (ps)'
     >>> choose(["Day"], "day2", TIME_NAMES, "time", "a.csv")
     Traceback (most recent call last):
     ...
@@ -66,6 +74,8 @@ def choose(
             f"{_shown(columns)}."
         )
     named = [column for column in columns if str(column).strip().lower() in known]
+    if not named:  # a known word and more: "time_ps", "Time [h]"
+        named = [column for column in columns if _first_word(column) in known]
     for name in known[:2]:
         # "time" wins over "day" when a table has both.
         exact = [column for column in named if str(column).strip().lower() == name]
@@ -78,6 +88,11 @@ def choose(
             f"{where} has several columns that could be the {what}: {_shown(named)}; say which."
         )
     return None
+
+
+def _first_word(column: Hashable) -> str:
+    words = re.findall("[a-z0-9]+", str(column).lower())
+    return words[0] if words else ""
 
 
 def _shown(columns: Sequence[Hashable]) -> str:

@@ -12,7 +12,14 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
-from thalweg.adapters.columns import COUNT_NAMES, STATE_NAMES, TIME_NAMES, Oddity, choose
+from thalweg.adapters.columns import (
+    COUNT_NAMES,
+    REPLICATE_NAMES,
+    STATE_NAMES,
+    TIME_NAMES,
+    Oddity,
+    choose,
+)
 from thalweg.adapters.pieces import read_pieces
 from thalweg.errors import InputError
 from thalweg.snapshots import Snapshots
@@ -57,7 +64,8 @@ def read_snapshots(
         A `.csv`, `.tsv` or `.parquet` table: long, or wide with one row per time.
     time, state, count : str, optional
         The columns. Unambiguous ones are detected, and each choice is in `messages`; a column of
-        numbers that could be the count is asked about. `count="none"`: each row is one individual.
+        numbers that could be the count is asked about, unless it is the only one, of whole numbers,
+        and no time and state appear twice. `count="none"`: each row is one individual.
     states : sequence, optional
         The states there are, in the kernel's order; by default those in the file, in order of
         appearance.
@@ -164,17 +172,26 @@ def _long_columns(
     else:
         count_column = choose(rest, count, COUNT_NAMES, "count", where)
     unused = [column for column in rest if column != count_column]
-    # A second column of times is no count.
-    could = [c for c in unused if str(c).strip().lower() not in TIME_NAMES]
-    numeric = [str(c) for c in could if pd.api.types.is_numeric_dtype(first[c])]
+    # A second column of times is no count, nor are numbers of runs.
+    no_counts = (*TIME_NAMES, *REPLICATE_NAMES)
+    could = [c for c in unused if str(c).strip().lower() not in no_counts]
+    numeric = [c for c in could if pd.api.types.is_numeric_dtype(first[c])]
     if numeric and count is None and count_column is None:
-        raise InputError(
-            f"{where} has a column of numbers that is neither time nor state: {numeric[0][:40]!r}; "
-            f"if it counts individuals, give --count {numeric[0][:40]}; if each row is one "
-            "individual, give --count none."
-        )
+        once = not first.duplicated([time_column, state_column]).any()
+        if len(numeric) > 1 or not once or not _could_count(first[numeric[0]]):
+            name = str(numeric[0])[:40]
+            raise InputError(
+                f"{where} has a column of numbers that is neither time nor state: {name!r}; if it "
+                f"counts individuals, give --count {name}; if each row is one individual, give "
+                "--count none."
+            )
+        # Rows that were individuals would share times and states.
+        count_column = numeric[0]
+        unused.remove(count_column)
     if unused:
-        messages.append(f"not used: {', '.join(str(c)[:40] for c in unused[:12])}")
+        apart = [str(c) for c in unused if str(c).strip().lower() in REPLICATE_NAMES]
+        hint = f" (--replicate {apart[0][:40]} keeps replicates apart)" if apart else ""
+        messages.append(f"not used: {', '.join(str(c)[:40] for c in unused[:12])}{hint}")
     if state is None:
         messages.append(f"state is column {str(state_column)!r}")
     if count is None:
@@ -184,6 +201,10 @@ def _long_columns(
             else f"count is column {str(count_column)!r}"
         )
     return state_column, count_column
+
+
+def _could_count(values: pd.Series) -> bool:
+    return bool(pd.api.types.is_integer_dtype(values) and (values >= 0).all())
 
 
 class _Collected:

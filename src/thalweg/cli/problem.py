@@ -152,7 +152,7 @@ def _cells(
     neighbors_key: str | None,
     largest_component: bool,
 ) -> Problem:
-    from thalweg.adapters.cells import cell_problem, read_h5ad
+    from thalweg.adapters.cells import cell_problem, label_columns, read_h5ad
     from thalweg.adapters.columns import TIME_NAMES
 
     adata = read_h5ad(path)
@@ -173,7 +173,13 @@ def _cells(
         largest_component=largest_component,
     )
     if state_key is None:
-        messages.append(f"{cells.kernel.n_states} groups of neighbouring cells")
+        count = cells.kernel.n_states
+        said = "each cell is a state"
+        if count < adata.n_obs:
+            said = f"{count} groups of neighbouring cells"
+        own = label_columns(adata, time_key)
+        hint = f" (--state-key {own[0]} takes the groups of that column)" if own else ""
+        messages.append(said + hint)
     return Problem(cells.kernel, cells.snapshots, tuple(_named(path, (*messages, *cells.messages))))
 
 

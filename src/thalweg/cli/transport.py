@@ -117,7 +117,7 @@ def run_simulate(
 
 
 def read_population(path: Path, kernel: MarkovKernel) -> Array:
-    """A distribution over the kernel's states: a table with a state and a number a row."""
+    """A distribution over the kernel's states: a table with one state and its number per row."""
     frame = read_table(path)
     columns = list(frame.columns)
     state = choose(columns, None, (*STATE_NAMES,), "state", path.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 
 __all__ = ["codes_of", "draw_from_base", "draw_from_rows", "draw_from_table"]
 
@@ -45,7 +45,7 @@ def draw_from_base(base: Array, shape: tuple[int, int], rng: np.random.Generator
     return out
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _pick(row: Array, u: float) -> int:
     total = 0.0
     for k in range(row.size):

@@ -21,7 +21,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 from scipy.sparse.csgraph import minimum_spanning_tree
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg._threads import single_threaded
 from thalweg.dynamics.landscape import Landscape
 from thalweg.dynamics.walk import Modes, relaxation_modes, resting_walk
@@ -246,7 +246,7 @@ def _ancestor(joins: Index, row: Index, state: int) -> int:
     return -1 if x < 0 else int(row[x])
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _root(parent: Index, x: int) -> int:
     while parent[x] != x:
         parent[x] = parent[parent[x]]

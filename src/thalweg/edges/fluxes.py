@@ -16,7 +16,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg.energy import Entropy, FreeEnergy, PowerEnergy
 from thalweg.errors import InputError
 from thalweg.mobility import (
@@ -53,7 +53,7 @@ def internal_spec(energy: FreeEnergy, mobility: Mobility) -> Array:
     return np.array([q, q if mobility in porous else 0.0])
 
 
-@njit(cache=True)
+@inner(cache=True)
 def internal_derivative(q: float, log_rho: float) -> float:
     """`U'(rho)` up to a constant, from `log rho`."""
     if q == 1.0:
@@ -61,7 +61,7 @@ def internal_derivative(q: float, log_rho: float) -> float:
     return q * math.expm1((q - 1.0) * log_rho) / (q - 1.0)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def internal_log_slope(q: float, log_rho: float) -> float:
     """`d U'(rho) / d log rho`."""
     if q == 1.0:
@@ -69,7 +69,7 @@ def internal_log_slope(q: float, log_rho: float) -> float:
     return q * math.exp((q - 1.0) * log_rho)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def edge_flux(s: float, t: float, drop: float, beta: float, spec: Array, inner: Array) -> float:
     """`m(s, t) (drop + beta (U'(s) - U'(t)))`: the flux from the density `s` to the density `t`."""
     if inner[1] == 1.0:
@@ -145,7 +145,7 @@ def accumulate_velocity(
         for e in range(source.size):
             x, y = source[e], target[e]
             s, t = rho[x], rho[y]
-            m = logarithmic.mean(s, t) if logarithmic.is_plain(s, t) else formulas.mean(spec, s, t)
+            m = logarithmic.mean(s, t)
             flux = conductance[e] * (m * (external[x] - external[y]) + beta * (s - t))
             out[x] -= flux
             out[y] += flux

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg.edges.fluxes import internal_derivative, internal_log_slope
 from thalweg.mobility import formulas
 
@@ -179,7 +179,7 @@ class Relaxation(NamedTuple):
     external: Array
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _state_residual(
     given: Relaxation, v: float, x: int, u: Array, log_h: float, log_mass: float, shift: float
 ) -> float:

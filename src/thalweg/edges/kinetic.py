@@ -12,6 +12,8 @@ of a mean enter as `s t m_st` and the like, which stay of ordinary size.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,18 +38,24 @@ Index = NDArray[np.int32]
 Coefficients = NDArray[np.floating]
 
 
-@njit(cache=True, error_model="numpy")
 def stage_weights(
     source: Index, target: Index, conductance: Array, rho: Array, spec: Array
 ) -> Array:
     """`c m(rho)` for every stage and edge."""
     out = np.empty((rho.shape[0], source.size))
+    _stage_weights(source, target, conductance, rho, spec, out)
+    return out
+
+
+# Room is made outside: an allocation in compiled code takes a fifth of a second to compile.
+@njit(cache=True, error_model="numpy")
+def _stage_weights(
+    source: Index, target: Index, conductance: Array, rho: Array, spec: Array, out: Array
+) -> None:
     for i in range(rho.shape[0]):
         for e in range(source.size):
-            out[i, e] = conductance[e] * formulas.fast_mean(
-                spec, rho[i, source[e]], rho[i, target[e]]
-            )
-    return out
+            m = formulas.fast_mean(spec, rho[i, source[e]], rho[i, target[e]])
+            out[i, e] = conductance[e] * m
 
 
 @njit(cache=True, error_model="numpy")
@@ -143,25 +151,19 @@ def linearise_fluxes(
     return table, force, action
 
 
-@njit(cache=True, error_model="numpy")
 def flux_force(
     source: Index, target: Index, conductance: Array, rho: Array, flux: Array, spec: Array
 ) -> Array:
     """The force alone: half of `c g^2 m_s`, summed."""
-    force = np.zeros(rho.shape)
-    for i in range(rho.shape[0]):
-        for e in range(source.size):
-            x, y, c = source[e], target[e], conductance[e]
-            # `fast_first` would do: these are compiled already, and this runs once per path.
-            m, first, second, _, _, _ = formulas.fast_derivatives(spec, rho[i, x], rho[i, y])
-            g = flux[i, e] / (c * m)
-            half = 0.5 * c * g * g
-            force[i, x] += half * first
-            force[i, y] += half * second
-    return force
+    # `linearise` does more, but it is compiled already, and this runs once per path.
+    speed = flux / stage_weights(source, target, conductance, rho, spec)
+    table = np.empty((source.size, 6, len(rho)), np.float32)
+    edges = _Edges(source, target, conductance, speed.T.copy())
+    return np.ascontiguousarray(
+        _linearised(edges, rho.T.copy(), spec, np.ones(len(rho)), table)[1].T
+    )
 
 
-@njit(cache=True, error_model="numpy")
 def linearise(
     source: Index,
     target: Index,
@@ -178,16 +180,51 @@ def linearise(
     potentials. Returns `M psi`, half the derivative of `psi^T M psi` in
     `rho`, the action at every stage, and the average of `c m`.
     """
-    n, stages = rho.shape
-    gain, force, action = np.zeros((n, stages)), np.zeros((n, stages)), np.zeros(stages)
-    average = np.empty(source.size)
+    edges = _Edges(source, target, conductance, psi[source] - psi[target])
+    return _linearised(edges, rho, spec, quadrature, table)
+
+
+class _Edges(NamedTuple):
+    """The edges with the differences of the potentials along them, `(edges, stages)`."""
+
+    source: Index
+    target: Index
+    conductance: Array
+    differences: Array
+
+
+def _linearised(
+    edges: _Edges, rho: Array, spec: Array, quadrature: Array, table: Coefficients
+) -> tuple[Array, Array, Array, Array]:
+    gain, force, action = np.zeros(rho.shape), np.zeros(rho.shape), np.zeros(rho.shape[1])
+    average = np.empty(edges.source.size)
+    _linearise(*edges, rho, spec, quadrature, table, gain, force, action, average)
+    return gain, force, action, average
+
+
+@njit(cache=True, error_model="numpy")
+def _linearise(
+    source: Index,
+    target: Index,
+    conductance: Array,
+    differences: Array,
+    rho: Array,
+    spec: Array,
+    quadrature: Array,
+    table: Coefficients,
+    gain: Array,
+    force: Array,
+    action: Array,
+    average: Array,
+) -> None:
+    stages = rho.shape[1]
     for e in range(source.size):
         x, y, c = source[e], target[e], conductance[e]
         total = 0.0
         for i in range(stages):
             s, t = rho[x, i], rho[y, i]
             m, first, second, ss, st, tt = formulas.fast_derivatives(spec, s, t)
-            difference = psi[x, i] - psi[y, i]
+            difference = differences[e, i]
             weight = c * m
             flux = weight * difference
             half = 0.5 * c * difference * difference
@@ -204,10 +241,8 @@ def linearise(
             action[i] += flux * difference
             total += quadrature[i] * weight
         average[e] = total
-    return gain, force, action, average
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
 def product(
     source: Index,
     target: Index,
@@ -218,9 +253,22 @@ def product(
     push: Array,
 ) -> None:
     """Gain and `rho` times force of the linearised system for potentials and relative changes."""
+    gain.fill(0.0)
+    push.fill(0.0)
+    _product(source, target, table, psi, change, gain, push)
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
+def _product(
+    source: Index,
+    target: Index,
+    table: Coefficients,
+    psi: Array,
+    change: Array,
+    gain: Array,
+    push: Array,
+) -> None:
     stages = psi.shape[1]
-    gain[:] = 0.0
-    push[:] = 0.0
     for e in range(source.size):
         x, y = source[e], target[e]
         for i in range(stages):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
+from thalweg.edges.kinetic import stage_weights
 from thalweg.mobility import formulas
 
 if TYPE_CHECKING:
@@ -36,15 +37,11 @@ class Graph(NamedTuple):
         return Graph(*kernel.edges, kernel.stationary, mobility.spec)
 
 
-@njit(cache=True, error_model="numpy")
 def edge_weights(
     source: Index, target: Index, conductance: Array, rho: Array, spec: Array
 ) -> Array:
     """`w_e = c_e m(rho_source, rho_target)`: the weights of the transport Laplacian."""
-    out = np.empty(source.size)
-    for e in range(source.size):
-        out[e] = conductance[e] * formulas.mean(spec, rho[source[e]], rho[target[e]])
-    return out
+    return stage_weights(source, target, conductance, rho[None], spec)[0]
 
 
 @njit(cache=True, error_model="numpy")

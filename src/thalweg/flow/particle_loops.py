@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg.edges.fluxes import edge_flux
 from thalweg.edges.static import Graph
 from thalweg.kernel import Adjacency
@@ -60,7 +60,7 @@ def slot_rates(
     return rate, leaving
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _send(
     x: int,
     movers: int,
@@ -250,7 +250,7 @@ def gillespie(
     return jumps
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _propensity(
     x: int,
     indptr: Offsets,
@@ -270,7 +270,7 @@ def _propensity(
     return total * counts[x] / ((counts[x] + pseudo) / total_mass)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _set(tree: Array, i: int, value: float) -> None:
     """Store a leaf and add up the branch above it anew: sums never drift."""
     tree[i] = value
@@ -280,7 +280,7 @@ def _set(tree: Array, i: int, value: float) -> None:
         i //= 2
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _descend(tree: Array, size: int, level: float) -> int:
     i = 1
     while i < size:
@@ -291,7 +291,7 @@ def _descend(tree: Array, size: int, level: float) -> int:
     return i - size
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _destination(
     x: int,
     indptr: Offsets,

@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial import Delaunay
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 
 __all__ = [
     "Topology",
@@ -232,7 +232,7 @@ def _swap_edges(
         source[e], target[e], source[f], target[f] = a, d, c, b
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _has(neighbor: Pairs, x: int, y: int) -> bool:
     for k in range(neighbor.shape[1]):
         if neighbor[x, k] == y:
@@ -240,7 +240,7 @@ def _has(neighbor: Pairs, x: int, y: int) -> bool:
     return False
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _replace(neighbor: Pairs, x: int, old: int, new: int) -> None:
     for k in range(neighbor.shape[1]):
         if neighbor[x, k] == old:

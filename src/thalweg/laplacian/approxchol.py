@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg._dense import copy
 from thalweg.laplacian.pattern import Array, Index, Pattern, Relabelling
 
@@ -198,7 +198,7 @@ def eliminate(
     return order, start, rows[:count].copy(), fractions[:count].copy(), pivot
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _half_edges(
     n_nodes: int, source: Index, target: Index, weights: Array
 ) -> tuple[Records, Records]:
@@ -219,7 +219,7 @@ def _half_edges(
     return half, node
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _link(v: int, node: Records, bucket: Index) -> None:
     degree = node[v].degree
     first = bucket[degree]
@@ -230,7 +230,7 @@ def _link(v: int, node: Records, bucket: Index) -> None:
     bucket[degree] = v
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _unlink(v: int, node: Records, bucket: Index) -> None:
     previous, following = node[v].before, node[v].after
     if previous >= 0:
@@ -241,7 +241,7 @@ def _unlink(v: int, node: Records, bucket: Index) -> None:
         node[following].before = previous
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _double(array: Any) -> Any:
     """The array with as much room again behind it."""
     out = np.empty(2 * array.size, array.dtype)
@@ -250,7 +250,7 @@ def _double(array: Any) -> Any:
     return out
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _sort(keys: Array, first: Index, second: Index, count: int) -> None:
     """Sort the first `count` keys in increasing order, and two more arrays along with them."""
     # Shell's sort: for few keys plain insertion; numba's `argsort` takes seconds to compile.
@@ -268,7 +268,7 @@ def _sort(keys: Array, first: Index, second: Index, count: int) -> None:
         gap //= 3
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _draw(beyond: Array, low: int, high: int, random: NDArray[np.uint64]) -> int:
     """An index in `low .. high` with probability proportional to `beyond[k] - beyond[k + 1]`."""
     state = random[0]

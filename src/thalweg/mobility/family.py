@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner
 from thalweg.mobility.logarithmic import log_ratio, series
 
 Array = NDArray[np.float64]
@@ -29,7 +29,7 @@ _LANGEVIN_PRIME = (
 """Series of `langevin(x) / x` and of its derivative in `x^2`."""
 
 
-@njit(cache=True)
+@inner(cache=True)
 def langevin(x: float) -> float:
     """`coth(x) - 1 / x`, the logarithmic derivative of `sinhc`."""
     if abs(x) < 0.5:
@@ -37,7 +37,7 @@ def langevin(x: float) -> float:
     return 1.0 / math.tanh(x) - 1.0 / x
 
 
-@njit(cache=True)
+@inner(cache=True)
 def langevin_prime(x: float) -> float:
     """Derivative of `langevin`: `1 / x^2 - 1 / sinh(x)^2`."""
     if abs(x) < 0.5:
@@ -48,7 +48,7 @@ def langevin_prime(x: float) -> float:
     return 1.0 / (x * x) - 1.0 / (sh * sh)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def log_sinhc(x: float) -> float:
     """`log(sinh(x) / x)` without overflow."""
     x = abs(x)
@@ -67,7 +67,7 @@ def log_sinhc(x: float) -> float:
     return x + math.log1p(-math.exp(-2.0 * x)) - math.log(2.0 * x)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def excess(a: float, d: float) -> float:
     """`2 a / (exp(2 a d) - 1)` for `a >= 0`, `d > 0`: `1 / d` in the limit `a = 0`."""
     x = 2.0 * a * d
@@ -76,7 +76,7 @@ def excess(a: float, d: float) -> float:
     return 2.0 * a / math.expm1(x)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def log_slopes(form: Array, d: float) -> tuple[float, float]:
     """`2 d log m / d log s` and `2 d log m / d log t` of the family, for `d = (log s - log t) / 2`.
 
@@ -93,7 +93,7 @@ def log_slopes(form: Array, d: float) -> tuple[float, float]:
     return (large, small) if d > 0 else (small, large)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def mean(form: Array, s: float, t: float) -> float:
     """`m(s, t)`."""
     if s <= 0.0 or t <= 0.0:
@@ -106,7 +106,7 @@ def mean(form: Array, s: float, t: float) -> float:
     return form[1] * math.exp(0.5 * form[2] * (u + v) + shape)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def mean_partials(form: Array, s: float, t: float) -> tuple[float, float, float]:
     """`m`, its derivative in `s`, its derivative in `t` (infinite at zero where it is)."""
     if s <= 0.0 or t <= 0.0:
@@ -117,7 +117,7 @@ def mean_partials(form: Array, s: float, t: float) -> tuple[float, float, float]
     return m, 0.5 * m * slope_s / s, 0.5 * m * slope_t / t
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _partials_at_zero(form: Array, s: float, t: float) -> tuple[float, float, float]:
     """Limits on the boundary: the derivative along the empty side may be infinite."""
     if s <= 0.0 and t <= 0.0:
@@ -133,7 +133,7 @@ def _partials_at_zero(form: Array, s: float, t: float) -> tuple[float, float, fl
     return (0.0, side, 0.0) if s <= 0.0 else (0.0, 0.0, side)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def mean_seconds(form: Array, s: float, t: float) -> tuple[float, float, float]:
     """Second derivatives `m_ss`, `m_st`, `m_tt` for `s, t > 0`."""
     m = mean(form, s, t)
@@ -147,7 +147,7 @@ def mean_seconds(form: Array, s: float, t: float) -> tuple[float, float, float]:
     return own_s, cross, own_t
 
 
-@njit(cache=True)
+@inner(cache=True)
 def mean_log_partials(form: Array, u: float, v: float) -> tuple[float, float, float]:
     """`m(exp(u), exp(v))` and its derivatives in `u` and in `v`."""
     d = 0.5 * (u - v)
@@ -157,7 +157,7 @@ def mean_log_partials(form: Array, u: float, v: float) -> tuple[float, float, fl
     return m, 0.5 * m * slope_u, 0.5 * m * slope_v
 
 
-@njit(cache=True)
+@inner(cache=True)
 def log_mean_partials(form: Array, u: float, v: float) -> tuple[float, float, float]:
     """`log m(e^u, e^v)` and its derivatives in `u` and `v`; never under- or overflows."""
     d = 0.5 * (u - v)

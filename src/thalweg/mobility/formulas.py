@@ -21,7 +21,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner
 from thalweg.mobility import family, logarithmic
 
 LOGARITHMIC, GEOMETRIC, ARITHMETIC, HARMONIC, FAMILY = 0, 1, 2, 3, 4
@@ -31,7 +31,7 @@ CODES = (LOGARITHMIC, GEOMETRIC, ARITHMETIC, HARMONIC, FAMILY)
 Spec = NDArray[np.float64]
 
 
-@njit(cache=True)
+@inner(cache=True)
 def degree(spec: Spec) -> float:
     """`k` of `m(l s, l t) = l^k m(s, t)`."""
     if spec.ndim == 3:
@@ -41,13 +41,13 @@ def degree(spec: Spec) -> float:
     return spec[2]
 
 
-@njit(cache=True)
+@inner(cache=True)
 def is_logarithmic(spec: Spec) -> bool:
     """Whether the mean is the logarithmic one."""
     return spec.ndim == 3
 
 
-@njit(cache=True)
+@inner(cache=True)
 def mean(spec: Spec, s: float, t: float) -> float:
     """`m(s, t)`."""
     if spec.ndim == 3:
@@ -66,7 +66,7 @@ def mean(spec: Spec, s: float, t: float) -> float:
     return 2.0 * t / (1.0 + t / s)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def mean_partials(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     """`m`, its derivative in `s`, its derivative in `t` (infinite at zero where it is)."""
     if spec.ndim == 3:
@@ -92,7 +92,7 @@ def mean_partials(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     return 2.0 * t / (1.0 + x), 2.0 * (x / (1.0 + x)) ** 2, 2.0 / (1.0 + x) ** 2
 
 
-@njit(cache=True)
+@inner(cache=True)
 def mean_seconds(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     """Second derivatives `m_ss`, `m_st`, `m_tt` for `s, t > 0`."""
     if spec.ndim == 3:
@@ -115,7 +115,7 @@ def mean_seconds(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     return -cross * (t / s), cross, -cross * (s / t)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def mean_log_partials(spec: Spec, u: float, v: float) -> tuple[float, float, float]:
     """`m(exp(u), exp(v))` and its derivatives in `u` and in `v`."""
     if spec.ndim == 3:
@@ -135,14 +135,9 @@ def mean_log_partials(spec: Spec, u: float, v: float) -> tuple[float, float, flo
     return (m, high, low) if u >= v else (m, low, high)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def log_mean_partials(spec: Spec, u: float, v: float) -> tuple[float, float, float]:
-    """`log m(e^u, e^v)` and its derivatives in `u` and `v`; never under- or overflows.
-
-    >>> from thalweg.mobility import HarmonicMean
-    >>> log_mean_partials(HarmonicMean().spec, -3000.0, -3000.0)
-    (-3000.0, 0.5, 0.5)
-    """
+    """`log m(e^u, e^v)` and its derivatives in `u` and `v`; never under- or overflows."""
     if spec.ndim == 3:
         return logarithmic.partials_of_log(u, v)
     if spec.ndim == 2:
@@ -162,7 +157,7 @@ def log_mean_partials(spec: Spec, u: float, v: float) -> tuple[float, float, flo
     return (log_m, high, low) if u >= v else (log_m, low, high)
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def mean_from_difference(spec: Spec, z: float, s: float, t: float) -> float:
     """`mean`, given `z = log s - log t`, which spares the logarithmic one its logarithm."""
     if spec.ndim == 3:
@@ -170,37 +165,29 @@ def mean_from_difference(spec: Spec, z: float, s: float, t: float) -> float:
     return float(mean(spec, s, t))
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def fast_mean(spec: Spec, s: float, t: float) -> float:
     """`mean` with a short cut for the logarithmic one, a few units in the last place less exact."""
     if spec.ndim == 3:
-        if logarithmic.is_plain(s, t):
-            return float(logarithmic.mean(s, t))
-        return float(logarithmic.exact(s, t))
+        return float(logarithmic.mean(s, t))
     return float(mean(spec, s, t))
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def fast_first(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     """`m, m_s, m_t` for positive densities, with the same short cut."""
     if spec.ndim == 3:
-        if logarithmic.is_plain(s, t):
-            return logarithmic.first(s, t)
-        return logarithmic.exact_partials(s, t)
+        return logarithmic.first(s, t)
     return mean_partials(spec, s, t)
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def fast_derivatives(
     spec: Spec, s: float, t: float
 ) -> tuple[float, float, float, float, float, float]:
     """`m, m_s, m_t, m_ss, m_st, m_tt` for positive densities, with the same short cut."""
     if spec.ndim == 3:
-        if logarithmic.is_plain(s, t):
-            return logarithmic.derivatives(s, t)
-        m, by_s, by_t = logarithmic.exact_partials(s, t)
-        ss, st, tt = logarithmic.exact_seconds(s, t)
-        return m, by_s, by_t, ss, st, tt
+        return logarithmic.derivatives(s, t)
     m, by_s, by_t = mean_partials(spec, s, t)
     ss, st, tt = mean_seconds(spec, s, t)
     return m, by_s, by_t, ss, st, tt

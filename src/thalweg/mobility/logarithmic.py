@@ -1,10 +1,10 @@
 """The logarithmic mean `m = (s - t) / (log s - log t)` in every form that compiled loops take.
 
-`mean`, `first` and `derivatives` take densities that are neither zero nor near the ends of the
-floating-point range, at the price of one logarithm or none: with densities that differ by more than
-a fifth, `z = log(high / low)` gives `m = (high - low) / z`, `m_high = phi2(-z)`, `m_low = phi2(z)`
-and `m_st = phi2'(-z) / low` in closed form; nearer densities take no logarithm,
-`m = (s + t) g(r) / 2` with `r = (s - t) / (s + t)` and the series of `g(r) = r / atanh(r)`.
+`mean`, `first` and `derivatives` cost one logarithm or none, and a few units in the last place:
+with densities that differ by more than a fifth, `z = log(high / low)` gives `m = (high - low) / z`,
+`m_high = phi2(-z)`, `m_low = phi2(z)` and `m_st = phi2'(-z) / low` in closed form; nearer densities
+take no logarithm, `m = (s + t) g(r) / 2` with `r = (s - t) / (s + t)` and the series of
+`g(r) = r / atanh(r)`. The derivatives of densities below 1e-300 are those at 1e-300.
 `from_difference` and `log_partials` take the logarithms, where they are at hand; `exact`,
 `exact_partials` and `exact_seconds` take any densities and are right to the last digits.
 """
@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 _TERMS = 9
 _NEAR = 0.8
 """Above this ratio of the densities the series is used; its ninth term is below a rounding."""
+_FLOOR = 1e-300  # its reciprocal is still a number
 
 
 def _reciprocal_series(count: int) -> Array:
@@ -63,7 +64,7 @@ def log_ratio(s: float, t: float) -> float:
     return math.log(s) - math.log(t)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def phi1(z: float) -> float:
     """`(exp(z) - 1) / z`."""
     if abs(z) < 1e-8:
@@ -71,7 +72,7 @@ def phi1(z: float) -> float:
     return math.expm1(z) / z
 
 
-@njit(cache=True)
+@inner(cache=True)
 def phi2(z: float) -> float:
     """`(exp(z) - 1 - z) / z^2`, by its series where the quotient would cancel."""
     if abs(z) < 1.0:
@@ -85,7 +86,7 @@ def phi2(z: float) -> float:
     return (math.expm1(z) - z) / (z * z)
 
 
-@njit(cache=True)
+@inner(cache=True)
 def phi2_prime(z: float) -> float:
     """Derivative of `phi2`: `(exp(z) (z - 2) + z + 2) / z^3`."""
     if abs(z) < 3.0:
@@ -99,26 +100,29 @@ def phi2_prime(z: float) -> float:
     return (math.exp(z) * (z - 2.0) + z + 2.0) / (z * z * z)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
-def is_plain(s: float, t: float) -> bool:
-    """Whether both densities are positive and no quotient of them over- or underflows."""
-    return 1e-150 < s < 1e150 and 1e-150 < t < 1e150
+@inner(cache=True, error_model="numpy")
+def _far_log(high: float, low: float, ratio: float) -> float:
+    """`log(high / low)`, given the quotient, which may overflow."""
+    return math.log(ratio) if ratio < 1e300 else math.log(high) - math.log(low)
 
 
 @inner(cache=True, error_model="numpy")
 def mean(s: float, t: float) -> float:
-    """`m(s, t)` for plain densities."""
+    """`m(s, t)`; zero where either density is."""
     high, low = max(s, t), min(s, t)
     if low > _NEAR * high:
         total = s + t
         r = (s - t) / total
         return 0.5 * total * series(_G, r * r)
-    return (high - low) / math.log(high / low)
+    if low <= 0.0:
+        return 0.0
+    return (high - low) / _far_log(high, low, high / low)
 
 
 @inner(cache=True, error_model="numpy")
 def first(s: float, t: float) -> tuple[float, float, float]:
-    """`m, m_s, m_t` for plain densities."""
+    """`m, m_s, m_t` for positive densities."""
+    s, t = max(s, _FLOOR), max(t, _FLOOR)
     high, low = max(s, t), min(s, t)
     if low > _NEAR * high:
         total = s + t
@@ -128,7 +132,7 @@ def first(s: float, t: float) -> tuple[float, float, float]:
         slope = r * series(_SLOPE, r * r) * inverse
         return total * g, g + slope * t, g - slope * s
     over_low = high / low
-    z = math.log(over_low)
+    z = _far_log(high, low, over_low)
     inverse = 1.0 / z
     square = inverse * inverse
     m_high = (z - 1.0 + 1.0 / over_low) * square
@@ -141,7 +145,8 @@ def first(s: float, t: float) -> tuple[float, float, float]:
 
 @inner(cache=True, error_model="numpy")
 def derivatives(s: float, t: float) -> tuple[float, float, float, float, float, float]:
-    """`m, m_s, m_t, m_ss, m_st, m_tt` for plain densities."""
+    """`m, m_s, m_t, m_ss, m_st, m_tt` for positive densities."""
+    s, t = max(s, _FLOOR), max(t, _FLOOR)
     high, low = max(s, t), min(s, t)
     if low > _NEAR * high:
         total = s + t
@@ -149,19 +154,13 @@ def derivatives(s: float, t: float) -> tuple[float, float, float, float, float, 
         r = (s - t) * inverse
         g = 0.5 * series(_G, r * r)
         slope = r * series(_SLOPE, r * r) * inverse
-        bend = 2.0 * series(_BEND, r * r) * inverse * inverse * inverse
-        return (
-            total * g,
-            g + slope * t,
-            g - slope * s,
-            bend * t * t,
-            -bend * s * t,
-            bend * s * s,
-        )
+        bend = 2.0 * series(_BEND, r * r) * inverse
+        a, b = s * inverse, t * inverse
+        return total * g, g + slope * t, g - slope * s, bend * b * b, -bend * a * b, bend * a * a
     one_low = 1.0 / low
     over_low = high * one_low
     ratio = 1.0 / over_low
-    z = math.log(over_low)
+    z = _far_log(high, low, over_low)
     inverse = 1.0 / z
     square = inverse * inverse
     m = (high - low) * inverse
@@ -247,11 +246,11 @@ def partials_of_log(u: float, v: float) -> tuple[float, float, float]:
     return (log_m, high, low) if u >= v else (log_m, low, high)
 
 
-_HALF = tuple(1.0 / math.factorial(k) for k in range(2, 13))
+_HALF = tuple(1.0 / math.factorial(k) for k in range(2, 15))
 """Coefficients of `phi2(z) = (exp(z) - 1 - z) / z^2`."""
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def from_difference(z: float, s: float, t: float) -> tuple[float, float]:
     """`dm/dlog s = s phi2(-z)` and `dm/dlog t = t phi2(z)`, given `z = log s - log t`.
 
@@ -263,7 +262,7 @@ def from_difference(z: float, s: float, t: float) -> tuple[float, float]:
     return (s - m) / z, (m - t) / z
 
 
-@njit(cache=True)
+@inner(cache=True)
 def mean_from_difference(z: float, s: float, t: float) -> float:
     """`m(s, t)` for densities that may vanish, given `z = log s - log t`."""
     if s <= 0.0 or t <= 0.0:

@@ -105,8 +105,11 @@ def _picture(picture: Picture) -> str:
         f'aria-label="Save {escape(picture.name)} as {kind.upper()}">{kind.upper()}</button>'
         for kind in kinds
     )
-    parts.append(f'<figcaption><span>{escape(picture.alt)}</span><span class="save">Save: ')
-    parts.append(f"{buttons}</span></figcaption>")
+    parts.append(
+        f'<figcaption><span>{escape(picture.alt)}</span><span class="save">'
+        '<button type="button" class="enlarge" aria-pressed="false">Enlarge</button> Save: '
+        f"{buttons}</span></figcaption>"
+    )
     if picture.data:
         parts.append(f'<script type="text/csv">{_inert(json.dumps(picture.data))}</script>')
     return "".join([*parts, "</figure>"])
@@ -171,7 +174,10 @@ h1 { font-size: 1.9rem; margin: 0.4rem 0; } h2 { font-size: 1.25rem; margin: 2.4
 figure, .figure { border: 1px solid var(--line); border-radius: 10px; margin: 1rem 0;
                   overflow: hidden; }
 .drawing { overflow-x: auto; padding: 0.4rem; }
-.drawing svg { display: block; width: 100%; min-width: 30rem; max-width: 50rem; margin: 0 auto; }
+.drawing svg { display: block; width: 100%; max-width: 50rem; margin: 0 auto; }
+.drawing.large svg { width: 50rem; max-width: none; }
+.enlarge { display: none; }
+@media (max-width: 44rem) { .enlarge { display: inline-block; } }
 figcaption { display: flex; flex-wrap: wrap; gap: 0.4rem 1.2rem; justify-content: space-between;
              color: var(--soft); font-size: 0.92rem; padding: 0.5rem 0.9rem;
              border-top: 1px solid var(--line); }

@@ -42,6 +42,13 @@ SCRIPT = r"""
         if (kind === "csv") save(name + ".csv", "text/csv", JSON.parse(data.textContent));
       });
     });
+    var drawing = figure.querySelector(".drawing"), enlarge = figure.querySelector(".enlarge");
+    enlarge.addEventListener("click", function () {
+      var large = drawing.classList.toggle("large");
+      enlarge.setAttribute("aria-pressed", large);
+      enlarge.textContent = large ? "Fit" : "Enlarge";
+      if (large) drawing.setAttribute("tabindex", "0"); else drawing.removeAttribute("tabindex");
+    });
     var moving = figure.querySelector("script[type='application/json']");
     if (!moving) return;
     var film = JSON.parse(moving.textContent), raw = atob(film.levels);

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg.mobility import logarithmic
 
 __all__ = ["Chain", "Graph", "adjoint_chain", "forward_chain", "tangent_chain"]
@@ -61,7 +61,7 @@ class Chain(NamedTuple):
     moved: Array
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _assemble(
     graph: Graph, V: Array, beta: float, chain: Chain, k: int, before: Array, rho: Array,
     residual: Array,
@@ -96,7 +96,7 @@ def _assemble(
             edge += 1
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _sweeps(graph: Graph, chain: Chain, k: int, right: Array, x: Array, tolerance: float) -> int:
     """Symmetric Gauss-Seidel for `A x = right`, `x` in and out, until `x` moves by `tolerance`."""
     diagonal, leave, n = chain.diagonal[k], chain.leave[k], x.size
@@ -161,7 +161,7 @@ def forward_chain(graph: Graph, V: Array, beta: float, chain: Chain, tolerance: 
     return total
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _solve_many(
     graph: Graph, diagonal: Array, leave: Array, right: Array, x: Array, transpose: bool,
     tolerance: float,
@@ -196,7 +196,7 @@ def _solve_many(
     return False
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _subtract_potential(graph: Graph, moved: Array, v: Array, out: Array) -> None:
     """`out -= h M v` for every column of `v`."""
     edge = 0
@@ -213,7 +213,7 @@ def _subtract_potential(graph: Graph, moved: Array, v: Array, out: Array) -> Non
                 out[y, j] += flux
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _heat(graph: Graph, rho: Array, out: Array) -> None:
     """`out_x = sum_y c_xy (rho_x - rho_y)`: the derivative of the step's equation in `beta`."""
     for x in range(rho.size):

@@ -160,8 +160,9 @@ def _assemble(
             top = degree * max(u[source[e]], u[target[e]])
             level[source[e]] = max(level[source[e]], top)
             level[target[e]] = max(level[target[e]], top)
-    jacobian[:] = 0.0
     for x in range(n):
+        for z in range(n):
+            jacobian[x, z] = 0.0
         own = math.exp(u[x] - level[x])
         jacobian[x, x] = own
         residual[x, 0] = own - math.exp(u0[x] - level[x])
@@ -358,8 +359,10 @@ def integrate(
     for k in range(lengths.size):
         if starts.shape[0] > 0:
             for chain in range(n_levels):
-                copy(starts[k], chains.logs[chain])
-            sensitivities[:] = 0.0
+                for x in range(n):
+                    chains.logs[chain, x] = starts[k, x]
+                    for j in range(n_columns):
+                        sensitivities[chain, x, j] = 0.0
         for chain in range(n_levels):
             count = substeps[k] * 2**chain
             h = lengths[k] / count
@@ -444,7 +447,8 @@ def integrate(
                 for j in range(births.slopes.shape[1]):
                     births.out[k, 1 + j] += c * births.slopes[chain, j]
         for chain in range(n_levels):
-            copy(chains.logs[chain], chains.out[chain, k])
             for x in range(n):
-                copy(sensitivities[chain, x], chains.out_slopes[chain, k, x])
+                chains.out[chain, k, x] = chains.logs[chain, x]
+                for j in range(n_columns):
+                    chains.out_slopes[chain, k, x, j] = sensitivities[chain, x, j]
     return True

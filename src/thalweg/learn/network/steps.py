@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 
 __all__ = ["Pace", "train"]
 
@@ -122,7 +122,7 @@ def train(
     return step
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _adam(
     w: Single,
     gradient: Single,

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.edges import kinetic
-from thalweg.mobility import formulas
 from thalweg.paths.boundary.bernstein import BernsteinMesh, carried, graded_pieces
 from thalweg.paths.boundary.positive_newton import Evaluated, PositiveCurves
 from thalweg.paths.mesh import TimeMesh
@@ -106,7 +105,8 @@ def solve_positive(
     scale, mu, steps = first.action, 0.05 * first.action, 0
     lengths: list[float] = []
     # Where a mean does not vanish with one density, states may empty on the way.
-    kinks = float(formulas.mean(problem.spec, 0.0, 1.0)) > 0
+    ends = np.array([0], np.int32), np.array([1], np.int32)
+    kinks = kinetic.stage_weights(*ends, np.ones(1), np.array([[0.0, 1.0]]), problem.spec)[0, 0] > 0
     best: Path | None = None
     for number, level in enumerate(method.levels):
         if number > 0:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg._dense import solve
 from thalweg.mobility import formulas
 from thalweg.paths.problem import PathProblem
@@ -197,7 +197,7 @@ def _settle(
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def _store(members: States, kept: Array, rho: Array, q: Array, middle: Array) -> None:
     count = rho.shape[1]
     for j in range(members.size):
@@ -208,7 +208,7 @@ def _store(members: States, kept: Array, rho: Array, q: Array, middle: Array) ->
         kept[j, 2 * count] = middle[x]
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def _restore(members: States, kept: Array, rho: Array, q: Array, middle: Array) -> None:
     count = rho.shape[1]
     for j in range(members.size):
@@ -219,7 +219,7 @@ def _restore(members: States, kept: Array, rho: Array, q: Array, middle: Array) 
         middle[x] = kept[j, 2 * count]
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def _move(step: Array, rho: Array, q: Array) -> None:
     """Bent as the whole path's steps are: a state neither empties nor grows out of bounds."""
     count = rho.size
@@ -305,7 +305,7 @@ def _equations(
     return matrix, right, max(np.sqrt(size), defect), offset
 
 
-@njit(cache=True, error_model="numpy")
+@inner(cache=True, error_model="numpy")
 def _couple(block: Array, by: Array, mass: Array, local: Local) -> None:
     """Add to a state's equations what a state's changes do to them.
 

@@ -124,7 +124,8 @@ class _Operator:
         """
         np.multiply(y[: self.size].reshape(self.w.shape), self.light, out=self.w)
         np.multiply(y[self.size : 2 * self.size].reshape(self.w.shape), self.light, out=self.q)
-        apply_blocks(*self.blocks, self.w, self.q)
+        if self.blocks.states.size > 0:
+            apply_blocks(*self.blocks, self.w, self.q)
         middle = y[2 * self.size :] / self.scale_m
         if self.system.response is not None:
             self.system.response.follow(self.w, self.q, middle, right)

@@ -19,7 +19,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 
 __all__ = ["FASTEST", "exponential"]
 
@@ -34,7 +34,7 @@ _NODES = 0.5 * (1.0 + np.polynomial.legendre.leggauss(_POINTS)[0])
 _WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(_POINTS)[1]
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _product(a: Array, b: Array, out: Array) -> None:
     """`out = a b`, all upper triangular."""
     n = a.shape[0]
@@ -48,7 +48,7 @@ def _product(a: Array, b: Array, out: Array) -> None:
                     out[i, k] += v * b[j, k]
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _rows(m: Array, a: Array, out: Array) -> None:
     """`out = m a` for the rows `m` and an upper triangular `a`."""
     n = a.shape[0]
@@ -62,7 +62,7 @@ def _rows(m: Array, a: Array, out: Array) -> None:
                     out[i, k] += v * a[j, k]
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _unit_rows(a: Array) -> None:
     n = a.shape[0]
     for i in range(n):
@@ -73,7 +73,7 @@ def _unit_rows(a: Array) -> None:
             a[i, k] /= total
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _collect(weight: float, m: Array, a: Array, start: Integers, end: Integers, out: Array) -> None:
     """Add `weight m(start) (a[end] - a[start])` for every edge and every row of `m`."""
     n = a.shape[0]

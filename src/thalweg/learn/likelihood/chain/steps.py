@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg.edges.fluxes import internal_derivative, internal_log_slope
 from thalweg.edges.static import Graph
 from thalweg.learn.likelihood.chain.exponential import FASTEST, exponential
@@ -51,7 +51,7 @@ class Parts(NamedTuple):
     """(intervals, N, parameters of the potential)."""
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _first_variation(
     energy: Energy, potential: Array, columns: Array, u: Array, u_slopes: Array, p: Array
 ) -> tuple[Array, Array]:
@@ -175,7 +175,7 @@ def move_each(
     return out, out_slopes, matrices
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _pulled(a: float, count: float, gain: float) -> tuple[float, float]:
     """An expected count `a` pulled towards one seen, in logarithms, and its derivative in `a`.
 

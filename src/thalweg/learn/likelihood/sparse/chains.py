@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg.learn.likelihood.sparse.elimination import (
     Plan,
     factor,
@@ -85,7 +85,7 @@ def empty_chain(plan: Plan, steps: Array, outputs: Index) -> Chain:
     )
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _residual(plan: Plan, step: _Step, u: Array, rho: Array, out: Array) -> None:
     V, beta, h, before = step
     for x in range(u.size):
@@ -99,7 +99,7 @@ def _residual(plan: Plan, step: _Step, u: Array, rho: Array, out: Array) -> None
         out[y] -= flux / plan.pi[y]
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _assemble(
     plan: Plan, step: _Step, u: Array, rho: Array, out: Array, work: Array, weights: Array
 ) -> None:
@@ -133,7 +133,7 @@ def _assemble(
         work[y, y] -= at_y * by_y
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _pack(plan: Plan, work: Array, chain: Chain, k: int) -> bool:
     """Store the factors in `work` with those of step `k`."""
     for i in range(plan.split):
@@ -145,7 +145,7 @@ def _pack(plan: Plan, work: Array, chain: Chain, k: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _solve_once(plan: Plan, work: Array, b: Array) -> bool:
     """Factor `work` in place and solve; False where that is impossible."""
     split = plan.split
@@ -166,7 +166,7 @@ def _solve_once(plan: Plan, work: Array, b: Array) -> bool:
     return True
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _newton(
     plan: Plan, given: _Step, old: Array, u: Array, work: Array, chain: Chain, k: int, limit: int
 ) -> bool:
@@ -204,7 +204,7 @@ def _newton(
     return False
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _chord(plan: Plan, given: _Step, u: Array, k: int, old: Chain) -> bool:
     """Bring `u` near the solution of step `k` with the factors of an older chain."""
     n = u.size
@@ -230,7 +230,7 @@ def _chord(plan: Plan, given: _Step, u: Array, k: int, old: Chain) -> bool:
     return False
 
 
-@njit(cache=True)
+@inner(cache=True)
 def _is_accurate(plan: Plan, chain: Chain, k: int, u: Array) -> bool:
     test = np.empty(u.size)
     for x in range(u.size):

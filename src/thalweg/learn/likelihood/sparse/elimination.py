@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg.kernel import MarkovKernel
 
 __all__ = ["Plan", "factor", "make_plan", "solve", "solve_many", "solve_transposed"]
@@ -138,7 +138,7 @@ def solve(plan: Plan, inverse: Array, lower: Array, upper: Array, tail: Array, b
         b[i] = value * inverse[i]
 
 
-@njit(cache=True)
+@inner(cache=True)
 def solve_transposed(
     plan: Plan, inverse: Array, lower: Array, upper: Array, tail: Array, b: Array
 ) -> None:
@@ -157,7 +157,7 @@ def solve_transposed(
         b[i] = value
 
 
-@njit(cache=True)
+@inner(cache=True)
 def solve_many(
     plan: Plan, inverse: Array, lower: Array, upper: Array, tail: Array, b: Array
 ) -> None:
