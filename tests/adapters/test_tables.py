@@ -58,15 +58,15 @@ def test_rows_are_individuals_without_a_count(tmp_path):
 
 
 def test_one_column_of_numbers_counts_where_no_place_is_listed_twice(tmp_path):
-    table = read_snapshots(_write(tmp_path, "day,place,people\n0,x,3\n0,y,1\n1,x,2\n"))
+    table = read_snapshots(_write(tmp_path, "day,place,visitors\n0,x,3\n0,y,1\n1,x,2\n"))
     np.testing.assert_allclose(table.snapshots.counts, [[3, 1], [2, 0]])
-    assert "count is column 'people'" in table.messages
+    assert "count is column 'visitors'" in table.messages
     for text in (
-        "day,place,people\n0,x,3\n0,x,1\n1,x,2\n",
-        "day,place,people\n0,x,0.3\n1,x,2\n",
-        "day,place,people,cars\n0,x,3,1\n1,x,2,1\n",
+        "day,place,visitors\n0,x,3\n0,x,1\n1,x,2\n",
+        "day,place,visitors\n0,x,0.3\n1,x,2\n",
+        "day,place,visitors,cars\n0,x,3,1\n1,x,2,1\n",
     ):
-        with pytest.raises(ThalwegError, match="--count people"):
+        with pytest.raises(ThalwegError, match="--count visitors"):
             read_snapshots(_write(tmp_path, text))
 
 
