@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from thalweg._compile import njit
 from thalweg.energy import FreeEnergy, PowerEnergy
 from thalweg.flow import gradient_flow
 from thalweg.flow.implicit_euler import ImplicitEuler
@@ -18,9 +19,16 @@ from thalweg.mobility import (
     LogMean,
     PorousMediumMean,
     PowerProduct,
+    formulas,
 )
-from thalweg.mobility.formulas import log_mean_partials
 from thalweg.status import Status
+
+
+@njit()
+def log_mean_partials(spec, u, v):
+    """A function that only compiled ones can call."""
+    return formulas.log_mean_partials(spec, u, v)
+
 
 MEANS = [
     LogMean(),
