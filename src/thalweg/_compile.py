@@ -14,9 +14,13 @@ from typing import Any
 
 import numba
 from numba.core import event
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
-from numba.core.registry import CPUDispatcher
+
+try:
+    from numba.core.codegen import JITCodeLibrary
+    from numba.core.compiler import Compiler
+    from numba.core.registry import CPUDispatcher
+except ImportError:  # in a version of numba that was not tried
+    JITCodeLibrary = Compiler = CPUDispatcher = object
 
 __all__ = ["inner", "njit"]
 
@@ -72,6 +76,13 @@ class _NoCollection(event.Listener):  # type: ignore[misc]
 event.register("numba:compile", _NoCollection())
 
 
+_TRIED = tuple(numba.version_info[:2]) == (0, 68)
+"""Whether numba is the version whose inner workings `_Part` is written for.
+
+With another one, functions that only compiled ones call are compiled as all others are.
+"""
+
+
 class _Part(JITCodeLibrary):  # type: ignore[misc]
     """The code of a function that is never called by itself, only linked into others.
 
@@ -118,11 +129,14 @@ def inner(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     >>> @inner()
     ... def half(x):
     ...     return 0.5 * x
-    >>> half(3.0)
-    Traceback (most recent call last):
-    ...
-    TypeError: half can be called from compiled functions only.
+    >>> @njit()
+    ... def quarter(x):
+    ...     return half(half(x))
+    >>> quarter(3.0)
+    0.75
     """
+    if not _TRIED:
+        return njit(**options)
 
     def compiled(function: Callable[..., Any]) -> Any:
         found = njit(no_cpython_wrapper=True, pipeline_class=_PartCompiler, **options)(function)
