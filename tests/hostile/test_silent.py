@@ -110,17 +110,17 @@ def test_a_forecast_speaks_in_dates(capsys, files, tmp_path):
 
 
 def test_a_column_of_numbers_left_over_is_asked_about(capsys, files):
-    data = files("s.csv", "year,town,people\n2000,a,900\n2000,b,600\n2001,a,500\n2001,c,1000\n")
+    data = files("s.csv", "year,town,visitors\n2000,a,900\n2000,b,600\n2001,a,500\n2001,c,1000\n")
     graph = files("e.csv", EDGES)
     code, _, said = run(capsys, "check", data, "--graph", graph, "--state", "town")
     assert code == 2
-    assert "--count people" in said
+    assert "--count visitors" in said
     arguments = ("check", data, "--graph", graph, "--state", "town", "--json")
-    counted = json.loads(run(capsys, *arguments, "--count", "people")[1])
+    counted = json.loads(run(capsys, *arguments, "--count", "visitors")[1])
     assert counted["individuals"] == 3000
     rows = json.loads(run(capsys, *arguments, "--count", "none")[1])
     assert rows["individuals"] == 4
-    assert any("not used: people" in text for text in rows["guesses"])
+    assert any("not used: visitors" in text for text in rows["guesses"])
 
 
 def test_shares_are_not_one_individual(capsys, files):

@@ -64,8 +64,8 @@ def read_snapshots(
         A `.csv`, `.tsv` or `.parquet` table: long, or wide with one row per time.
     time, state, count : str, optional
         The columns. Unambiguous ones are detected, and each choice is in `messages`; a column of
-        numbers that could be the count is asked about, unless it is the only one, of whole numbers,
-        and no time and state appear twice. `count="none"`: each row is one individual.
+        numbers that could be the count is asked about, unless its name says that it is.
+        `count="none"`: each row is one individual.
     states : sequence, optional
         The states there are, in the kernel's order; by default those in the file, in order of
         appearance.
@@ -177,17 +177,12 @@ def _long_columns(
     could = [c for c in unused if str(c).strip().lower() not in no_counts]
     numeric = [c for c in could if pd.api.types.is_numeric_dtype(first[c])]
     if numeric and count is None and count_column is None:
-        once = not first.duplicated([time_column, state_column]).any()
-        if len(numeric) > 1 or not once or not _could_count(first[numeric[0]]):
-            name = str(numeric[0])[:40]
-            raise InputError(
-                f"{where} has a column of numbers that is neither time nor state: {name!r}; if it "
-                f"counts individuals, give --count {name}; if each row is one individual, give "
-                "--count none."
-            )
-        # Rows that were individuals would share times and states.
-        count_column = numeric[0]
-        unused.remove(count_column)
+        name = str(numeric[0])[:40]
+        raise InputError(
+            f"{where} has a column of numbers that is neither time nor state: {name!r}; if it "
+            f"counts individuals, give --count {name}; if each row is one individual, give "
+            "--count none."
+        )
     if unused:
         apart = [str(c) for c in unused if str(c).strip().lower() in REPLICATE_NAMES]
         hint = f" (--replicate {apart[0][:40]} keeps replicates apart)" if apart else ""
@@ -201,10 +196,6 @@ def _long_columns(
             else f"count is column {str(count_column)!r}"
         )
     return state_column, count_column
-
-
-def _could_count(values: pd.Series) -> bool:
-    return bool(pd.api.types.is_integer_dtype(values) and (values >= 0).all())
 
 
 class _Collected:
