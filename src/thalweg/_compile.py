@@ -51,10 +51,7 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 class _NoCollection(event.Listener):  # type: ignore[misc]
-    """No garbage collection while numba compiles: little of what it makes is garbage.
-
-    The collector would take a tenth of the time.
-    """
+    """No garbage collection while numba compiles: little of what it makes is garbage."""
 
     def __init__(self) -> None:
         self.depth, self.paused = 0, False
@@ -87,7 +84,7 @@ class _Part(JITCodeLibrary):  # type: ignore[misc]
     """The code of a function that is never called by itself, only linked into others.
 
     LLVM optimises the whole of what a function calls when it compiles that function: optimising the
-    parts beforehand and making machine code of them is a sixth of the time, for nothing.
+    parts beforehand, and making machine code of them, serves nothing.
     """
 
     def _optimize_final_module(self) -> None:
@@ -124,7 +121,7 @@ class _Inner(CPUDispatcher):  # type: ignore[misc]
 
 
 def inner(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """`njit` for functions that only compiled ones call: a fifth less to compile.
+    """`njit` for functions that only compiled ones call: less to compile.
 
     >>> @inner()
     ... def half(x):
