@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import gradient_flow, growth_flow
+from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor, load
 from thalweg.learn.growth import Growth
 from thalweg.learn.likelihood.model import Mesh
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.snapshots import Snapshots
+from thalweg.status import Status
 
 Array = NDArray[np.float64]
 
@@ -143,3 +145,22 @@ def test_what_growth_cannot_do_is_said(options: dict[str, object], sentence: str
     seen = Snapshots.from_counts(TIMES, _masses())
     with pytest.raises(InputError, match=sentence):
         FreeEnergyRegressor(**options).fit(KERNEL, seen)  # type: ignore[arg-type]
+
+
+def test_a_rate_per_state_on_thirty_states_ends() -> None:
+    rng = np.random.default_rng(3)
+    n, times = 30, np.linspace(0.0, 3.0, 6)
+    kernel = make_graph("watts_strogatz", n, rng=rng)
+    energy = FreeEnergy(0.6 * rng.normal(size=n), 1.0)
+    mass = growth_flow(
+        kernel, energy, rng.dirichlet(np.ones(n)), times, rates=0.3 * rng.normal(size=n)
+    )
+    counts = [rng.multinomial(1000, m / m.sum()) for m in mass]
+    seen = Snapshots.from_counts(times, np.array(counts, dtype=np.float64))
+    model = FreeEnergyRegressor(growth="states", max_iterations=400).fit(kernel, seen)
+    assert model.status_ in (Status.CONVERGED, Status.UNDETERMINED)
+    assert model.growth_ is not None
+    assert model.growth_.gain > 0.0
+    stopped = FreeEnergyRegressor(growth="states", max_iterations=5).fit(kernel, seen)
+    assert stopped.status_ is Status.MAX_ITERATIONS
+    assert not stopped.beta_verdict_.determined

@@ -27,6 +27,7 @@ _AT_REST = (
     "No movement was seen: the snapshots could all be samples of one distribution, and a "
     "population at rest shows neither beta nor the height of its landscape."
 )
+_UNFINISHED = "The search was stopped before it had converged: give it more time or iterations."
 _FEWER_DRAWS = 99
 """Of tables that test for movement on many states."""
 _REJECTED = 4.0
@@ -75,6 +76,8 @@ def assess(
         fitted, verdict, status = _averaged(fitted, few), few.verdict, few.status
     elif applies(fit) and fit.status is Status.CONVERGED:
         fitted, verdict = _widened(fitted, fit), _walked(fit)
+    elif status in (Status.TIME_LIMIT, Status.MAX_ITERATIONS):
+        fitted, verdict = _unfinished(fitted, verdict)
     free = fit.model.learns_beta and fit.model.features is None
     if free and still:
         verdict = BetaVerdict("undetermined", reason=_AT_REST)
@@ -139,6 +142,14 @@ def _walked(fit: LikelihoodFit) -> BetaVerdict:
     lower, upper = walk_profile(fit, drop=_DROP).interval(_DROP)
     both = lower > 0.0 and np.isfinite(upper)
     return BetaVerdict("determined" if both else "undetermined", lower, upper)
+
+
+def _unfinished(fitted: Fitted, verdict: BetaVerdict) -> tuple[Fitted, BetaVerdict]:
+    """Without error bars: the curvature where a search was stopped is not that of an optimum."""
+    if verdict.kind != "given":
+        verdict = BetaVerdict("undetermined", reason=_UNFINISHED)
+    nothing = np.full_like(fitted.potential_stderr, np.nan)
+    return replace(fitted, potential_stderr=nothing), verdict
 
 
 def _widened(fitted: Fitted, fit: LikelihoodFit) -> Fitted:

@@ -10,9 +10,11 @@ import pytest
 from thalweg import FreeEnergy, FreeEnergyRegressor, MarkovKernel, Snapshots, gradient_flow
 from thalweg.errors import InputError
 from thalweg.graphs import make_graph
+from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.optimize import minimise
+from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.priors import make_prior
 from thalweg.learn.likelihood.sparse.elimination import make_plan
 from thalweg.learn.likelihood.sparse.flow import SparseFlow, probabilities
@@ -135,6 +137,18 @@ def test_limits_stop_a_search_at_its_best() -> None:
     assert late.status is Status.TIME_LIMIT
 
 
+def test_a_steep_start_does_not_ask_for_thousands_of_time_steps() -> None:
+    # From few counts the weak form makes a potential that is far too steep.
+    kernel, rng = graph("path", 60), np.random.default_rng(11)
+    times = np.linspace(0.0, 6.0, 4)
+    energy = FreeEnergy(0.6 * rng.normal(size=60), 1.0)
+    path = gradient_flow(kernel, energy, rng.dirichlet(np.ones(60)), times).probabilities
+    counts = np.array([rng.multinomial(5000, p / p.sum()) for p in path], dtype=np.float64)
+    fit = fit_likelihood(kernel, times, counts, options=LikelihoodOptions(hurried=True))
+    assert fit.mesh.substeps.max() <= 32
+    assert fit.status is not Status.STALLED
+
+
 @pytest.mark.parametrize("method", ["likelihood", "weak"])
 def test_a_regressor_keeps_to_its_limits(method: str) -> None:
     kernel = graph("path")
@@ -144,5 +158,7 @@ def test_a_regressor_keeps_to_its_limits(method: str) -> None:
     assert np.isfinite(model.potential_).all()
     if method == "likelihood":
         assert model.status_ is Status.MAX_ITERATIONS
+        assert not model.beta_verdict_.determined
+        assert np.isnan(model.potential_stderr_).all()
     with pytest.raises(InputError, match="max_seconds is -1"):
         FreeEnergyRegressor(max_seconds=-1.0).fit(kernel, seen)

@@ -181,6 +181,7 @@ class Inner:
                 objective, prior, theta, mesh, near=near,
                 max_iterations=self.max_iterations,
                 tolerance=_ROUGHLY if rough else self.tolerance,
+                dense=False,
             )  # fmt: skip
             if found is not None:
                 self.n_iterations += found.n_iterations

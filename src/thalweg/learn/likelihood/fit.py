@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,7 +36,7 @@ __all__ = ["fit_likelihood"]
 Array = NDArray[np.float64]
 
 _MOST_REFINEMENTS = 4
-_EVIDENCE_ROUNDS = 4
+_EVIDENCE_ROUNDS, _BRIEF_ROUNDS = 4, 2
 _REWEIGHTINGS = 6
 _SUSPICIOUS = 4.0  # standard deviations of the deviance beyond which other starts are tried
 _DATA_DECIDE = 0.9  # share of the directions of V that the data determine by themselves
@@ -44,6 +45,10 @@ _HURRIED_STARTS = 3
 # Individuals per state below which a hurried fit is only a start: 15 of 15 such were handed on.
 _SCARCE = 100.0
 _SCARCE_ITERATIONS, _SCARCE_MESH = 8, {"most": 2, "levels": 2}
+# Steps per interval to begin with. The weak form's potential, by which steps are chosen, may be a
+# hundred times too steep on few counts; refinement is judged at the fit itself.
+_FIRST_STEPS, _HURRIED_STEPS = 64, 8
+_SAME_VALUE = 0.1  # change of the log likelihood by finer time steps that shows them fine enough
 _DISPERSION_ROUNDS = 6  # between the scatter of the counts and the fit under it
 _FINEST = 400_000  # steps of the finest chain
 _NO_START = "no flow could be computed from any start; check the sizes of times and weights."
@@ -84,17 +89,29 @@ def fit_likelihood(
 def _with_growth(model: FlowModel, counts: Array, options: LikelihoodOptions) -> LikelihoodFit:
     """Transport alone first; growth starts from there, so it never fits worse."""
     alone = replace(model, growth_features=None)
-    transport = _Search(alone, counts, replace(options, growth=None)).run()
+    transport = _Search(alone, counts, replace(options, growth=None), brief=True).run()
     if transport.status is Status.INTERRUPTED:
         return transport
-    start = np.insert(transport.theta, model.growth_slice.start, np.zeros(model.n_growth))
-    fit = _Search(model, counts, options, seed=start).run()
+    theta = np.insert(transport.theta, model.growth_slice.start, np.zeros(model.n_growth))
+    # Sizes are those of the fit: the weak form's, far too large on few counts, would leave the
+    # rates without a prior, and the search would follow them to infinity.
+    spread = float(np.sqrt(model.kernel.stationary @ transport.potential**2))
+    seed = _Seed(theta, transport.beta, max(spread + transport.beta, 0.1 / model.span))
+    fit = _Search(model, counts, options, brief=True, seed=seed).run()
     before = fit.noise.deviance(counts, transport.probabilities)
     if fit.noise.deviance(counts, fit.probabilities) > before and options.growth is not None:
         if options.growth.totals is None and options.prior_strength == "evidence":
             same = replace(options, prior_strength=transport.prior.strength)
-            fit = _Search(model, counts, same, seed=start).run()
+            fit = _Search(model, counts, same, brief=True, seed=seed).run()
     return replace(fit, transport=transport.probabilities)
+
+
+class _Seed(NamedTuple):
+    """Where a search begins: parameters, beta, and the size of an ordinary potential."""
+
+    theta: Array
+    beta: float
+    scale: float
 
 
 @dataclass
@@ -108,8 +125,10 @@ class _Search:
     interrupted: bool = False
     latest: tuple[Minimum, Prior, Mesh] | None = None
     """The iterate to hand over after an interruption."""
-    seed: Array | None = None
-    """Parameters to start from before any other; None where there are none."""
+    seed: _Seed | None = None
+    """A start known beforehand; None where the weak form gives one."""
+    brief: bool = False
+    """Whether to give up early, as a hurried fit does."""
     noise: CountModel = field(init=False)
     totals: Array | None = None
 
@@ -247,21 +266,19 @@ class _Search:
     ) -> tuple[Minimum, Prior, Mesh]:
         """The best minimum under a weak prior; other starts only where the first looks wrong."""
         points, beta, scale = start.starting_points(self.model, self.counts)
-        prior = self._weak_prior(beta, scale)
-        first = first_mesh(self.model, scale, **(_SCARCE_MESH if self._scarce else {}))
-        best, mesh = self._climb(objective, prior, points[0], first)
         if self.seed is not None:
-            points = points[:1]
-            other, other_mesh = self._climb(objective, prior, self.seed, first)
-            if other is not None and (best is None or other.value < best.value):
-                best, mesh = other, other_mesh
+            points, beta, scale = [self.seed.theta, points[0]], self.seed.beta, self.seed.scale
+            patient = False
+        prior = self._weak_prior(beta, scale)
+        first = first_mesh(self.model, scale, **self._coarse)
+        best, mesh = self._climb(objective, prior, points[0], first)
         tried = 1
         while tried < len(points):
             if best is not None and not (patient and self._suspicious(best, mesh)):
                 break
-            if self.options.hurried and best is not None and not best.status:
+            if self._hurried and best is not None and not best.status:
                 break
-            if self._stopped or (self.options.hurried and tried >= _HURRIED_STARTS) or self._scarce:
+            if self._stopped or (self._hurried and tried >= _HURRIED_STARTS) or self._scarce:
                 break
             other, other_mesh = self._climb(objective, prior, points[tried], first)
             if other is not None and (best is None or other.value < best.value):
@@ -295,9 +312,13 @@ class _Search:
         certified: bool = True,
     ) -> Minimum | None:
         most, own = self.options.max_iterations, self.options.optimizer
-        if self.options.hurried:
+        if self._hurried:
             most = min(most, _SCARCE_ITERATIONS if self._scarce else _HURRIED_ITERATIONS)
         find = minimise_likelihood if own is None else own.minimise
+        # Where an average over priors stands ready, one optimum will do.
+        last_resort: dict[str, bool] = {}
+        if own is None and self.options.hurried and self.latest is not None:
+            last_resort["dense"] = False
 
         def search(theta: Array) -> Minimum | None:
             return find(
@@ -307,6 +328,7 @@ class _Search:
                 mesh,
                 max_iterations=most,
                 tolerance=self.options.tolerance,
+                **last_resort,
             )
 
         result = search(theta)
@@ -325,18 +347,22 @@ class _Search:
     ) -> tuple[Minimum | None, Mesh]:
         """Optimise; where it stalls or the time steps are too coarse, refine them and go on."""
         best: Minimum | None = None
-        fine, hurried = False, self.options.hurried
-        refinements = 0 if self._scarce else 1 if hurried else _MOST_REFINEMENTS
+        found = mesh
+        fine, hurried = False, self._hurried
+        refinements = 0 if self._scarce else 2 if hurried else _MOST_REFINEMENTS
         for attempt in range(refinements + 1):
             result = self._minimise(objective, prior, theta, mesh)
             if result is not None:
-                best, theta = result, result.theta
+                before = np.inf if best is None else best.value
+                best, theta, found = result, result.theta, mesh
                 if self._stopped:
                     break
                 fine = result.evaluation.mesh_error <= self._allowed_error()
+                # Beside states that nearly empty the estimate stays large on any steps.
+                fine = fine or abs(before - result.value) < _SAME_VALUE
                 if fine and result.status is not Status.STALLED:
                     break
-                if result.status is Status.MAX_ITERATIONS and attempt:
+                if result.status is Status.MAX_ITERATIONS and (attempt or self.brief):
                     break
             finer = mesh.refined()
             if finer.substeps.sum() * 4 > max(_FINEST, 16 * mesh.substeps.size):
@@ -344,12 +370,23 @@ class _Search:
             mesh = finer
         if hurried and best is not None and best.status and not fine:
             best = replace(best, status=Status.MAX_ITERATIONS)
-        return best, mesh
+        return best, found
 
     @property
     def _stopped(self) -> bool:
         """Interrupted, or out of time or iterations: the best so far is the answer."""
         return self.interrupted or exhausted()
+
+    @property
+    def _coarse(self) -> dict[str, int]:
+        """Bounds on the first time steps."""
+        if self._scarce:
+            return _SCARCE_MESH
+        return {"most": _HURRIED_STEPS if self._hurried else _FIRST_STEPS}
+
+    @property
+    def _hurried(self) -> bool:
+        return self.options.hurried or self.brief
 
     @property
     def _scarce(self) -> bool:
@@ -387,7 +424,7 @@ class _Search:
         n = np.inf if self.model.features is not None else self.model.n_states
         if prior.determined(best.evaluation.information) > _DATA_DECIDE * (1.0 - 1.0 / n):
             return best, prior, mesh
-        for _ in range(_EVIDENCE_ROUNDS):
+        for _ in range(_BRIEF_ROUNDS if self.brief else _EVIDENCE_ROUNDS):
             strength = prior.updated(best.theta, best.evaluation.information)
             if abs(np.log(strength / prior.strength)) < 0.1 or self._stopped:
                 break

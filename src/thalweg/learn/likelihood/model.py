@@ -145,6 +145,11 @@ class FlowModel:
         return slice(self.n_energy, self.n_parameters)
 
     @property
+    def span(self) -> float:
+        """Time between the first and the last snapshot."""
+        return float(self.times[-1] - self.times[0])
+
+    @property
     def order(self) -> float:
         return self.internal.q if isinstance(self.internal, PowerEnergy) else 1.0
 
