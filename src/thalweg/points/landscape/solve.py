@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
+from scipy.stats import chi2
 
 from thalweg.points.landscape.least_squares import (
     PushFit,
@@ -17,6 +18,7 @@ from thalweg.points.landscape.least_squares import (
     fit_push,
     goodness,
     informative,
+    scatter,
     weak_start,
 )
 from thalweg.points.landscape.model import Field, PushModel, bounding_box
@@ -47,6 +49,8 @@ _FAR = 100.0  # mean square residual beyond which the flow is no start
 _REWEIGHTINGS = 2
 _SHARES = (1.0, 0.5, 0.2, 0.0)  # of the weak form's parameters that the push may start from
 _PUSHED = 3  # candidates that go on from the weak form to the push, and always the simplest
+_ACCEPTED = 0.01  # level at which other functions that span the potential fit too
+_MOST_SCATTER = 0.1  # of the information; twice what the moments are chosen by
 _COUPLED = 300  # individuals per snapshot whose coupling is a start
 
 
@@ -115,6 +119,8 @@ def _finish(
 ) -> Answer:  # fmt: skip
     """The winner with its own covariance, its number of steps, its posterior and its test."""
     evidences = {name: fit.evidence for name, (_, (fit, _)) in fits.items()}
+    first = {name: fit for name, (_, (fit, _)) in fits.items()}
+    leeway, other = _leeway(models, first, best, next(iter(models)))
     model, (prior, *_), (fit, scales) = models[best], *fits[best]
     white = Whitening.at(model, fit.z).corrected(model, fit.z)
     fit, scales = fit_push(model, prior, white, fit.z, scales)
@@ -133,18 +139,48 @@ def _finish(
     spread = fit.posterior()
     tiled = np.tile(model.scale, model.order + 1)
     m = model.n_weights
+    error = float(np.sqrt(spread[-1, -1])) * model.beta_scale if problem.beta is None else 0.0
+    resting = problem.beta is None and at_rest(model)
+    if leeway > error:
+        said += f"; with {other}, which also fit, beta is {leeway:.2g} off: its error includes that"
     return Answer(
         Field(model.basis, theta, problem.times, bounding_box(problem.clouds)),
         beta,
         spread[:m, :m] / tiled[:, None] / tiled[None],
-        float(np.sqrt(spread[-1, -1])) * model.beta_scale if problem.beta is None else 0.0,
+        np.inf if resting else float(np.hypot(error, leeway)),
         goodness(model, fit),
         False,
         model.steps,
-        Status.UNDETERMINED if problem.beta is None and at_rest(model) else fit.status,
+        Status.UNDETERMINED if resting else fit.status,
         evidences,
         f"{best} had the largest evidence; {said}",
     )
+
+
+def _leeway(
+    models: dict[str, PushModel], fits: dict[str, PushFit], best: str, simplest: str
+) -> tuple[float, str]:
+    """How far beta moves with other functions that may be as right, and with which.
+
+    Functions too rich for so few individuals follow their scatter, which the derivatives share with
+    the residuals; noise makes up for it, and the posterior knows nothing of that (1000 individuals,
+    Gaussians along the axes: 3.7 +- 1.2 for a true 0.1, where a quarter of the information is
+    scatter; polynomials, which hold the truth too, 0.1 +- 0.4). Where more than a tenth is scatter,
+    the simplest functions always have a say, else those that the data do not reject.
+    """
+    model, fit = models[best], fits[best]
+    if model.beta is not None:
+        return 0.0, ""
+    white = Whitening.at(model, fit.z)
+    scattered = scatter(model, fit.z, white.inverse()) > _MOST_SCATTER
+    off = {
+        name: abs(models[name].read(other.z)[1] - model.read(fit.z)[1])
+        for name, other in fits.items()
+        if (scattered and name == simplest)
+        or chi2.sf(float(other.residual @ other.residual), other.dof) > _ACCEPTED
+    }
+    worst = max(off, key=off.__getitem__, default="")
+    return off.get(worst, 0.0), worst
 
 
 def _stiff(problem: Problem, model: PushModel, fit: PushFit) -> float:
