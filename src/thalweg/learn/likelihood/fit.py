@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -314,11 +316,11 @@ class _Search:
         most, own = self.options.max_iterations, self.options.optimizer
         if self._hurried:
             most = min(most, _SCARCE_ITERATIONS if self._scarce else _HURRIED_ITERATIONS)
-        find = minimise_likelihood if own is None else own.minimise
         # Where an average over priors stands ready, one optimum will do.
-        last_resort: dict[str, bool] = {}
-        if own is None and self.options.hurried and self.latest is not None:
-            last_resort["dense"] = False
+        dense = not (self.options.hurried and self.latest is not None)
+        find: Callable[..., Minimum | None] = partial(minimise_likelihood, dense=dense)
+        if own is not None:
+            find = own.minimise
 
         def search(theta: Array) -> Minimum | None:
             return find(
@@ -328,7 +330,6 @@ class _Search:
                 mesh,
                 max_iterations=most,
                 tolerance=self.options.tolerance,
-                **last_resort,
             )
 
         result = search(theta)
