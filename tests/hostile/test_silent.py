@@ -19,7 +19,7 @@ from thalweg import (
     Snapshots,
     TransportGeometry,
 )
-from thalweg.adapters.columns import Oddity
+from thalweg.snapshots.columns import Oddity
 from thalweg.adapters.edges import read_graph
 from thalweg.adapters.tables import read_snapshots
 from thalweg.cli import main

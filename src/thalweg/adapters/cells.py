@@ -18,7 +18,7 @@ from scipy import sparse
 
 from thalweg import _checks
 from thalweg._sparse import as_sparse
-from thalweg.adapters.columns import Oddity
+from thalweg.snapshots.columns import Oddity
 from thalweg.adapters.edges import largest
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg.kernel import MarkovKernel

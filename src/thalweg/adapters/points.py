@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.adapters.cells import Keys, cell_times, read_h5ad
-from thalweg.adapters.columns import TIME_NAMES, choose
+from thalweg.snapshots.columns import TIME_NAMES, choose
 from thalweg.adapters.pieces import read_table
 from thalweg.errors import InputError
 from thalweg.points import PointLandscape

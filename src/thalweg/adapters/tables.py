@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
-from thalweg.adapters.columns import (
+from thalweg.snapshots.columns import (
     COUNT_NAMES,
     REPLICATE_NAMES,
     STATE_NAMES,

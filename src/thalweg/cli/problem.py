@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.adapters.columns import STATE_NAMES, Oddity, choose
+from thalweg.snapshots.columns import STATE_NAMES, Oddity, choose
 from thalweg.adapters.edges import read_graph
 from thalweg.adapters.pieces import read_table
 from thalweg.adapters.tables import read_snapshots, state_key
@@ -153,7 +153,7 @@ def _cells(
     largest_component: bool,
 ) -> Problem:
     from thalweg.adapters.cells import cell_problem, label_columns, read_h5ad
-    from thalweg.adapters.columns import TIME_NAMES
+    from thalweg.snapshots.columns import TIME_NAMES
 
     adata = read_h5ad(path)
     messages: list[str] = []

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from thalweg._files import atomic_write
-from thalweg.adapters.columns import COUNT_NAMES, STATE_NAMES, Oddity, choose
+from thalweg.snapshots.columns import COUNT_NAMES, STATE_NAMES, Oddity, choose
 from thalweg.adapters.edges import read_graph
 from thalweg.adapters.pieces import read_table
 from thalweg.adapters.tables import state_key

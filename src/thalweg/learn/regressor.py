@@ -40,7 +40,7 @@ from thalweg.learn.forecast import (
     mixed_flow,
 )
 from thalweg.learn.growth import Growth, GrowthFound
-from thalweg.learn.inputs import as_kernel, as_snapshots
+from thalweg.learn.inputs import as_problem
 from thalweg.learn.questions import Questions
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict
@@ -190,10 +190,9 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             The population: long (a row per individual or per count of them) or wide (a row per
             time, a column per state).
         time, state, count : str, optional
-            Columns of a data frame; `"time"`, `"state"` and `"count"` by default.
+            Columns of a data frame; detected by name (`time`, `day`, `state`, `n`, ...) by default.
         """
-        graph = as_kernel(kernel)
-        seen = as_snapshots(snapshots, graph, time=time, state=state, count=count)
+        graph, seen = as_problem(kernel, snapshots, time=time, state=state, count=count)
         _log.info(
             "fitting %d states, %d edges, %d snapshots by %s",
             graph.n_states, graph.n_edges, seen.n_times, self.method,
