@@ -20,6 +20,7 @@ from thalweg.cli.output import (
     say,
     state_labels,
 )
+from thalweg.cli.problem import guessed_lines
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor, load
@@ -74,8 +75,8 @@ def run_forecast(
     p0, size = None, None
     if start is not None:
         table = read_snapshots(start, states=state_labels(model.kernel_))
-        for message in table.messages:
-            say(f"guessed: {message}", stderr=True)
+        for line in guessed_lines(f"{start.name}: {message}" for message in table.messages):
+            say(line, stderr=True)
         p0 = smoothed_shares(model.kernel_, table.snapshots, -1)
         size = float(table.snapshots.sizes[-1])
     elif when[0] < model.times_[0]:
