@@ -31,7 +31,7 @@ DAYS = [0, 4, 8, 14, 20]
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#57606a"
 
 
-def cells(rng: np.random.Generator, *, lifted: float = 0.0, n: int = 400) -> anndata.AnnData:
+def cells(rng: np.random.Generator, *, lifted: float = 0.0, n: int = 200) -> anndata.AnnData:
     """Made-up cells on a tree that forks: `n` fresh ones on each day, in ten dimensions."""
     kernel = tw.MarkovKernel.from_networkx(nx.Graph(EDGES))
     names = list(kernel.names or ())
@@ -107,7 +107,7 @@ def steered(model: tw.FreeEnergyRegressor) -> None:
     names = [str(name) for name in model.kernel_.names or ()]
     goal = names.index("white 3")
     left = model.forecast(20 + plan.times)
-    figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    figure, panels = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
     panels[0].plot(20 + plan.times, plan.probabilities[:, goal], color=BLUE, label="with the plan")
     panels[0].plot(left.times, left.probabilities[:, goal], "--", color=GREY, label="left alone")
     panels[0].axhline(share, color=GREY, linewidth=0.8, linestyle=":")
@@ -117,7 +117,7 @@ def steered(model: tw.FreeEnergyRegressor) -> None:
     for x in strongest:
         panels[1].plot(20 + plan.times, plan.potential[:, x], label=names[x])
     panels[1].set(xlabel="day", ylabel="potential to add", title="What to do")
-    panels[1].legend(frameon=False, fontsize=8)
+    panels[1].legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.savefig(FOLDER / "steer.png", dpi=150)
 
 

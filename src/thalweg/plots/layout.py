@@ -69,7 +69,7 @@ def _slow_modes(kernel: MarkovKernel) -> Array:
 def gridded(positions: ArrayLike, velocities: ArrayLike, n_cells: int = 22) -> tuple[Array, Array]:
     """Velocities averaged over the cells of a grid: where their arrows begin, and the arrows.
 
-    The longest arrow is 1.6 cells long. `n_cells` are along the longer side.
+    Most arrows are up to one cell long, none is longer than 1.6. `n_cells`: along the longer side.
     """
     xy, v = (np.asarray(a, dtype=np.float64)[:, :2] for a in (positions, velocities))
     low, span = xy.min(axis=0), max(float(np.ptp(xy, axis=0).max()), 1e-12)
@@ -83,5 +83,8 @@ def gridded(positions: ArrayLike, velocities: ArrayLike, n_cells: int = 22) -> t
     spacing = np.median(cKDTree(xy).query(xy, k=min(2, len(xy)))[0][:, -1]) if len(xy) > 1 else 1.0
     keep = (counts >= 2) | (spacing > 0.5 * step)
     keep = keep if keep.any() else np.ones(len(keys), dtype=np.bool_)
-    longest = max(float(np.hypot(*mean[keep].T).max()), 1e-300)
-    return centre[keep], mean[keep] / longest * step * 1.6
+    arrows, lengths = mean[keep], np.hypot(*mean[keep].T)
+    # By a quantile, so that one quick cell does not shrink all others to dots.
+    usual = max(float(np.quantile(lengths, 0.8)), 1e-3 * float(lengths.max()), 1e-300)
+    scale = step * np.minimum(1.6 / np.maximum(lengths, 1e-300), 1 / usual)
+    return centre[keep], arrows * scale[:, None]

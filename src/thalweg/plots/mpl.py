@@ -146,7 +146,7 @@ def quiver(
     xy: ArrayLike,
     velocity: ArrayLike,
     *,
-    n_cells: int = 22,
+    n_cells: int = 18,
     save: Path | None = None,
     show: bool | None = None,
 ) -> Axes:
