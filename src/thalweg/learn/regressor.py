@@ -25,7 +25,6 @@ from thalweg.learn.answer import (
     Fitted,
     Method,
     Observation,
-    Progress,
     Settings,
     check_match,
     diagnose,
@@ -41,6 +40,7 @@ from thalweg.learn.forecast import (
 )
 from thalweg.learn.growth import Growth, GrowthFound
 from thalweg.learn.inputs import as_problem
+from thalweg.learn.progress import Progress
 from thalweg.learn.questions import Questions
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict
@@ -93,7 +93,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     seed : Seed of every random number generator used.
     max_seconds, max_iterations : bounds on a fit's time and on its optimisers' iterations; the best
         so far is then the answer, with the status `TIME_LIMIT` or `MAX_ITERATIONS`.
-    progress : called as `progress(what, done, total)`.
+    progress : called as `progress(what, done, total)`; True prints the time left to stderr.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         seed: int = 0,
         max_seconds: float | None = None,
         max_iterations: int | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> None:
         self.method = method
         self.observation = observation
