@@ -14,7 +14,7 @@ from thalweg import (
     gradient_flow,
     make_graph,
 )
-from thalweg.dynamics import compare
+from thalweg.dynamics import compare, compare_globally
 from thalweg.dynamics.chi_squared import quadratic_tail
 from thalweg.dynamics.compare import _state_differences, false_discovery
 
@@ -82,6 +82,17 @@ def test_level_over_few_null_data_sets():
         a, b = (snapshots(kernel, energy, 40, rng, times) for _ in range(2))
         rejected += compare(a, b, kernel).p_value <= 0.05
     assert rejected <= 5
+
+
+def test_the_order_of_the_data_sets_does_not_matter():
+    """A prior that pulled on one of them only made beta's test lean to one side."""
+    kernel, energy, rng = case(8, 12)
+    a, b = (snapshots(kernel, energy, 60, rng) for _ in range(2))
+    one, other = compare_globally(a, b, kernel), compare_globally(b, a, kernel)
+    for first, second in zip(one, other, strict=True):
+        assert first is not None
+        assert second is not None
+        assert first.p_value == pytest.approx(second.p_value, abs=1e-4)
 
 
 def test_tail_of_a_quadratic_form():

@@ -285,7 +285,9 @@ class _Collected:
     ) -> SnapshotTable:
         merged = self._merged()
         labels = list(self.times)
-        moments, scale = read_times(labels, self.where, lambda k: f"in row {self.rows[k]}")
+        moments, scale = read_times(
+            labels, f"times in {self.where}", lambda k: f"in row {self.rows[k]}"
+        )
         if scale.unit:
             messages.append(_reading(labels, moments, scale))
         if self.left_out:

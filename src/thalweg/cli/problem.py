@@ -50,9 +50,10 @@ class Problem:
         """How many snapshots of how many individuals."""
         sizes = np.asarray(self.snapshots.sizes)
         low, high = (f"{n:g}" if n < 1e6 else f"{n:,.0f}" for n in (sizes.min(), sizes.max()))
+        if sizes.size == 1:
+            return f"1 snapshot of {low} individuals"
         each = f"{low} individuals each" if low == high else f"{low} to {high} individuals"
-        count = "1 snapshot" if sizes.size == 1 else f"{sizes.size} snapshots"
-        return f"{count} of {each}"
+        return f"{sizes.size} snapshots of {each}"
 
     def tell(self, *, quiet: bool) -> None:
         """Say what was guessed, what is odd, and what is about to be worked on."""

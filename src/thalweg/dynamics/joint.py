@@ -1,16 +1,19 @@
 """Two data sets, one landscape: the joint fit, and a test of it.
 
 The joint model shares `(V, log beta)` and gives each data set its own start. At its optimum, the
-score of a separate `(V, log beta)` for the first data set says how much the likelihood would gain
-by letting them differ: with `s` the score after the joint parameters have been allowed to follow,
-and `H` its covariance plus the prior's precision,
+score of a difference, half of it added to the first data set's `(V, log beta)` and half taken from
+the second's, says how much the likelihood would gain by letting them differ (in halves, since the
+prior's pull then acts on both alike and nearly cancels): with `s` the score after the joint
+parameters have been allowed to follow, and `H` its covariance plus the prior's precision,
 
     T = s^T H^-1 s,
 
 which is twice the gain in log likelihood to second order (Rao's form of the likelihood ratio).
 Under the hypothesis `s` is Gaussian, with the covariance that multinomial counts give it and the
 mean that the prior's pull leaves, both after the joint fit has followed the noise: `T` is a
-weighted sum of squares, whose tail is known.
+weighted sum of squares, whose tail is known. The covariance is that of the expected counts where
+many directions are tested, and of the counts seen where one is: a single variance is estimated well
+by them, and without relying on a fit to few individuals.
 
 Nothing is drawn. Counts drawn from the joint fit itself are a poor guide where they are few: the
 fit is smoother than the truth and gives no individuals to states where none was seen, so data sets
@@ -221,17 +224,24 @@ class JointFit:
         """
         k, size = self.objective.n_shared, self.theta.size
         free = np.setdiff1d(np.arange(k), tested)
-        # Unknowns: the joint parameters, then the first data set's own differences.
+        # Unknowns: the joint parameters, then the differences between the data sets.
         total = size + k
         information, pull = np.zeros((total, total)), np.zeros(total)
+        seen_covariance = np.zeros((total, total))
         for which, place in enumerate(self.objective.places()):
             counts, slopes = self.parts[which].counts, self.slopes[which]
-            columns = np.concatenate([place, size + np.arange(k)]) if which == 0 else place
-            s = np.concatenate([slopes, slopes[:, :, :k]], axis=2) if which == 0 else slopes
-            expected = counts.sum(axis=1, keepdims=True) * self.probabilities[which]
-            flat = s.reshape(-1, s.shape[2])
-            information[np.ix_(columns, columns)] += flat.T @ (flat * expected.ravel()[:, None])
+            half = 0.5 if which == 0 else -0.5
+            columns = np.concatenate([place, size + np.arange(k)])
+            s = np.concatenate([slopes, half * slopes[:, :, :k]], axis=2)
+            individuals = counts.sum(axis=1, keepdims=True)
+            expected = individuals * self.probabilities[which]
+            flat, block = s.reshape(-1, s.shape[2]), np.ix_(columns, columns)
+            information[block] += flat.T @ (flat * expected.ravel()[:, None])
             pull[columns] += (counts - expected).ravel() @ flat
+            if tested.size == 1:
+                mean = np.einsum("tx,txc->tc", counts, s) / individuals
+                seen_covariance[block] += flat.T @ (flat * counts.ravel()[:, None])
+                seen_covariance[block] -= (mean * individuals).T @ mean
         nuisance = np.concatenate([np.arange(size), size + free]).astype(np.int64)
         delta = size + tested
         penalty = np.zeros((total, total))
@@ -254,7 +264,8 @@ class JointFit:
         fitted = seen.copy()
         fitted[:size] -= after
         score = pull @ seen
-        null = fitted.T @ information @ fitted
+        covariance = seen_covariance if tested.size == 1 else information
+        null = fitted.T @ covariance @ fitted
         statistic = float(score @ weight @ score)
         p_value = quadratic_tail(statistic, np.asarray(weight, float), null, pull[:size] @ after)
         return ScoreTest(statistic, p_value, float(np.sum(weight * effective.T)))

@@ -44,7 +44,7 @@ def read_frame(
     if len(df) == 0:
         raise InputError("the frame has no rows; give at least one individual per time.")
     codes, labels = pd.factorize(df[time], use_na_sentinel=False)
-    where = f"column {time!r}"
+    where = f"times in column {time!r}"
     moments, scale = read_times(labels, where, lambda k: f"in row {int(np.argmax(codes == k))}")
     when = moments[codes]
     weight = np.ones(len(df)) if count is None else _numbers(df[count], count, "count")
