@@ -45,10 +45,11 @@ def test_columns_with_well_known_names_need_not_be_given() -> None:
     np.testing.assert_allclose(MODEL.fit(GRAPH, long).potential_, expected, atol=1e-12)
 
 
-def test_a_matrix_takes_the_names_of_a_wide_frame() -> None:
+def test_a_matrix_takes_the_names_of_a_wide_frame(caplog) -> None:
     weights = sparse.csr_array(nx.to_numpy_array(GRAPH))
     model = MODEL.fit(weights, WIDE)
     assert model.kernel_.names == ("a", "b", "c")
+    assert "the frame's columns in their order (a, b, c)" in caplog.text
     np.testing.assert_allclose(model.potential_, MODEL.fit(KERNEL, SEEN).potential_, atol=1e-12)
     with pytest.raises(InputError, match=r"from_weights\(matrix, names="):
         MODEL.fit(weights, LONG)

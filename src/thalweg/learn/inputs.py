@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ from thalweg.snapshots.columns import COUNT_NAMES, STATE_NAMES, TIME_NAMES, choo
 __all__ = ["as_kernel", "as_problem"]
 
 _FRAME = "the frame"
+_log = logging.getLogger(__name__)
 
 
 def as_kernel(graph: Any) -> MarkovKernel:
@@ -111,6 +113,10 @@ def _from_wide(
     frame = frame.sort_index()
     if kernel.names is None and names != list(range(kernel.n_states)):
         kernel = kernel.with_labels(names=names)
+        _log.warning(
+            "the graph has no names: its states are taken to be the frame's columns in their order "
+            "(%s)", ", ".join(map(str, names[:8])) + (", ..." if len(names) > 8 else ""),
+        )  # fmt: skip
     counts = frame[names].to_numpy(dtype=np.float64)
     return kernel, Snapshots.from_counts(frame.index.to_numpy(), counts, names=kernel.names)
 
