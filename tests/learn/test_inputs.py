@@ -91,3 +91,13 @@ def test_forecasts_begin_anywhere_and_keep_names() -> None:
     for answer in (late, path):
         assert len(repr(answer)) < 100
         assert "<svg" in answer._repr_html_()
+
+
+def test_frames_of_answers_are_in_the_dates_of_the_data() -> None:
+    dated = WIDE.assign(time=["2024-03-01", "2024-03-05", "2024-03-09"])
+    model = FreeEnergyRegressor().fit(GRAPH, dated)
+    later = ["2024-03-09", "2024-03-20"]
+    assert model.forecast(later).to_frame()["time"].unique().tolist() == later
+    path = model.predict(None, later)
+    assert path.to_frame().index.tolist() == later
+    assert "from 2024-03-09 to 2024-03-20" in repr(path)

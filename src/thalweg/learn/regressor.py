@@ -36,6 +36,7 @@ from thalweg.learn.forecast import (
     bands,
     flow_of,
     from_start,
+    in_scale,
     mixed_flow,
 )
 from thalweg.learn.growth import Growth, GrowthFound
@@ -337,7 +338,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             flow = mixed_flow(
                 self.kernel_, self.energy_, members, p0, grid, mobility=self._mobility
             )
-            return flow if not shift else flow.after_first()
+            return in_scale(flow, self.time_scale_, shift)
         flow = flow_of(
             self.kernel_, self.energy_, self.initial_ if p0 is None else p0, grid,
             mobility=self._mobility,
@@ -345,7 +346,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             varying=None if self.time_basis is None else (self.time_basis, self._fit.potentials),
             rates=None if self._fit.growth is None else self._fit.growth.rates,
         )  # fmt: skip
-        return flow if not shift else flow.after_first()
+        return in_scale(flow, self.time_scale_, shift)
 
     @checked
     def forecast(
@@ -374,7 +375,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         when, shift = from_start(self._when(times), self.times_[0], p0)
         if fit.growth is not None:
             found = band_with_growth(fit.source, when, p0, level)
-            return found.after_first() if shift else found
+            return in_scale(found, self.time_scale_, shift)
         found = bands(
             self.kernel_,
             fit,
@@ -385,7 +386,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             level=level,
             n_draws=n_draws,
         )
-        return found.after_first() if shift else found
+        return in_scale(found, self.time_scale_, shift)
 
     def score(self, snapshots: Snapshots) -> float:
         """The mean log-likelihood of an individual of these snapshots; higher is better."""
