@@ -64,7 +64,7 @@ class PointLandscape:
     Attributes
     ----------
     beta_, beta_stderr_ : float
-        The noise and its standard error.
+        The noise and its standard error; infinite where the clouds could all be at rest.
     goodness_ : GoodnessOfFit
         Chi-square, degrees of freedom, p-value, and the verdict as a sentence.
     warning_ : str

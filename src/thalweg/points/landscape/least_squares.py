@@ -25,6 +25,7 @@ __all__ = [
     "fit_push",
     "goodness",
     "informative",
+    "scatter",
     "weak_start",
 ]
 
@@ -170,13 +171,18 @@ def informative(model: PushModel) -> Moments:
         keep = np.concatenate([k * full.size + np.arange(size) for k in range(n)])
         small = replace(model, moments=full.first(size))
         inverse = Whitening.of(sigma[np.ix_(keep, keep)]).inverse()
-        m = small.jacobian(z)
-        information = m.T @ inverse @ m
-        lift = 1e-9 * np.trace(information) * np.eye(len(z))
-        noise = np.linalg.solve(information + lift, small.score_noise(z, inverse)[1])
-        if np.trace(noise) / len(z) < _MOST_NOISE:
+        if scatter(small, z, inverse) < _MOST_NOISE:
             return full.first(size)
     return full.first(min(_SIZES[-1], full.size))
+
+
+def scatter(model: PushModel, z: Array, inverse: Array) -> float:
+    """The share of the information `J' S^-1 J` that is scatter of `J`; `inverse` is `S^-1`."""
+    m = model.jacobian(z)
+    information = m.T @ inverse @ m
+    lift = 1e-9 * np.trace(information) * np.eye(len(z))
+    noise = np.linalg.solve(information + lift, model.score_noise(z, inverse)[1])
+    return float(np.trace(noise) / len(z))
 
 
 def weak_start(model: PushModel, prior: Prior, white: Whitening) -> tuple[Array, Scales, float]:

@@ -18,11 +18,12 @@ from thalweg.points.landscape.least_squares import (
     fit_push,
     goodness,
     informative,
+    scatter,
     weak_start,
 )
 from thalweg.points.landscape.model import Field, PushModel, bounding_box
 from thalweg.points.landscape.moments import Moments
-from thalweg.points.landscape.problem import Answer, Problem, candidates
+from thalweg.points.landscape.problem import Answer, Disagreement, Problem, candidates
 from thalweg.points.landscape.shrinkage import Prior, Scales
 from thalweg.points.landscape.tracked import solve_tracks, stiffness
 from thalweg.status import Status
@@ -49,6 +50,7 @@ _REWEIGHTINGS = 2
 _SHARES = (1.0, 0.5, 0.2, 0.0)  # of the weak form's parameters that the push may start from
 _PUSHED = 3  # candidates that go on from the weak form to the push, and always the simplest
 _ACCEPTED = 0.01  # level at which other functions that span the potential fit too
+_MOST_SCATTER = 0.1  # of the information; twice what the moments are chosen by
 _COUPLED = 300  # individuals per snapshot whose coupling is a start
 
 
@@ -117,7 +119,16 @@ def _finish(
 ) -> Answer:  # fmt: skip
     """The winner with its own covariance, its number of steps, its posterior and its test."""
     evidences = {name: fit.evidence for name, (_, (fit, _)) in fits.items()}
-    leeway, other = _leeway(models, {name: fit for name, (_, (fit, _)) in fits.items()}, best)
+    first = {name: fit for name, (_, (fit, _)) in fits.items()}
+    found = {name: models[name].read(fit.z) for name, fit in first.items()}
+    others = _as_right(models, first, best, next(iter(models)))
+    fields = {
+        name: Field(models[name].basis, found[name][0], problem.times) for name in (best, *others)
+    }
+    doubt = Disagreement(fields[best], tuple(fields[name] for name in others))
+    off = {name: abs(found[name][1] - found[best][1]) for name in others}
+    other = max(off, key=off.__getitem__, default="")
+    leeway = off.get(other, 0.0) if problem.beta is None else 0.0
     model, (prior, *_), (fit, scales) = models[best], *fits[best]
     white = Whitening.at(model, fit.z).corrected(model, fit.z)
     fit, scales = fit_push(model, prior, white, fit.z, scales)
@@ -137,38 +148,46 @@ def _finish(
     tiled = np.tile(model.scale, model.order + 1)
     m = model.n_weights
     error = float(np.sqrt(spread[-1, -1])) * model.beta_scale if problem.beta is None else 0.0
+    resting = problem.beta is None and at_rest(model)
     if leeway > error:
         said += f"; with {other}, which also fit, beta is {leeway:.2g} off: its error includes that"
     return Answer(
         Field(model.basis, theta, problem.times, bounding_box(problem.clouds)),
         beta,
         spread[:m, :m] / tiled[:, None] / tiled[None],
-        float(np.hypot(error, leeway)),
+        np.inf if resting else float(np.hypot(error, leeway)),
         goodness(model, fit),
         False,
         model.steps,
-        Status.UNDETERMINED if problem.beta is None and at_rest(model) else fit.status,
+        Status.UNDETERMINED if resting else fit.status,
         evidences,
         f"{best} had the largest evidence; {said}",
+        doubt,
     )
 
 
-def _leeway(models: dict[str, PushModel], fits: dict[str, PushFit], best: str) -> tuple[float, str]:
-    """How far beta moves with other functions that fit too, and with which.
+def _as_right(
+    models: dict[str, PushModel], fits: dict[str, PushFit], best: str, simplest: str
+) -> list[str]:
+    """Other functions that may be as right as the chosen ones.
 
-    Steep walls that the functions follow poorly look like noise: the posterior under one set of
-    functions does not hold that error (with Gaussians along the axes, 3.7 +- 1.2 for a true 0.1;
-    polynomials, whose evidence was lower but which the data did not reject either, 0.1 +- 0.4).
+    Functions too rich for so few individuals follow their scatter, which the derivatives share with
+    the residuals; noise makes up for it, and the posterior knows nothing of that (1000 individuals,
+    Gaussians along the axes: beta 3.7 +- 1.2 for a true 0.1, where a quarter of the information is
+    scatter; polynomials, which hold the truth too, 0.1 +- 0.4). Where more than a tenth is scatter,
+    the simplest functions always have a say, else those that the data do not reject.
     """
-    if models[best].beta is not None:
-        return 0.0, ""
-    off = {
-        name: abs(models[name].read(fit.z)[1] - models[best].read(fits[best].z)[1])
+    white = Whitening.at(models[best], fits[best].z)
+    scattered = scatter(models[best], fits[best].z, white.inverse()) > _MOST_SCATTER
+    return [
+        name
         for name, fit in fits.items()
-        if chi2.sf(float(fit.residual @ fit.residual), fit.dof) > _ACCEPTED
-    }
-    worst = max(off, key=off.__getitem__, default="")
-    return off.get(worst, 0.0), worst
+        if name != best
+        and (
+            (scattered and name == simplest)
+            or chi2.sf(float(fit.residual @ fit.residual), fit.dof) > _ACCEPTED
+        )
+    ]
 
 
 def _stiff(problem: Problem, model: PushModel, fit: PushFit) -> float:
