@@ -197,7 +197,7 @@ def power_rows(settings: BenchSettings) -> Iterator[dict[str, Any]]:
                 "figure": f"power of compare, one state pushed by {push / BETA:.1f} beta",
                 "measured": f"rejected: {seen} ({len(good)} data sets)",
                 "target": "",
-                "met": "",
+                "met": None,
             }
     states, individuals = SIZES[0]
     for push in PUSHES[1:]:
@@ -213,5 +213,5 @@ def power_rows(settings: BenchSettings) -> Iterator[dict[str, Any]]:
             "measured": f"named {100 * named['named_right'].mean():.0f} %, "
             f"others named {named['named_wrong'].mean():.2f} ({len(named)} data sets)",
             "target": "",
-            "met": "",
+            "met": None,
         }

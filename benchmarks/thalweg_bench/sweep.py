@@ -3,7 +3,7 @@
 A cell is a dictionary of plain values, its coordinates in the sweep. Its random generator is
 derived from those coordinates and the sweep's seed, so that results do not depend on the number of
 workers, on the order of the work, or on interruptions. A cell that raises becomes a row with its
-status; nothing is dropped.
+status; nothing is dropped, and the same command tries it again.
 
 The journal is a text file, one finished cell a line, each line with its own checksum: a line cut
 short by a kill, or damaged on disk, is recognised, reported and done again.
@@ -32,6 +32,9 @@ __all__ = ["Cell", "SweepResult", "cell_generator", "run_sweep"]
 
 Cell = Mapping[str, Any]
 Work = Callable[[Cell, np.random.Generator], Mapping[str, Any]]
+
+_OF_A_FAILURE = {"status", "seconds"}
+"""All that is known of a cell that raised."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,12 @@ def _finish(
     notes: list[str],
     progress: Callable[[str, int, int], None],
 ) -> None:
-    """Run the cells that are not in `done`, and add them to it and to the journal."""
+    """Run the cells that are not in `done` or failed, and add them to it and to the journal."""
+    failed = [key for key in keys if key in done and set(done[key]) <= _OF_A_FAILURE]
+    if failed:
+        notes.append(f"{len(failed)} cells that had failed were run again")
+    for key in failed:
+        del done[key]
     known = sum(key in done for key in keys)
     todo = [k for k, key in enumerate(keys) if key not in done]
     if journal is not None and known and todo:

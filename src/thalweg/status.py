@@ -31,7 +31,7 @@ class Status(Enum):
         "The step size fell below what the clock can resolve; the energy or the initial "
         "distribution is too extreme for the requested tolerance."
     )
-    MAX_STEPS = "The step limit was reached before the last time; allow more steps."
+    MAX_STEPS = "The step limit was reached before the last time; raise max_steps."
     NOT_FINITE = (
         "A value overflowed or became NaN; rescale the weights or the potential to ordinary sizes."
     )
@@ -52,8 +52,8 @@ class Status(Enum):
         "potential or a shorter time."
     )
     TIME_LIMIT = (
-        "The time limit was reached before the tolerance; the best iterate so far is given: allow "
-        "more seconds."
+        "The time limit was reached before the tolerance; the best iterate so far is given: raise "
+        "max_seconds, or --max-seconds of the command line."
     )
     INTERRUPTED = "The computation was interrupted; the best iterate so far is given."
     COLLAPSED = (

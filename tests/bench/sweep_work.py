@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+REFUSED = 13
+
 
 def draw(cell, rng):
-    if cell.get("n") == 13:
+    if cell.get("n") == REFUSED:
         raise ValueError("thirteen is refused")
     return {"value": rng.standard_normal(), "mean": float(np.mean(rng.random(10)))}
 

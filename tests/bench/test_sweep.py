@@ -47,6 +47,15 @@ def test_a_failed_cell_is_a_row():
     assert len(result.failed) == 1
 
 
+def test_a_failed_cell_is_tried_again(tmp_path, monkeypatch):
+    cells = [{"n": 12}, {"n": 13}]
+    run_sweep("draws", sweep_work.draw, cells, seed=0, folder=tmp_path)
+    monkeypatch.setattr(sweep_work, "REFUSED", -1)
+    result = run_sweep("draws", sweep_work.draw, cells, seed=0, folder=tmp_path)
+    assert list(result.table["status"]) == ["ok", "ok"]
+    assert "1 cells that had failed were run again" in result.notes
+
+
 def test_two_cells_cannot_share_coordinates():
     with pytest.raises(InputError, match="same coordinates"):
         run_sweep("draws", sweep_work.draw, [{"n": 1}, {"n": 1}], seed=0)

@@ -19,10 +19,10 @@ from thalweg import (
     Snapshots,
     TransportGeometry,
 )
-from thalweg.adapters.columns import Oddity
 from thalweg.adapters.edges import read_graph
 from thalweg.adapters.tables import read_snapshots
 from thalweg.cli import main
+from thalweg.snapshots.columns import Oddity
 
 PATH = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
 EDGES = "source,target\na,b\nb,c\n"

@@ -39,6 +39,31 @@ def test_a_sparse_matrix_and_other_column_names() -> None:
     assert model.fitted_.visits.tolist() == [9, 7, 5]
 
 
+def test_columns_with_well_known_names_need_not_be_given() -> None:
+    long = LONG.rename(columns={"time": "day", "state": "place", "count": "n"})
+    expected = MODEL.fit(KERNEL, SEEN).potential_
+    np.testing.assert_allclose(MODEL.fit(GRAPH, long).potential_, expected, atol=1e-12)
+
+
+def test_a_matrix_takes_the_names_of_a_wide_frame(caplog) -> None:
+    weights = sparse.csr_array(nx.to_numpy_array(GRAPH))
+    model = MODEL.fit(weights, WIDE)
+    assert model.kernel_.names == ("a", "b", "c")
+    assert "the frame's columns in their order (a, b, c)" in caplog.text
+    np.testing.assert_allclose(model.potential_, MODEL.fit(KERNEL, SEEN).potential_, atol=1e-12)
+    with pytest.raises(InputError, match=r"from_weights\(matrix, names="):
+        MODEL.fit(weights, LONG)
+
+
+def test_a_column_of_counts_is_not_taken_for_individuals() -> None:
+    visitors = LONG.rename(columns={"count": "visitors"})
+    with pytest.raises(InputError, match="give count='visitors'"):
+        MODEL.fit(GRAPH, visitors)
+    assert MODEL.fit(GRAPH, visitors, count="visitors").fitted_.visits.sum() == COUNTS.sum()
+    individuals = LONG.loc[LONG.index.repeat(LONG["count"]), ["time", "state"]].assign(size=7.0)
+    assert MODEL.fit(GRAPH, individuals).fitted_.visits.sum() == COUNTS.sum()
+
+
 def test_what_is_missing_is_named() -> None:
     with pytest.raises(InputError, match="the graph is a str; give a MarkovKernel, a networkx"):
         MODEL.fit("edges.csv", SEEN)
@@ -66,3 +91,13 @@ def test_forecasts_begin_anywhere_and_keep_names() -> None:
     for answer in (late, path):
         assert len(repr(answer)) < 100
         assert "<svg" in answer._repr_html_()
+
+
+def test_frames_of_answers_are_in_the_dates_of_the_data() -> None:
+    dated = WIDE.assign(time=["2024-03-01", "2024-03-05", "2024-03-09"])
+    model = FreeEnergyRegressor().fit(GRAPH, dated)
+    later = ["2024-03-09", "2024-03-20"]
+    assert model.forecast(later).to_frame()["time"].unique().tolist() == later
+    path = model.predict(None, later)
+    assert path.to_frame().index.tolist() == later
+    assert "from 2024-03-09 to 2024-03-20" in repr(path)

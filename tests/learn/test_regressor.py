@@ -343,3 +343,18 @@ def test_large_graphs_fit_by_the_weak_form() -> None:
     model = FreeEnergyRegressor(method="weak").fit(kernel, Snapshots.from_counts(range(4), counts))
     assert model.status_ is Status.CONVERGED
     assert model.beta_ > 0  # never zero, where no forecast would end
+
+
+def test_progress_is_reported_by_the_dense_likelihood(capsys) -> None:
+    kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    counts = [[800, 150, 50], [600, 290, 110], [470, 370, 160], [400, 410, 190]]
+    seen = Snapshots.from_counts([0.0, 0.5, 1.0, 1.5], counts)
+    calls: list[tuple[str, int, int]] = []
+    FreeEnergyRegressor(progress=lambda *call: calls.append(call)).fit(kernel, seen)
+    climbed = [call[1:] for call in calls if call[0] == "likelihood"]
+    assert len(climbed) >= 3
+    assert climbed[0][0] == 0
+    assert climbed[-1][0] == climbed[-1][1] > 0
+    assert [done for done, _ in climbed] == sorted(done for done, _ in climbed)
+    FreeEnergyRegressor(progress=True).fit(kernel, seen)
+    assert capsys.readouterr().err == ""  # what takes less than two seconds needs no lines

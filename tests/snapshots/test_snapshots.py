@@ -117,6 +117,8 @@ def test_drop_and_select_are_complements(k: int) -> None:
     assert np.array_equal(seen.between(TIMES[1], TIMES[2]).times, TIMES[1:3])
     assert len(seen) == len(TIMES)
     assert len(seen[k]) == 1
+    with pytest.raises(InputError, match=r"between\(start, stop\) selects by time"):
+        seen[0.5:1.5]
 
 
 def test_resample_is_the_bootstrap_and_thin_is_binomial() -> None:

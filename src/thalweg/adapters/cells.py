@@ -18,13 +18,13 @@ from scipy import sparse
 
 from thalweg import _checks
 from thalweg._sparse import as_sparse
-from thalweg.adapters.columns import Oddity
 from thalweg.adapters.edges import largest
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.answer import SMALL_STATES
 from thalweg.snapshots import Snapshots, TimeScale, read_times
+from thalweg.snapshots.columns import Oddity
 
 __all__ = [
     "CellProblem",

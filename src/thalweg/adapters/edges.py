@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg._sparse import as_sparse
-from thalweg.adapters.columns import SOURCE_NAMES, TARGET_NAMES, Oddity, choose
 from thalweg.adapters.pieces import read_table
 from thalweg.adapters.tables import state_key
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.snapshots.columns import SOURCE_NAMES, TARGET_NAMES, Oddity, choose
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.adapters.cells import Keys, cell_times, read_h5ad
-from thalweg.adapters.columns import TIME_NAMES, choose
 from thalweg.adapters.pieces import read_table
 from thalweg.errors import InputError
 from thalweg.points import PointLandscape
+from thalweg.snapshots.columns import TIME_NAMES, choose
 from thalweg.snapshots.times import TimeScale, read_times
 
 __all__ = ["PointTable", "embedded_cells", "read_points", "write_drift"]

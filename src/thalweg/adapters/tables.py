@@ -12,7 +12,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
-from thalweg.adapters.columns import (
+from thalweg.adapters.pieces import read_pieces
+from thalweg.errors import InputError
+from thalweg.snapshots import Snapshots
+from thalweg.snapshots.columns import (
     COUNT_NAMES,
     REPLICATE_NAMES,
     STATE_NAMES,
@@ -20,9 +23,6 @@ from thalweg.adapters.columns import (
     Oddity,
     choose,
 )
-from thalweg.adapters.pieces import read_pieces
-from thalweg.errors import InputError
-from thalweg.snapshots import Snapshots
 from thalweg.snapshots.times import TimeScale, read_times
 
 __all__ = ["SnapshotTable", "read_snapshots", "state_key"]

@@ -14,8 +14,8 @@ from rich.console import Console
 from sklearn.base import clone
 
 from thalweg._files import atomic_folder
-from thalweg.cli.check import warnings
-from thalweg.cli.forecast import band_of
+from thalweg.cli.check import QUICK_STATES, REJECTED, warnings
+from thalweg.cli.forecast import band_of, forecast_grid
 from thalweg.cli.interrupt import stopping_soon
 from thalweg.cli.output import long_table, say, state_labels, write_table
 from thalweg.cli.problem import Problem
@@ -28,11 +28,6 @@ from thalweg.status import Status
 
 __all__ = ["FILES", "run_fit", "states_table"]
 
-_QUICK_STATES = 30
-"""Up to this many states a fit and its rivals take seconds."""
-
-_REJECTED = 0.01
-"""P-value below which remedies are tried without being asked for."""
 _REMEDY_SECONDS = 60.0
 """Bound on the time that remedies take then."""
 
@@ -77,18 +72,8 @@ def run_fit(
                 model.set_params(progress=progress).fit(problem.kernel, problem.snapshots)
             if model.status_ is Status.INTERRUPTED:
                 raise KeyboardInterrupt
-            times = model.times_
-            ahead = float(times[-1] - times[0]) if horizon is None else horizon
-            fine = 21 if problem.kernel.n_states <= 1000 else 2
-            grid = np.concatenate(
-                [
-                    times,
-                    np.linspace(times[0], times[-1], fine),
-                    np.linspace(times[-1], times[-1] + ahead, 11),
-                ]
-            )
             with console.status("forecasting"):
-                forecast = band_of(model, np.unique(grid))
+                forecast = band_of(model, forecast_grid(model, horizon))
             with console.status("comparing with models without a landscape"):
                 validation = _validated(model, problem)
             if _wanted(remedies, model):
@@ -184,7 +169,7 @@ def _growth(value: str, problem: Problem) -> Growth | None:
 
 def _validated(model: FreeEnergyRegressor, problem: Problem) -> CrossValidation | None:
     """A forecast of the last snapshot beside rivals, where that takes no longer than the fit."""
-    seen, few = problem.snapshots, problem.kernel.n_states <= _QUICK_STATES
+    seen, few = problem.snapshots, problem.kernel.n_states <= QUICK_STATES
     plain = model.method != "neural" and model.observation == "independent"
     if seen.n_times < 3 or not few or not plain or not model.status_:
         return None
@@ -209,8 +194,8 @@ def _wanted(asked: bool | None, model: FreeEnergyRegressor) -> bool:
     if asked is not None:
         return asked
     plain = model.method == "likelihood" and model.observation == "independent"
-    few = model.kernel_.n_states <= _QUICK_STATES
-    rejected = (model.diagnostics_.get("p_value") or 1.0) < _REJECTED
+    few = model.kernel_.n_states <= QUICK_STATES
+    rejected = (model.diagnostics_.get("p_value") or 1.0) < REJECTED
     return plain and few and rejected and "design_effect" not in model.diagnostics_
 
 

@@ -20,16 +20,44 @@ from thalweg.cli.output import (
     say,
     state_labels,
 )
+from thalweg.cli.problem import guessed_lines
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor, load
 from thalweg.learn.forecast import Forecast
 
-__all__ = ["band_of", "run_forecast", "run_report", "smoothed_shares"]
+__all__ = [
+    "band_draws",
+    "band_of",
+    "forecast_grid",
+    "run_forecast",
+    "run_report",
+    "smoothed_shares",
+]
 
 Array = NDArray[np.float64]
 
 _MOST_BAND_STATES = 30_000
+
+
+def band_draws(model: FreeEnergyRegressor) -> int:
+    """How many draws the bands of a forecast take; 0 where the fit has no error bars."""
+    fit, n = model.fitted_, model.kernel_.n_states
+    known = fit.joint_covariance is not None or fit.draws is not None
+    plain = model.time_basis is None and model.discretization == "continuous"
+    if not (known and plain and n <= _MOST_BAND_STATES):
+        return 0
+    # A flow of many states is dear: a dozen draws give a standard error to a fifth.
+    return 32 if n <= 3000 else 12
+
+
+def forecast_grid(model: FreeEnergyRegressor, horizon: float | None = None) -> Array:
+    """The times of a report: the snapshots', between them, and as long again or for `horizon`."""
+    times = model.times_
+    ahead = float(times[-1] - times[0]) if horizon is None else horizon
+    fine = np.linspace(times[0], times[-1], 21 if model.kernel_.n_states <= 1000 else 2)
+    later = np.linspace(times[-1], times[-1] + ahead, 11)
+    return np.unique(np.concatenate([times, fine, later]))
 
 
 def band_of(
@@ -42,14 +70,11 @@ def band_of(
 
     `p0_size`: how many individuals the start was counted from.
     """
-    fit, n = model.fitted_, model.kernel_.n_states
-    known = fit.joint_covariance is not None or fit.draws is not None
-    plain = model.time_basis is None and model.discretization == "continuous"
-    if known and plain and n <= _MOST_BAND_STATES:
+    draws = band_draws(model)
+    if draws:
         early = p0 is None and times[0] > model.times_[0]
         grid = np.insert(times, 0, model.times_[0]) if early else times
-        # A flow of many states is dear: a dozen draws give a standard error to a fifth.
-        band = model.forecast(grid, p0=p0, p0_size=p0_size, n_draws=32 if n <= 3000 else 12)
+        band = model.forecast(grid, p0=p0, p0_size=p0_size, n_draws=draws)
         skip = int(early)
         return Forecast(
             band.times[skip:],
@@ -74,8 +99,8 @@ def run_forecast(
     p0, size = None, None
     if start is not None:
         table = read_snapshots(start, states=state_labels(model.kernel_))
-        for message in table.messages:
-            say(f"guessed: {message}", stderr=True)
+        for line in guessed_lines(f"{start.name}: {message}" for message in table.messages):
+            say(line, stderr=True)
         p0 = smoothed_shares(model.kernel_, table.snapshots, -1)
         size = float(table.snapshots.sizes[-1])
     elif when[0] < model.times_[0]:

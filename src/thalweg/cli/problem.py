@@ -10,20 +10,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.adapters.columns import STATE_NAMES, Oddity, choose
 from thalweg.adapters.edges import read_graph
 from thalweg.adapters.pieces import read_table
 from thalweg.adapters.tables import read_snapshots, state_key
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots import Snapshots
+from thalweg.snapshots.columns import STATE_NAMES, Oddity, choose
 
 __all__ = ["Problem", "load_problem"]
 
 
 _PLAIN = re.compile(
-    r"(time|state|count|weight)s? (?:is|are) column '\1s?'|edges run from 'source' to 'target'"
-    r"|every edge counts 1"
+    r"(time|state|count|weight)s? (?:is|are) (?:column |the edge attribute )?'\1s?'"
+    r"|edges run from 'source' to 'target'|every edge counts 1"
 )
 """Messages that only repeat what the files say."""
 
@@ -74,13 +74,15 @@ def guessed_lines(guesses: Iterable[str]) -> list[str]:
 
     >>> guessed_lines(["a.csv: time is column 'time'", "a.csv: state is column 'place'"])
     ["guessed: a.csv: state is column 'place'"]
+    >>> guessed_lines(["edges.csv: weight is 'weight'"])
+    []
     """
     by_file: dict[str, list[str]] = {}
     for guess in guesses:
-        file, _, text = guess.partition(": ")
+        file, _, text = guess.partition(": ") if ": " in guess else ("", "", guess)
         if text and not _PLAIN.fullmatch(text):
-            by_file.setdefault(file, []).append(text)
-    return [f"guessed: {file}: {'; '.join(texts)}" for file, texts in by_file.items()]
+            by_file.setdefault(file and f"{file}: ", []).append(text)
+    return [f"guessed: {file}{'; '.join(texts)}" for file, texts in by_file.items()]
 
 
 def load_problem(
@@ -154,7 +156,7 @@ def _cells(
     largest_component: bool,
 ) -> Problem:
     from thalweg.adapters.cells import cell_problem, label_columns, read_h5ad
-    from thalweg.adapters.columns import TIME_NAMES
+    from thalweg.snapshots.columns import TIME_NAMES
 
     adata = read_h5ad(path)
     messages: list[str] = []

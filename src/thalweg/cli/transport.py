@@ -10,16 +10,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from thalweg._files import atomic_write
-from thalweg.adapters.columns import COUNT_NAMES, STATE_NAMES, Oddity, choose
 from thalweg.adapters.edges import read_graph
 from thalweg.adapters.pieces import read_table
 from thalweg.adapters.tables import state_key
 from thalweg.cli.output import ends_in, finish, give, long_table, parse_times, say
+from thalweg.cli.problem import guessed_lines
 from thalweg.errors import InputError
 from thalweg.geometry import Geodesic, TransportGeometry
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import load
 from thalweg.mobility import NAMED, Mobility
+from thalweg.snapshots.columns import COUNT_NAMES, STATE_NAMES, Oddity, choose
 
 __all__ = ["run_distance", "run_geodesic", "run_simulate"]
 
@@ -50,8 +51,10 @@ def _geodesic(
 ) -> tuple[Geodesic, MarkovKernel]:
     """The geodesic between the populations in two files; what was guessed is printed."""
     found = read_graph(graph, largest_component=largest)
-    for message in found.messages:
-        say(f"{'!' if isinstance(message, Oddity) else 'guessed:'} {message}", stderr=True)
+    odd = [message for message in found.messages if isinstance(message, Oddity)]
+    guesses = [f"{graph.name}: {message}" for message in found.messages if message not in odd]
+    for line in [*guessed_lines(guesses), *(f"! {message}" for message in odd)]:
+        say(line, stderr=True)
     ends = [read_population(path, found.kernel) for path in (first, second)]
     return TransportGeometry(found.kernel, _mean(mean)).geodesic(*ends), found.kernel
 

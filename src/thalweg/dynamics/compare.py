@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from thalweg._threads import single_threaded
+from thalweg._words import p_text
 from thalweg.dynamics.joint import Data, JointFit, SameTests, ScoreTest, fit_jointly, same_tests
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -118,7 +119,7 @@ class Comparison:
             head = "The graph is too large for the global test."
         else:
             verb = "differ" if self.same.p_value < 0.05 else "may be the same"
-            head = f"The landscapes {verb} (p = {self.same.p_value:.3g})."
+            head = f"The landscapes {verb} ({p_text(self.same.p_value, 3)})."
         return (
             f"{head} {self.states.significant().size} of {self.kernel.n_states} states and "
             f"{self.edges.significant().size} of {self.kernel.n_edges} edges differ at a "

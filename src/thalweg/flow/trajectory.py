@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from thalweg._optional import optional
 from thalweg._sketch import sketch
+from thalweg.snapshots.times import TimeScale
 from thalweg.status import Status
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Trajectory:
     """`"explicit"`, `"implicit"`, or `"explicit, implicit from t = ..."`."""
     names: tuple[Hashable, ...] | None = None
     """What the states are called, where the kernel knows."""
+    scale: TimeScale = field(default_factory=TimeScale)
+    """What the times mean: dates where the data had them."""
 
     @property
     def n_states(self) -> int:
@@ -56,12 +59,13 @@ class Trajectory:
         """One row per time (the index), one column per state, under its name."""
         pd = optional("pandas", extra="cli", what="a data frame")
 
-        index = pd.Index(self.times, name="time")
+        index = pd.Index(self.scale.column(self.times), name="time")
         return pd.DataFrame(self.probabilities, index=index, columns=self.names)
 
     def __repr__(self) -> str:
+        first, last = self.scale.labels(self.times[[0, -1]])
         return (
-            f"Trajectory({self.times.size} times from {self.times[0]:g} to {self.times[-1]:g}, "
+            f"Trajectory({self.times.size} times from {first} to {last}, "
             f"{self.n_states} states, {self.status.name})"
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,9 +15,10 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.growth import Growth, GrowthFound, as_growth, growth_of
-from thalweg.learn.limits import work_limit
+from thalweg.learn.limits import reporting, work_limit
 from thalweg.learn.network.paper import FeatureNetwork, fit_feature_network, fit_neural
 from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
+from thalweg.learn.progress import Progress, as_progress
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict, unassessed
 from thalweg.learn.weak.fit import Ridge
@@ -35,7 +36,6 @@ __all__ = ["Fitted", "Method", "Settings", "fit_snapshots"]
 Array = NDArray[np.float64]
 Method = Literal["likelihood", "weak", "neural"]
 Observation = Literal["independent", "overdispersed", "tracked"] | CountModel
-Progress = Callable[[str, int, int], None]
 
 SMALL_STATES = 300
 """Up to this many states the likelihood keeps all sensitivities; beyond, it is matrix-free."""
@@ -136,6 +136,7 @@ def fit_snapshots(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings
         _checks.positive(settings.max_seconds, "max_seconds")
     if settings.max_iterations is not None:
         _checks.positive(settings.max_iterations, "max_iterations")
+    settings = replace(settings, progress=as_progress(settings.progress))
     with work_limit(settings.max_seconds, settings.max_iterations):
         return _fit_within(kernel, snapshots, settings)
 
@@ -270,7 +271,8 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
     # Where an average over priors stands ready, a hard optimum is not worth the search.
     if applies_to(options.model(kernel, snapshots.times), options):
         options = replace(options, hurried=True)
-    fit = fit_likelihood(kernel, snapshots.times, dense_counts(snapshots), options=options)
+    with reporting(s.progress, "likelihood"):
+        fit = fit_likelihood(kernel, snapshots.times, dense_counts(snapshots), options=options)
     fitted = answer_of(
         snapshots,
         fit,
@@ -290,7 +292,8 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         growth=growth_of(fit) if fit.model.grows else None,
     )
     try:
-        return assess(fitted, fit, seed=s.seed, progress=s.progress)
+        with reporting(s.progress, "error bars"):
+            return assess(fitted, fit, seed=s.seed, progress=s.progress)
     except KeyboardInterrupt:
         return replace(fitted, status=Status.INTERRUPTED, beta_verdict=ordinary_verdict(fit))
 

@@ -16,7 +16,7 @@ from thalweg.errors import InputError, ThalwegError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.answer import check_match, dense_counts
 from thalweg.learn.fokker_planck import MOST_STATES, fokker_planck
-from thalweg.learn.inputs import as_kernel, as_snapshots
+from thalweg.learn.inputs import as_problem
 from thalweg.learn.regressor import FreeEnergyRegressor
 from thalweg.learn.rivals import free_ctmc, no_movement, pure_heat
 from thalweg.snapshots import Snapshots, hellinger
@@ -183,8 +183,7 @@ def cross_validate(
     """
     from joblib import Parallel, delayed
 
-    graph = as_kernel(kernel)
-    seen = as_snapshots(snapshots, graph)
+    graph, seen = as_problem(kernel, snapshots)
     check_match(graph, seen)
     unknown = [name for name in rivals if name not in RIVALS]
     if unknown:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, gamma
 
 from thalweg._threads import single_threaded
+from thalweg._words import p_text
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.deviance import expected_deviance
 from thalweg.learn.likelihood.result import LikelihoodFit
@@ -175,8 +176,7 @@ class GoodnessOfFit:
         verdict = "fits" if self.p_value >= 0.05 else "does not fit"
         return (
             f"the gradient flow {verdict} (deviance {self.deviance:.1f}, expected "
-            f"{self.expected:.1f} +- {self.deviation:.1f}, "
-            + (f"p = {self.p_value:.3g})" if self.p_value >= 1e-12 else "p < 1e-12)")
+            f"{self.expected:.1f} +- {self.deviation:.1f}, {p_text(self.p_value, 3)})"
         )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,7 @@ from thalweg.learn.delta import band_around, deviation_from_covariance, deviatio
 from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import Mobility
+from thalweg.snapshots.times import TimeScale
 from thalweg.status import Status
 
 if TYPE_CHECKING:
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
 
     from thalweg.learn.answer import Fitted
 
-__all__ = ["Forecast", "bands", "flow_of", "from_start", "mixed_flow"]
+__all__ = ["Forecast", "bands", "flow_of", "from_start", "in_scale", "mixed_flow"]
 
 Array = NDArray[np.float64]
+_Answer = TypeVar("_Answer", "Forecast", Trajectory)
 
 _PIECES = 32
 """A potential that varies smoothly is held over this many pieces of each interval."""
@@ -54,6 +56,8 @@ class Forecast:
     status: Status
     names: tuple[Hashable, ...] | None = None
     """What the states are called, where the kernel knows."""
+    scale: TimeScale = field(default_factory=TimeScale)
+    """What the times mean: dates where the data had them."""
 
     def after_first(self) -> Forecast:
         """The same forecast without its first time."""
@@ -61,8 +65,9 @@ class Forecast:
         return replace(self, **rows)
 
     def __repr__(self) -> str:
+        first, last = self.scale.labels(self.times[[0, -1]])
         return (
-            f"Forecast({self.times.size} times from {self.times[0]:g} to {self.times[-1]:g}, "
+            f"Forecast({self.times.size} times from {first} to {last}, "
             f"{self.probabilities.shape[1]} states, {self.level:.0%} bands, {self.status.name})"
         )
 
@@ -73,7 +78,7 @@ class Forecast:
         """One row per time and state (under its name): probability, lower, upper."""
         pd = optional("pandas", extra="cli", what="a data frame")
 
-        times, n = self.times, self.probabilities.shape[1]
+        times, n = self.scale.column(self.times), self.probabilities.shape[1]
         labels = np.arange(n) if self.names is None else np.array(self.names, dtype=object)
         return pd.DataFrame(
             {
@@ -84,6 +89,11 @@ class Forecast:
                 "upper": self.upper.ravel(),
             }
         )
+
+
+def in_scale(answer: _Answer, scale: TimeScale, shift: bool) -> _Answer:
+    """The answer in the times of the data, without its first row where `from_start` put that."""
+    return replace(answer.after_first() if shift else answer, scale=scale)
 
 
 def from_start(when: Array, first: float, p0: ArrayLike | None) -> tuple[Array, bool]:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2
 
 from thalweg import _checks
+from thalweg._words import p_text
 from thalweg.errors import InputError
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class GrowthFound:
     def __str__(self) -> str:
         if np.isnan(self.gain):
             return "Rates of growth were given."
-        text = f"Growth lowers the deviance by {self.gain:.1f} (p = {self.p_value:.2g}): "
+        text = f"Growth lowers the deviance by {self.gain:.1f} ({p_text(self.p_value)}): "
         text += "it is needed." if self.p_value < 0.05 else "transport alone would do."
         if self.confounded > _SEPARABLE:
             text += (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Hashable
+from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
@@ -10,8 +12,12 @@ from scipy import sparse
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots import Snapshots
+from thalweg.snapshots.columns import COUNT_NAMES, STATE_NAMES, TIME_NAMES, choose
 
-__all__ = ["as_kernel", "as_snapshots"]
+__all__ = ["as_kernel", "as_problem"]
+
+_FRAME = "the frame"
+_log = logging.getLogger(__name__)
 
 
 def as_kernel(graph: Any) -> MarkovKernel:
@@ -36,54 +42,104 @@ def as_kernel(graph: Any) -> MarkovKernel:
     )
 
 
-def as_snapshots(
+def as_problem(
+    graph: Any,
     data: Any,
-    kernel: MarkovKernel,
     *,
     time: str | None = None,
     state: str | None = None,
     count: str | None = None,
-) -> Snapshots:
-    """Snapshots as they are, or a data frame, long or wide, matched to the kernel's states.
+) -> tuple[MarkovKernel, Snapshots]:
+    """A kernel and snapshots on its states, from a graph and snapshots or a data frame.
 
-    Long: one row per individual (or per `count` of them) with columns `time` and `state`, so named
-    by default. Wide: one row per time, one column per state; times in the column `time`, or in the
-    index.
+    Long: one row per individual (or per `count` of them) with columns for time and state. Wide: one
+    row per time, one column per state; times in a column, or in the index. Columns with well-known
+    names (`day`, `place`, `n`, ...) need not be given. A graph without names takes those of a wide
+    frame's columns, in their order.
 
     >>> import pandas as pd
-    >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]], names=["a", "b"])
     >>> wide = pd.DataFrame({"a": [9, 5], "b": [1, 5]}, index=[0.0, 2.0])
-    >>> as_snapshots(wide, kernel).times
-    array([0., 2.])
+    >>> kernel, seen = as_problem([[0, 1], [1, 0]], wide)
+    >>> kernel.names, seen.times
+    (('a', 'b'), array([0., 2.]))
     """
+    kernel = as_kernel(graph)
     if isinstance(data, Snapshots):
-        return data
+        return kernel, data
     if not hasattr(data, "columns"):
         raise InputError(
             f"the snapshots are a {type(data).__name__}; give Snapshots, or a data frame with "
             "columns time and state."
         )
-    columns = list(data.columns)
-    if state is not None or "state" in columns:
-        if count is None and "count" in columns:
-            count = "count"
-        return Snapshots.from_frame(
-            data, time=time or "time", state=state or "state", count=count, states=kernel
-        )
     frame = data.to_pandas() if hasattr(data, "to_pandas") else data
-    if time is not None or "time" in columns:
-        frame = frame.set_index(time or "time")
-    names = range(kernel.n_states) if kernel.names is None else kernel.names
-    missing = [name for name in names if name not in frame.columns]
-    if missing:
+    when = choose(list(frame.columns), time, TIME_NAMES, "time", _FRAME)
+    others = [column for column in frame.columns if column != when]
+    names = _wide_names(kernel, frame[others]) if state is None else None
+    if names is not None:
+        return _from_wide(kernel, frame if when is None else frame.set_index(when), names)
+    where = choose(others, state, STATE_NAMES, "state", _FRAME)
+    if when is None or where is None:
+        names = list(kernel.names or range(kernel.n_states))
+        missing = [name for name in names if name not in others]
         raise InputError(
-            f"the frame has no column 'state', and none for {len(missing)} of {kernel.n_states} "
-            f"states ({str(missing[0])!r} for one); it has {', '.join(map(str, columns[:8]))}: "
-            "name the columns with time= and state=."
+            f"the frame has no column for the {'time' if when is None else 'state'}, and none for "
+            f"{len(missing)} of {len(names)} states ({str((missing or names)[0])!r} for one); it "
+            f"has {', '.join(map(str, frame.columns[:8]))}: name the columns with time= and state=."
         )
+    if kernel.names is None and frame[where].dtype.kind not in "iu":
+        raise InputError(
+            f"column {str(where)!r} names the states, but the graph only numbers them; give "
+            "MarkovKernel.from_weights(matrix, names=[...]), with the names in the matrix's order."
+        )
+    many = _count_column(frame, when, where, count)
+    columns = cast(dict[str, Any], {"time": when, "state": where, "count": many})
+    return kernel, Snapshots.from_frame(frame, states=kernel, **columns)
+
+
+def _wide_names(kernel: MarkovKernel, frame: Any) -> list[Hashable] | None:
+    """The columns of a wide frame in the kernel's order; None where it is not one."""
+    columns = list(frame.columns)
+    names = range(kernel.n_states) if kernel.names is None else kernel.names
+    if all(name in columns for name in names):
+        return list(names)
+    numeric = all(dtype.kind in "iufb" for dtype in frame.dtypes)
+    fits = kernel.names is None and len(columns) == kernel.n_states and numeric
+    return columns if fits else None
+
+
+def _from_wide(
+    kernel: MarkovKernel, frame: Any, names: list[Hashable]
+) -> tuple[MarkovKernel, Snapshots]:
     frame = frame.sort_index()
-    return Snapshots.from_counts(
-        frame.index.to_numpy(),
-        frame[list(names)].to_numpy(dtype=np.float64),
-        names=kernel.names,
-    )
+    if kernel.names is None and names != list(range(kernel.n_states)):
+        kernel = kernel.with_labels(names=names)
+        _log.warning(
+            "the graph has no names: its states are taken to be the frame's columns in their order "
+            "(%s)", ", ".join(map(str, names[:8])) + (", ..." if len(names) > 8 else ""),
+        )  # fmt: skip
+    counts = frame[names].to_numpy(dtype=np.float64)
+    return kernel, Snapshots.from_counts(frame.index.to_numpy(), counts, names=kernel.names)
+
+
+def _count_column(
+    frame: Any, when: Hashable, where: Hashable, wanted: str | None
+) -> Hashable | None:
+    """The column of counts; None where each row is one individual.
+
+    A table in which no time and state occur together twice is one of counts: its only column with
+    the name of a count is taken, and numbers under another name are asked about.
+    """
+    rest = [column for column in frame.columns if column not in (when, where)]
+    if wanted is not None or "count" in rest:
+        return wanted or "count"
+    if frame.duplicated([when, where]).any():
+        return None
+    known = choose(rest, None, COUNT_NAMES, "count", _FRAME)
+    numbers = [column for column in rest if frame[column].dtype.kind in "iuf"]
+    if known is None and numbers:
+        raise InputError(
+            f"the frame has a column of numbers that is neither time nor state: "
+            f"{str(numbers[0])!r}; if it counts individuals, give count={str(numbers[0])!r}; if "
+            "each row is one individual, leave the column out."
+        )
+    return known

@@ -9,9 +9,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from thalweg.learn.progress import Progress, steps_left
 from thalweg.status import Status
 
-__all__ = ["exhausted", "limit_status", "spend", "work_limit"]
+__all__ = ["exhausted", "limit_status", "reporting", "spend", "work_limit"]
+
+_USUAL = 20
+"""Iterations of a likelihood fit to expect at first; ordinary fits take 5 to 80."""
 
 
 @dataclass
@@ -20,7 +24,15 @@ class _Budget:
     iterations: float = math.inf
 
 
+@dataclass
+class _Report:
+    progress: Progress
+    what: str
+    done: int = 0
+
+
 _budget: ContextVar[_Budget | None] = ContextVar("budget", default=None)
+_report: ContextVar[_Report | None] = ContextVar("report", default=None)
 
 
 @contextmanager
@@ -50,11 +62,39 @@ def work_limit(seconds: float | None = None, iterations: int | None = None) -> I
         _budget.reset(token)
 
 
+@contextmanager
+def reporting(progress: Progress | None, what: str) -> Iterator[None]:
+    """Within this block every iteration that `spend` counts is reported to `progress`.
+
+    How many there will be is not known beforehand; the total grows with them.
+
+    >>> with reporting(lambda *call: print(call), "climbing"):
+    ...     spend()
+    ('climbing', 0, 20)
+    ('climbing', 1, 20)
+    ('climbing', 1, 1)
+    """
+    if progress is None:
+        yield
+        return
+    progress(what, 0, _USUAL)
+    own = _Report(progress, what)
+    token = _report.set(own)
+    try:
+        yield
+    finally:
+        _report.reset(token)
+        progress(what, max(own.done, 1), max(own.done, 1))
+
+
 def spend(iterations: int = 1) -> None:
-    """Count iterations of an optimiser against the limit around the caller."""
-    budget = _budget.get()
+    """Count iterations of an optimiser against the limit around the caller, and report them."""
+    budget, report = _budget.get(), _report.get()
     if budget is not None:
         budget.iterations -= iterations
+    if report is not None:
+        report.done += iterations
+        report.progress(report.what, report.done, steps_left(report.done, _USUAL))
 
 
 def exhausted() -> bool:

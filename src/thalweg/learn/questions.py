@@ -33,7 +33,8 @@ if TYPE_CHECKING:
         Steering,
         Streams,
     )
-    from thalweg.learn.answer import Fitted, Progress
+    from thalweg.learn.answer import Fitted
+    from thalweg.learn.progress import Progress
     from thalweg.learn.regressor import FreeEnergyRegressor
     from thalweg.learn.remedies import Remedies
 
@@ -49,7 +50,7 @@ class Questions:
         fitted_: Fitted
         _diagnostics: dict[str, Any] | None
         seed: int
-        progress: Progress | None
+        progress: Progress | bool | None
 
         @property
         def times_(self) -> Array: ...
@@ -234,6 +235,7 @@ class Questions:
         """
         from thalweg.learn.likelihood.result import LikelihoodFit
         from thalweg.learn.limits import work_limit
+        from thalweg.learn.progress import as_progress
         from thalweg.learn.remedies import find_remedies
 
         source = self.fitted_.source
@@ -243,6 +245,8 @@ class Questions:
                 "fit again with method='likelihood'."
             )
         with work_limit(max_seconds):
-            found = find_remedies(source, n_folds=n_folds, seed=self.seed, progress=self.progress)
+            found = find_remedies(
+                source, n_folds=n_folds, seed=self.seed, progress=as_progress(self.progress)
+            )
         self._diagnostics = {**self.diagnostics_, "remedies": str(found)}
         return found

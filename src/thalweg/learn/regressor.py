@@ -25,7 +25,6 @@ from thalweg.learn.answer import (
     Fitted,
     Method,
     Observation,
-    Progress,
     Settings,
     check_match,
     diagnose,
@@ -37,10 +36,12 @@ from thalweg.learn.forecast import (
     bands,
     flow_of,
     from_start,
+    in_scale,
     mixed_flow,
 )
 from thalweg.learn.growth import Growth, GrowthFound
-from thalweg.learn.inputs import as_kernel, as_snapshots
+from thalweg.learn.inputs import as_problem
+from thalweg.learn.progress import Progress
 from thalweg.learn.questions import Questions
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict
@@ -93,7 +94,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     seed : Seed of every random number generator used.
     max_seconds, max_iterations : bounds on a fit's time and on its optimisers' iterations; the best
         so far is then the answer, with the status `TIME_LIMIT` or `MAX_ITERATIONS`.
-    progress : called as `progress(what, done, total)`.
+    progress : called as `progress(what, done, total)`; True prints the time left to stderr.
 
     Attributes
     ----------
@@ -141,7 +142,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         seed: int = 0,
         max_seconds: float | None = None,
         max_iterations: int | None = None,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> None:
         self.method = method
         self.observation = observation
@@ -190,10 +191,9 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             The population: long (a row per individual or per count of them) or wide (a row per
             time, a column per state).
         time, state, count : str, optional
-            Columns of a data frame; `"time"`, `"state"` and `"count"` by default.
+            Columns of a data frame; detected by name (`time`, `day`, `state`, `n`, ...) by default.
         """
-        graph = as_kernel(kernel)
-        seen = as_snapshots(snapshots, graph, time=time, state=state, count=count)
+        graph, seen = as_problem(kernel, snapshots, time=time, state=state, count=count)
         _log.info(
             "fitting %d states, %d edges, %d snapshots by %s",
             graph.n_states, graph.n_edges, seen.n_times, self.method,
@@ -338,7 +338,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             flow = mixed_flow(
                 self.kernel_, self.energy_, members, p0, grid, mobility=self._mobility
             )
-            return flow if not shift else flow.after_first()
+            return in_scale(flow, self.time_scale_, shift)
         flow = flow_of(
             self.kernel_, self.energy_, self.initial_ if p0 is None else p0, grid,
             mobility=self._mobility,
@@ -346,7 +346,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             varying=None if self.time_basis is None else (self.time_basis, self._fit.potentials),
             rates=None if self._fit.growth is None else self._fit.growth.rates,
         )  # fmt: skip
-        return flow if not shift else flow.after_first()
+        return in_scale(flow, self.time_scale_, shift)
 
     @checked
     def forecast(
@@ -375,7 +375,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         when, shift = from_start(self._when(times), self.times_[0], p0)
         if fit.growth is not None:
             found = band_with_growth(fit.source, when, p0, level)
-            return found.after_first() if shift else found
+            return in_scale(found, self.time_scale_, shift)
         found = bands(
             self.kernel_,
             fit,
@@ -386,7 +386,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             level=level,
             n_draws=n_draws,
         )
-        return found.after_first() if shift else found
+        return in_scale(found, self.time_scale_, shift)
 
     def score(self, snapshots: Snapshots) -> float:
         """The mean log-likelihood of an individual of these snapshots; higher is better."""

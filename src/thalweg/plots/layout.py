@@ -1,15 +1,16 @@
-"""Where to draw the states: their own coordinates, or a spectral layout that scales."""
+"""Where to draw states (their own coordinates, or a spectral layout that scales) and arrows."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import diags_array
 from scipy.sparse.linalg import eigsh
+from scipy.spatial import cKDTree
 
 from thalweg.kernel import MarkovKernel
 
-__all__ = ["busiest", "positions"]
+__all__ = ["busiest", "gridded", "positions"]
 
 Array = NDArray[np.float64]
 
@@ -63,3 +64,27 @@ def _slow_modes(kernel: MarkovKernel) -> Array:
     values, vectors = eigsh(symmetric, k=3, which="LA", v0=start, tol=1e-4)
     order = np.argsort(values)[::-1][1:3]
     return np.asarray(vectors[:, order] / root[:, None])
+
+
+def gridded(positions: ArrayLike, velocities: ArrayLike, n_cells: int = 22) -> tuple[Array, Array]:
+    """Velocities averaged over the cells of a grid: where their arrows begin, and the arrows.
+
+    Most arrows are up to one cell long, none is longer than 1.6. `n_cells`: along the longer side.
+    """
+    xy, v = (np.asarray(a, dtype=np.float64)[:, :2] for a in (positions, velocities))
+    low, span = xy.min(axis=0), max(float(np.ptp(xy, axis=0).max()), 1e-12)
+    step = span / n_cells
+    cell = np.floor((xy - low) / step).astype(np.int64)
+    keys, place, counts = np.unique(cell, axis=0, return_inverse=True, return_counts=True)
+    place = place.ravel()
+    mean = np.stack([np.bincount(place, v[:, k]) for k in range(2)], axis=1) / counts[:, None]
+    centre = np.stack([np.bincount(place, xy[:, k]) for k in range(2)], axis=1) / counts[:, None]
+    # A cell with a lone point says little where its neighbours hold many.
+    spacing = np.median(cKDTree(xy).query(xy, k=min(2, len(xy)))[0][:, -1]) if len(xy) > 1 else 1.0
+    keep = (counts >= 2) | (spacing > 0.5 * step)
+    keep = keep if keep.any() else np.ones(len(keys), dtype=np.bool_)
+    arrows, lengths = mean[keep], np.hypot(*mean[keep].T)
+    # By a quantile, so that one quick cell does not shrink all others to dots.
+    usual = max(float(np.quantile(lengths, 0.8)), 1e-3 * float(lengths.max()), 1e-300)
+    scale = step * np.minimum(1.6 / np.maximum(lengths, 1e-300), 1 / usual)
+    return centre[keep], arrows * scale[:, None]

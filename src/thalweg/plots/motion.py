@@ -8,9 +8,9 @@ import numpy as np
 import plotly.figure_factory as ff
 import plotly.graph_objects as go
 from numpy.typing import ArrayLike, NDArray
-from scipy.spatial import cKDTree
 
 from thalweg.dynamics import Streams
+from thalweg.plots.layout import gridded
 from thalweg.plots.series import PALETTE
 
 __all__ = ["arrows", "sankey"]
@@ -30,22 +30,9 @@ def arrows(positions: ArrayLike, velocities: ArrayLike, *, n_cells: int = 22) ->
     n_cells : int
         Cells of the grid along the longer side.
     """
-    xy, v = (np.asarray(a, dtype=np.float64)[:, :2] for a in (positions, velocities))
-    low, span = xy.min(axis=0), max(float(np.ptp(xy, axis=0).max()), 1e-12)
-    step = span / n_cells
-    cell = np.floor((xy - low) / step).astype(np.int64)
-    keys, place, counts = np.unique(cell, axis=0, return_inverse=True, return_counts=True)
-    place = place.ravel()
-    mean = np.stack([np.bincount(place, v[:, k]) for k in range(2)], axis=1) / counts[:, None]
-    centre = np.stack([np.bincount(place, xy[:, k]) for k in range(2)], axis=1) / counts[:, None]
-    # A cell with a lone point says little where its neighbours hold many.
-    spacing = np.median(cKDTree(xy).query(xy, k=min(2, len(xy)))[0][:, -1]) if len(xy) > 1 else 1.0
-    keep = (counts >= 2) | (spacing > 0.5 * step)
-    keep = keep if keep.any() else np.ones(len(keys), dtype=np.bool_)
-    longest = max(float(np.hypot(*mean[keep].T).max()), 1e-300)
-    size = mean[keep] / longest * step * 1.6
+    centre, size = gridded(positions, velocities, n_cells)
     figure: go.Figure = ff.create_quiver(
-        centre[keep, 0], centre[keep, 1], size[:, 0], size[:, 1], scale=1, arrow_scale=0.35,
+        centre[:, 0], centre[:, 1], size[:, 0], size[:, 1], scale=1, arrow_scale=0.35,
         line={"color": "#D55E00", "width": 1.6}, name="velocity",
     )  # fmt: skip
     return figure

@@ -18,7 +18,7 @@ from thalweg.errors import InputError
 from thalweg.geometry import Geodesic
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import view
-from thalweg.plots.layout import busiest
+from thalweg.plots.layout import busiest, gridded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,16 +146,16 @@ def quiver(
     xy: ArrayLike,
     velocity: ArrayLike,
     *,
-    most: int = 800,
+    n_cells: int = 18,
     save: Path | None = None,
     show: bool | None = None,
 ) -> Axes:
-    """Arrows of velocities on axes that hold the points already, of `most` points at most."""
-    places, arrows = np.asarray(xy, dtype=np.float64), np.asarray(velocity, dtype=np.float64)
-    keep = np.arange(len(places))
-    if keep.size > most:
-        keep = np.random.default_rng(0).choice(keep, most, replace=False)
-    axes.quiver(*places[keep, :2].T, *arrows[keep, :2].T, color="#1c2128", width=0.002, zorder=4)
+    """Arrows of velocities, averaged over a grid, on axes that hold the points already."""
+    centre, arrows = gridded(xy, velocity, n_cells)
+    axes.quiver(
+        *centre.T, *arrows.T, angles="xy", scale_units="xy", scale=1, color=ARROW, width=0.004,
+        edgecolor="white", linewidth=0.4, zorder=4,
+    )  # fmt: skip
     return _finish(axes, None, save, show)
 
 
@@ -183,7 +183,7 @@ def flow(
     density = np.log10(np.maximum(drawn.total(p[rows]) / drawn.kernel.stationary, 1e-12))
     high = float(np.quantile(density.max(axis=1), 0.9))
     if ax is None:
-        width = min(len(rows), 3)
+        width = len(rows) if len(rows) <= 4 else 3
         height = -(-len(rows) // width)
         figure, grid = plt.subplots(height, width, figsize=(3.6 * width, 3.4 * height))
         every = list(np.atleast_1d(grid).ravel())
@@ -198,7 +198,7 @@ def flow(
             *drawn.xy.T, c=values, cmap=cmap, vmin=high - 3, vmax=high, zorder=3,
             s=float(np.clip(2500 / len(values), 4, 120)),
         )  # fmt: skip
-        axes.set_title(f"time {t[row]:g}", fontsize=10)
+        axes.set_title(f"time {t[row]:.3g}", fontsize=10)
         axes.set_aspect("equal")
     for axes in every:
         axes.set_axis_off()
@@ -311,7 +311,7 @@ def forecast(
     if start is not None:
         axes.axvline(start, color="#57606a", linestyle=":", linewidth=1)
         axes.annotate(
-            "last snapshot", (start, 1), xycoords=("data", "axes fraction"), xytext=(4, -12),
+            "last snapshot", (start, 0), xycoords=("data", "axes fraction"), xytext=(4, 4),
             textcoords="offset points", fontsize=8, color="#57606a",
         )  # fmt: skip
     return _curves(axes, ax, save, show)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from scipy.stats import chi2 as chi2_law
 
+from thalweg._words import p_text
+
 __all__ = ["LEVEL", "GoodnessOfFit"]
 
 LEVEL = 0.01
@@ -39,4 +41,4 @@ class GoodnessOfFit:
             return f"untested: {self.claim} (two snapshots fit any such model)"
         figures = f"chi-square {self.chi_square:.4g} on {self.dof} degrees of freedom"
         verdict = "rejected" if self.rejected else "not rejected"
-        return f"{verdict}: {self.claim} ({figures}, p = {self.p_value:.1g})"
+        return f"{verdict}: {self.claim} ({figures}, {p_text(self.p_value, 1)})"

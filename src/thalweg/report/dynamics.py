@@ -8,6 +8,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._words import p_text
 from thalweg.dynamics import (
     Comparison,
     Fates,
@@ -226,7 +227,7 @@ def _verdicts(answer: Comparison) -> list[str]:
     for what, test in (("potential", answer.same_landscape), ("noise beta", answer.same_beta)):
         if test is not None:
             verb = "differs" if test.p_value < 0.05 else "may be the same"
-            out.append(f"The {what} {verb} (p = {test.p_value:.3g}).")
+            out.append(f"The {what} {verb} ({p_text(test.p_value, 3)}).")
     return out
 
 

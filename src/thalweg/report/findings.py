@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._words import p_text
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.snapshots import Snapshots, hellinger
 from thalweg.status import Status
 
-__all__ = ["findings", "flags", "p_text", "silences"]
+__all__ = ["findings", "flags", "silences"]
 
 _NAMED_STATES = 500
 """Beyond, single states say little about where a population goes."""
@@ -61,15 +62,6 @@ def silences(model: FreeEnergyRegressor) -> list[str]:
         "the same snapshots."
     )
     return said
-
-
-def p_text(p: float) -> str:
-    """A p-value as people write it.
-
-    >>> p_text(0.03217), p_text(0.0), p_text(3e-14)
-    ('p = 0.032', 'p < 1e-12', 'p < 1e-12')
-    """
-    return "p < 1e-12" if p < 1e-12 else f"p = {p:.2g}"
 
 
 def _unknown(model: FreeEnergyRegressor) -> list[str]:

@@ -291,6 +291,10 @@ class Snapshots:
         """The snapshots at these positions (integers, booleans or a slice), in order of time."""
         try:
             rows = np.arange(self.n_times)[indices]  # type: ignore[index]
+        except TypeError:
+            raise InputError(
+                f"{indices!r} does not count snapshots; between(start, stop) selects by time."
+            ) from None
         except IndexError:
             raise InputError(
                 f"indices {indices!r} do not fit {self.n_times} snapshots; use 0 to "

@@ -89,6 +89,8 @@ class LikelihoodOptions:
                 "observation='tracked' and discretization='frozen'."
             )
         if self.prior_strength != "evidence":
+            if isinstance(self.prior_strength, str):
+                raise InputError(f"prior is {self.prior_strength!r}; give a number or 'evidence'.")
             _checks.positive(self.prior_strength, "prior", zero=True)
 
     def model(self, kernel: MarkovKernel, times: Array) -> FlowModel:

@@ -28,7 +28,7 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     from sklearn.neighbors import NearestNeighbors
 
-__all__ = ["Answer", "Problem", "Support", "Unresolved", "candidates"]
+__all__ = ["Answer", "Disagreement", "Problem", "Support", "Unresolved", "candidates"]
 
 Array = NDArray[np.float64]
 
@@ -74,6 +74,23 @@ class Unresolved:
     def __call__(self, x: Array) -> Array:
         near = self._tree.query(x, k=min(self.neighbors, len(self.points)))[1].reshape(len(x), -1)
         return np.maximum(self.squares[near].mean(axis=1), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Disagreement:
+    """Variance of a component of the gradient by the choice of the functions that span `V`.
+
+    The largest mean square difference from the fits with other functions that may be as right.
+    """
+
+    chosen: Field
+    others: tuple[Field, ...]
+
+    def __call__(self, x: Array) -> Array:
+        time = float(self.chosen.times.mean())
+        here = self.chosen.gradient(x, time)
+        off = [((other.gradient(x, time) - here) ** 2).mean(axis=1) for other in self.others]
+        return np.asarray(np.max([np.zeros(len(x)), *off], axis=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +148,7 @@ class Answer:
     status: Status
     evidence: dict[str, float]
     why: str
-    unresolved: Unresolved | None = None
+    unresolved: Unresolved | Disagreement | None = None
     """What the error bars of the gradient include beside the covariance."""
 
 

@@ -23,7 +23,7 @@ from thalweg.points.landscape.least_squares import (
 )
 from thalweg.points.landscape.model import Field, PushModel, bounding_box
 from thalweg.points.landscape.moments import Moments
-from thalweg.points.landscape.problem import Answer, Problem, candidates
+from thalweg.points.landscape.problem import Answer, Disagreement, Problem, candidates
 from thalweg.points.landscape.shrinkage import Prior, Scales
 from thalweg.points.landscape.tracked import solve_tracks, stiffness
 from thalweg.status import Status
@@ -120,7 +120,15 @@ def _finish(
     """The winner with its own covariance, its number of steps, its posterior and its test."""
     evidences = {name: fit.evidence for name, (_, (fit, _)) in fits.items()}
     first = {name: fit for name, (_, (fit, _)) in fits.items()}
-    leeway, other = _leeway(models, first, best, next(iter(models)))
+    found = {name: models[name].read(fit.z) for name, fit in first.items()}
+    others = _as_right(models, first, best, next(iter(models)))
+    fields = {
+        name: Field(models[name].basis, found[name][0], problem.times) for name in (best, *others)
+    }
+    doubt = Disagreement(fields[best], tuple(fields[name] for name in others))
+    off = {name: abs(found[name][1] - found[best][1]) for name in others}
+    other = max(off, key=off.__getitem__, default="")
+    leeway = off.get(other, 0.0) if problem.beta is None else 0.0
     model, (prior, *_), (fit, scales) = models[best], *fits[best]
     white = Whitening.at(model, fit.z).corrected(model, fit.z)
     fit, scales = fit_push(model, prior, white, fit.z, scales)
@@ -154,33 +162,32 @@ def _finish(
         Status.UNDETERMINED if resting else fit.status,
         evidences,
         f"{best} had the largest evidence; {said}",
+        doubt,
     )
 
 
-def _leeway(
+def _as_right(
     models: dict[str, PushModel], fits: dict[str, PushFit], best: str, simplest: str
-) -> tuple[float, str]:
-    """How far beta moves with other functions that may be as right, and with which.
+) -> list[str]:
+    """Other functions that may be as right as the chosen ones.
 
     Functions too rich for so few individuals follow their scatter, which the derivatives share with
     the residuals; noise makes up for it, and the posterior knows nothing of that (1000 individuals,
-    Gaussians along the axes: 3.7 +- 1.2 for a true 0.1, where a quarter of the information is
+    Gaussians along the axes: beta 3.7 +- 1.2 for a true 0.1, where a quarter of the information is
     scatter; polynomials, which hold the truth too, 0.1 +- 0.4). Where more than a tenth is scatter,
     the simplest functions always have a say, else those that the data do not reject.
     """
-    model, fit = models[best], fits[best]
-    if model.beta is not None:
-        return 0.0, ""
-    white = Whitening.at(model, fit.z)
-    scattered = scatter(model, fit.z, white.inverse()) > _MOST_SCATTER
-    off = {
-        name: abs(models[name].read(other.z)[1] - model.read(fit.z)[1])
-        for name, other in fits.items()
-        if (scattered and name == simplest)
-        or chi2.sf(float(other.residual @ other.residual), other.dof) > _ACCEPTED
-    }
-    worst = max(off, key=off.__getitem__, default="")
-    return off.get(worst, 0.0), worst
+    white = Whitening.at(models[best], fits[best].z)
+    scattered = scatter(models[best], fits[best].z, white.inverse()) > _MOST_SCATTER
+    return [
+        name
+        for name, fit in fits.items()
+        if name != best
+        and (
+            (scattered and name == simplest)
+            or chi2.sf(float(fit.residual @ fit.residual), fit.dof) > _ACCEPTED
+        )
+    ]
 
 
 def _stiff(problem: Problem, model: PushModel, fit: PushFit) -> float:
