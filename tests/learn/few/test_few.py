@@ -329,3 +329,21 @@ def test_data_that_decide_leave_the_prior_weak() -> None:
     potential = np.array([0.5, -0.5, 0.3, -0.4, 0.2, -0.1])
     times, counts = drawn(kernel, potential, 0.5, 20_000, seed=4)
     assert fit_likelihood(kernel, times, counts).prior.strength == pytest.approx(0.01)
+
+
+def test_a_barrier_that_nobody_crossed_may_be_far_higher() -> None:
+    """The counts show how high it is at least; the curvature there said 2.9 +- 0.5 for 8."""
+    rng = np.random.default_rng([0, 19])
+    n, barrier = 24, 12
+    kernel = path(n)
+    potential = 0.6 * rng.normal(size=n)
+    potential[barrier] = 8.0
+    start = np.full(n, 1e-5)
+    start[3:7], start[16:20], start[barrier] = 1.0, 0.5, 1e-9
+    times = np.linspace(0.0, 6.0, 5)
+    flow = gradient_flow(kernel, FreeEnergy(potential, 1.0), start / start.sum(), times)
+    counts = [rng.multinomial(4000, p / p.sum()) for p in flow.probabilities]
+    model = FreeEnergyRegressor().fit(kernel, Snapshots.from_counts(times, counts))
+    error = np.abs(model.potential_ - (potential - kernel.stationary @ potential))
+    assert error[barrier] < 1.96 * model.potential_stderr_[barrier]
+    assert np.mean(error < 1.96 * model.potential_stderr_) > 0.9
