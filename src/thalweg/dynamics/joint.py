@@ -11,9 +11,9 @@ parameters have been allowed to follow, and `H` its covariance plus the prior's 
 which is twice the gain in log likelihood to second order (Rao's form of the likelihood ratio).
 Under the hypothesis `s` is Gaussian, with the covariance that multinomial counts give it and the
 mean that the prior's pull leaves, both after the joint fit has followed the noise: `T` is a
-weighted sum of squares, whose tail is known. The covariance is that of the expected counts where
-many directions are tested, and of the counts seen where one is: a single variance is estimated well
-by them, and without relying on a fit to few individuals.
+weighted sum of squares, whose tail is known. The covariance is that of the counts seen, which does
+not rely on the fit, where there are individuals enough for the directions tested; else that of the
+expected counts.
 
 Nothing is drawn. Counts drawn from the joint fit itself are a poor guide where they are few: the
 fit is smoother than the truth and gives no individuals to states where none was seen, so data sets
@@ -60,6 +60,11 @@ _TOLERANCE, _MOST_STEPS = 1e-4, 100
 """Log likelihood that may be left to gain, and bound on the steps of a search."""
 _MESH_ERROR = 0.1
 """Allowed error of the log likelihood from the time steps, per parameter."""
+
+
+_ENOUGH = 100.0
+"""Individuals per direction from which the counts seen give the covariance of a score. With 120, 4
+to 5 % of 800 pairs of one landscape are rejected at 5 %; with 36, 13 % of 150."""
 
 
 class Data(NamedTuple):
@@ -228,6 +233,7 @@ class JointFit:
         total = size + k
         information, pull = np.zeros((total, total)), np.zeros(total)
         seen_covariance = np.zeros((total, total))
+        enough = sum(part.counts.sum() for part in self.parts) >= _ENOUGH * tested.size
         for which, place in enumerate(self.objective.places()):
             counts, slopes = self.parts[which].counts, self.slopes[which]
             half = 0.5 if which == 0 else -0.5
@@ -238,7 +244,7 @@ class JointFit:
             flat, block = s.reshape(-1, s.shape[2]), np.ix_(columns, columns)
             information[block] += flat.T @ (flat * expected.ravel()[:, None])
             pull[columns] += (counts - expected).ravel() @ flat
-            if tested.size == 1:
+            if enough:
                 mean = np.einsum("tx,txc->tc", counts, s) / individuals
                 seen_covariance[block] += flat.T @ (flat * counts.ravel()[:, None])
                 seen_covariance[block] -= (mean * individuals).T @ mean
@@ -264,7 +270,7 @@ class JointFit:
         fitted = seen.copy()
         fitted[:size] -= after
         score = pull @ seen
-        covariance = seen_covariance if tested.size == 1 else information
+        covariance = seen_covariance if enough else information
         null = fitted.T @ covariance @ fitted
         statistic = float(score @ weight @ score)
         p_value = quadratic_tail(statistic, np.asarray(weight, float), null, pull[:size] @ after)
