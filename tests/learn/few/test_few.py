@@ -332,7 +332,7 @@ def test_data_that_decide_leave_the_prior_weak() -> None:
 
 
 def test_a_barrier_that_nobody_crossed_may_be_far_higher() -> None:
-    """The counts show how high it is at least; the curvature there said 2.9 +- 0.5 for 8."""
+    """The counts show how high it is at least; the curvature there said 2.6 +- 0.6 for 7.4."""
     rng = np.random.default_rng([0, 19])
     n, barrier = 24, 12
     kernel = path(n)
