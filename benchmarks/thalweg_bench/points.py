@@ -105,7 +105,7 @@ def _verdict(table: pd.DataFrame, mode: str) -> str:
     moves = part[part["none"] > 1.05 * part["floor"]]
     worse = moves[moves["ours"] >= moves["none"]]
     names = ", ".join(f"{row.potential} (beta {row.beta:g})" for row in worse.itertuples())
-    noisy = part[part["beta"] > 0]
+    noisy = part[(part["beta"] > 0) & np.isfinite(part["beta_stderr"])]  # else undetermined
     near = ((noisy["beta_fit"] - noisy["beta"]).abs() < 1.96 * noisy["beta_stderr"]).sum()
     return (
         f"{mode}: median W1 / oracle {part['ratio'].median():.3f} (aim {_AIMS[mode]}; regression "
@@ -113,7 +113,7 @@ def _verdict(table: pd.DataFrame, mode: str) -> str:
         f"below no movement on {len(moves) - len(worse)} of {len(moves)} that move"
         f"{f' (not on {names})' if names else ''}, median error of the gradient "
         f"{part['gradient_error'].median():.3f} (couplings {part['couplings_error'].median():.3f}),"
-        f" gradient covered {part['covered'].mean():.2f}, beta covered {near} of {len(noisy)}, "
+        f" gradient covered {part['covered'].mean():.2f}, beta covered {near} of {len(noisy)} determined, "
         f"most CPU {part['cpu'].max():.0f} s (aim 20); true flows rejected: "
         f"{int((part['p'] < 0.01).sum())} of {len(part)}."
     )

@@ -150,7 +150,9 @@ def _finish(
     error = float(np.sqrt(spread[-1, -1])) * model.beta_scale if problem.beta is None else 0.0
     resting = problem.beta is None and at_rest(model)
     if leeway > error:
-        said += f"; with {other}, which also fit, beta is {leeway:.2g} off: its error includes that"
+        said += (
+            f"; with {other}, perhaps as right, beta is {leeway:.2g} off: its error includes that"
+        )
     return Answer(
         Field(model.basis, theta, problem.times, bounding_box(problem.clouds)),
         beta,
