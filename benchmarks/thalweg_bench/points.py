@@ -113,7 +113,8 @@ def _verdict(table: pd.DataFrame, mode: str) -> str:
         f"below no movement on {len(moves) - len(worse)} of {len(moves)} that move"
         f"{f' (not on {names})' if names else ''}, median error of the gradient "
         f"{part['gradient_error'].median():.3f} (couplings {part['couplings_error'].median():.3f}),"
-        f" gradient covered {part['covered'].mean():.2f}, beta covered {near} of {len(noisy)} determined, "
+        f" gradient covered {part['covered'].mean():.2f}, beta covered {near} of {len(noisy)} that "
+        "are determined, "
         f"most CPU {part['cpu'].max():.0f} s (aim 20); true flows rejected: "
         f"{int((part['p'] < 0.01).sum())} of {len(part)}."
     )

@@ -150,7 +150,7 @@ def _finish(
     error = float(np.sqrt(spread[-1, -1])) * model.beta_scale if problem.beta is None else 0.0
     resting = problem.beta is None and at_rest(model)
     if leeway > error:
-        said += (
+        said += f"; with {other}, perhaps as right, beta is {leeway:.2g} off, and its error says so"
             f"; with {other}, perhaps as right, beta is {leeway:.2g} off: its error includes that"
         )
     return Answer(
