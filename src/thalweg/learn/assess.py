@@ -149,7 +149,7 @@ def _unfinished(fitted: Fitted, verdict: BetaVerdict) -> tuple[Fitted, BetaVerdi
     if verdict.kind != "given":
         verdict = BetaVerdict("undetermined", reason=_UNFINISHED)
     nothing = np.full_like(fitted.potential_stderr, np.nan)
-    return replace(fitted, potential_stderr=nothing), verdict
+    return replace(fitted, potential_stderr=nothing, joint_covariance=None, draws=None), verdict
 
 
 def _widened(fitted: Fitted, fit: LikelihoodFit) -> Fitted:

@@ -85,10 +85,9 @@ class BetaVerdict:
                 f"The data bound beta from above only: beta < {self.upper:.3g}, and 0 is not "
                 "excluded." + self._because
             )
-        return (
-            "The data do not determine beta: any value fits with a potential of its own."
-            + self._because
-        )
+        if self.reason:
+            return "Beta is not determined." + self._because
+        return "The data do not determine beta: any value fits with a potential of its own."
 
     @property
     def _because(self) -> str:

@@ -162,5 +162,7 @@ def test_a_regressor_keeps_to_its_limits(method: str) -> None:
         assert model.status_ is Status.MAX_ITERATIONS
         assert not model.beta_verdict_.determined
         assert np.isnan(model.potential_stderr_).all()
+        with pytest.raises(InputError, match="no covariance"):
+            model.forecast([9.0])
     with pytest.raises(InputError, match="max_seconds is -1"):
         FreeEnergyRegressor(max_seconds=-1.0).fit(kernel, seen)

@@ -121,7 +121,8 @@ def _finish(
     evidences = {name: fit.evidence for name, (_, (fit, _)) in fits.items()}
     first = {name: fit for name, (_, (fit, _)) in fits.items()}
     found = {name: models[name].read(fit.z) for name, fit in first.items()}
-    others = _as_right(models, first, best, next(iter(models)))
+    white = Whitening.at(models[best], first[best].z)
+    others = _as_right(models, first, best, white)
     fields = {
         name: Field(models[name].basis, found[name][0], problem.times) for name in (best, *others)
     }
@@ -130,7 +131,7 @@ def _finish(
     other = max(off, key=off.__getitem__, default="")
     leeway = off.get(other, 0.0) if problem.beta is None else 0.0
     model, (prior, *_), (fit, scales) = models[best], *fits[best]
-    white = Whitening.at(model, fit.z).corrected(model, fit.z)
+    white = white.corrected(model, fit.z)
     fit, scales = fit_push(model, prior, white, fit.z, scales)
     said = f"{model.steps} step(s) per interval, as asked"
     if problem.steps is None:
@@ -151,8 +152,6 @@ def _finish(
     resting = problem.beta is None and at_rest(model)
     if leeway > error:
         said += f"; with {other}, perhaps as right, beta is {leeway:.2g} off, and its error says so"
-            f"; with {other}, perhaps as right, beta is {leeway:.2g} off: its error includes that"
-        )
     return Answer(
         Field(model.basis, theta, problem.times, bounding_box(problem.clouds)),
         beta,
@@ -169,7 +168,7 @@ def _finish(
 
 
 def _as_right(
-    models: dict[str, PushModel], fits: dict[str, PushFit], best: str, simplest: str
+    models: dict[str, PushModel], fits: dict[str, PushFit], best: str, white: Whitening
 ) -> list[str]:
     """Other functions that may be as right as the chosen ones.
 
@@ -179,7 +178,7 @@ def _as_right(
     scatter; polynomials, which hold the truth too, 0.1 +- 0.4). Where more than a tenth is scatter,
     the simplest functions always have a say, else those that the data do not reject.
     """
-    white = Whitening.at(models[best], fits[best].z)
+    simplest = next(iter(models))
     scattered = scatter(models[best], fits[best].z, white.inverse()) > _MOST_SCATTER
     return [
         name
