@@ -294,8 +294,8 @@ def bands(
     size = float(fit.visits.sum()) / fit.times.size
     if covariance is None and draws is None:
         raise InputError(
-            "this fit has no covariance to draw a band from; fit with method='likelihood', or call "
-            "predict for the forecast alone."
+            "this fit has no covariance to draw a band from; fit with method='likelihood' and let "
+            "the search end, or call predict for the forecast alone."
         )
     start = fit.initial if p0 is None else _checks.as_probability(p0, kernel.n_states, "p0")
     best = gradient_flow(kernel, energy, start, times, mobility=mobility, rtol=1e-6)
