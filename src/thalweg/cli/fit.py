@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import typer
 from rich.console import Console
-from sklearn.base import clone
 
 from thalweg._files import atomic_folder
 from thalweg.cli.check import QUICK_STATES, REJECTED, warnings
@@ -23,6 +22,7 @@ from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError, ThalwegError
 from thalweg.learn import CrossValidation, FreeEnergyRegressor, cross_validate
 from thalweg.learn.growth import Growth
+from thalweg.learn.progress import Progress
 from thalweg.report import findings, fit_page, flags
 from thalweg.status import Status
 
@@ -70,12 +70,10 @@ def run_fit(
         with stopping_soon():
             with progress_bars() as progress:
                 model.set_params(progress=progress).fit(problem.kernel, problem.snapshots)
-            if model.status_ is Status.INTERRUPTED:
-                raise KeyboardInterrupt
-            with console.status("forecasting"):
+                if model.status_ is Status.INTERRUPTED:
+                    raise KeyboardInterrupt
                 forecast = band_of(model, forecast_grid(model, horizon))
-            with console.status("comparing with models without a landscape"):
-                validation = _validated(model, problem)
+                validation = _validated(model, problem, progress)
             if _wanted(remedies, model):
                 _try_remedies(model, console, asked=remedies is not None)
             with console.status("drawing the report"):
@@ -167,14 +165,17 @@ def _growth(value: str, problem: Problem) -> Growth | None:
     return Growth(totals=problem.snapshots.sizes if chosen == "totals" else None)
 
 
-def _validated(model: FreeEnergyRegressor, problem: Problem) -> CrossValidation | None:
+def _validated(
+    model: FreeEnergyRegressor, problem: Problem, progress: Progress
+) -> CrossValidation | None:
     """A forecast of the last snapshot beside rivals, where that takes no longer than the fit."""
     seen, few = problem.snapshots, problem.kernel.n_states <= QUICK_STATES
     plain = model.method != "neural" and model.observation == "independent"
     if seen.n_times < 3 or not few or not plain or not model.status_:
         return None
-    again = clone(model).set_params(progress=None)
-    return cross_validate(again, problem.kernel, seen, scheme="forecast-last")
+    return cross_validate(
+        model, problem.kernel, seen, scheme="forecast-last", jobs=1, progress=progress
+    )
 
 
 def _try_remedies(model: FreeEnergyRegressor, console: Console, *, asked: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,11 +13,13 @@ from sklearn.base import BaseEstimator, clone
 
 from thalweg._door import checked
 from thalweg._optional import optional
+from thalweg._parallel import parallel_map
 from thalweg.errors import InputError, ThalwegError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.answer import check_match, dense_counts
 from thalweg.learn.fokker_planck import MOST_STATES, fokker_planck
 from thalweg.learn.inputs import as_problem
+from thalweg.learn.progress import Progress
 from thalweg.learn.regressor import FreeEnergyRegressor
 from thalweg.learn.rivals import free_ctmc, no_movement, pure_heat
 from thalweg.snapshots import Snapshots, hellinger
@@ -32,6 +35,7 @@ Scheme = Literal["leave-one-out", "forecast-last", "k-fold"]
 Rival = Callable[[MarkovKernel, Array, Array, Array], Array]
 
 LANDSCAPE = "landscape"
+_COMPARING = "comparing models"
 
 
 def _linear(kernel: MarkovKernel, times: Array, counts: Array, at: Array) -> Array:
@@ -144,6 +148,7 @@ def cross_validate(
     n_folds: int = 5,
     seed: int = 0,
     jobs: int | None = None,
+    progress: Progress | None = None,
 ) -> CrossValidation:
     """How well the landscape predicts what it did not see, beside models without one.
 
@@ -166,6 +171,9 @@ def cross_validate(
         Seed of the generator that deals individuals to folds.
     jobs : int, optional
         Worker processes; one by default.
+    progress : callable, optional
+        Called as `progress(what, done, total)`: with `jobs=1` after every model, otherwise after
+        every fold.
 
     Returns
     -------
@@ -181,8 +189,6 @@ def cross_validate(
     >>> result.models[-1]
     'no movement'
     """
-    from joblib import Parallel, delayed
-
     graph, seen = as_problem(kernel, snapshots)
     check_match(graph, seen)
     unknown = [name for name in rivals if name not in RIVALS]
@@ -190,10 +196,16 @@ def cross_validate(
         raise InputError(f"there is no rival {unknown[0]!r}; choose from {', '.join(RIVALS)}.")
     folds = _folds(seen, scheme, n_folds, np.random.default_rng(seed))
     chosen = [r for r in rivals if r != "Fokker-Planck chain" or graph.n_states <= MOST_STATES]
-    answers = Parallel(n_jobs=jobs)(
-        delayed(_judge)(clone(model), graph, chosen, number, *fold)
+    inner: Callable[[int], None] | None = None
+    if jobs == 1 and progress is not None:
+        total = len(folds) * (1 + len(chosen))
+        inner = partial(_report, progress, total)
+    work = [
+        (clone(model).set_params(progress=None), graph, chosen, number, *fold, inner)
         for number, fold in enumerate(folds)
-    )
+    ]
+    outer = None if inner is not None else progress
+    answers = parallel_map(_judge, work, jobs=jobs, progress=outer, what=_COMPARING)
     failures = {name: why for _, failed in answers for name, why in failed.items()}
     for name in set(rivals) - set(chosen):
         failures[name] = f"fitted up to {MOST_STATES} states only"
@@ -294,6 +306,10 @@ def _counted(seen: Snapshots, counts: Array) -> Snapshots:
     return Snapshots.from_counts(seen.times, counts, names=seen.names)
 
 
+def _report(progress: Progress, total: int, done: int) -> None:
+    progress(_COMPARING, done, total)
+
+
 def _judge(
     model: FreeEnergyRegressor,
     kernel: MarkovKernel,
@@ -301,8 +317,15 @@ def _judge(
     fold: int,
     kept: Snapshots,
     out: Snapshots,
+    fitted: Callable[[int], None] | None = None,
 ) -> tuple[list[Score], dict[str, str]]:
-    """Scores of every model on one fold; what could not be computed is said, not dropped."""
+    """Scores of every model on one fold; what could not be computed is said, not dropped.
+
+    `fitted`: called with the number of models fitted so far, those of earlier folds included.
+    """
+    report = (lambda done: None) if fitted is None else fitted
+    before = fold * (1 + len(rivals))
+    report(before)
     counts, held = dense_counts(kept), dense_counts(out)
     predicted: dict[str, Array] = {}
     failures: dict[str, str] = {}
@@ -310,11 +333,13 @@ def _judge(
         predicted[LANDSCAPE] = model.fit(kernel, kept).predict(None, out.times).probabilities
     except (ThalwegError, FloatingPointError) as error:
         failures[LANDSCAPE] = str(error)
-    for name in rivals:
+    for done, name in enumerate(rivals, 1):
+        report(before + done)
         try:
             predicted[name] = RIVALS[name](kernel, kept.times, counts, out.times)
         except (ThalwegError, FloatingPointError, np.linalg.LinAlgError) as error:
             failures[name] = str(error)
+    report(before + 1 + len(rivals))
     logs = {name: np.log(np.maximum(p, 1e-300)) for name, p in predicted.items()}
     scores = []
     for name, p in predicted.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -20,6 +20,7 @@ from thalweg.flow import Trajectory, gradient_flow, growth_flow, jump_rates
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.delta import band_around, deviation_from_covariance, deviation_from_draws
 from thalweg.learn.few.mixture import Mixture
+from thalweg.learn.progress import Progress
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import Mobility
 from thalweg.snapshots.times import TimeScale
@@ -198,6 +199,7 @@ def _member_paths(
     p0: ArrayLike | None,
     times: Array,
     mobility: Mobility,
+    done: Callable[[int], None] = lambda members: None,
 ) -> tuple[list[Trajectory], Array]:
     paths, weights = [], []
     for i in range(members.size):
@@ -211,6 +213,7 @@ def _member_paths(
         if path.status:
             paths.append(path)
             weights.append(float(members.weights[i]))
+        done(i + 1)
     w = np.array(weights)
     return paths, w / max(float(w.sum()), 1e-300)
 
@@ -280,6 +283,7 @@ def bands(
     mobility: Mobility,
     level: float,
     n_draws: int = 32,
+    progress: Progress | None = None,
 ) -> Forecast:
     """The flow with pointwise bands in [0, 1], by the delta method (see `thalweg.learn.delta`).
 
@@ -311,6 +315,14 @@ def bands(
     if covariance is not None and members is not None:
         covariance = covariance - _between(members)
     known = p0 is not None and sample is None
+    last = 0 if members is None else members.size
+
+    def report(total: int, before: int = 0) -> Callable[[int], None]:
+        """What to call as `done(steps)`: the members' flows are the last steps."""
+        if progress is None:
+            return lambda done: None
+        return lambda done: progress("bands", before + done, total + last)
+
     deviation: Array | None
     if best.times.size < 2:
         spread = np.zeros(n)
@@ -321,8 +333,9 @@ def bands(
         deviation = np.sqrt(np.maximum(spread, 0.0))[None]
     elif covariance is not None:
         deviation = deviation_from_covariance(
-            kernel, energy, start, covariance, best.times, known_start=known, mobility=mobility
-        )
+            kernel, energy, start, covariance, best.times, known_start=known, mobility=mobility,
+            done=report(best.times.size),
+        )  # fmt: skip
     else:
         deviation = None
     if deviation is None:
@@ -331,7 +344,7 @@ def bands(
             draws = _draws(energy, covariance, n_draws)
         deviation = deviation_from_draws(
             kernel, energy, start, draws[:n_draws], best.times, best.probabilities,
-            mobility=mobility, start_size=sample,
+            mobility=mobility, start_size=sample, done=report(min(n_draws, len(draws))),
         )  # fmt: skip
     if deviation is None:
         nothing = np.full_like(best.probabilities, np.nan)
@@ -340,7 +353,15 @@ def bands(
         )
     p, apart = best.probabilities, None
     if members is not None:
-        paths, weights = _member_paths(kernel, energy, members, p0, best.times, mobility)
+        paths, weights = _member_paths(
+            kernel,
+            energy,
+            members,
+            p0,
+            best.times,
+            mobility,
+            report(best.times.size, best.times.size),
+        )
         if paths:
             each = np.array([path.probabilities for path in paths])
             p = np.tensordot(weights, each, 1)

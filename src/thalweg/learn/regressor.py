@@ -41,7 +41,7 @@ from thalweg.learn.forecast import (
 )
 from thalweg.learn.growth import Growth, GrowthFound
 from thalweg.learn.inputs import as_problem
-from thalweg.learn.progress import Progress
+from thalweg.learn.progress import Progress, as_progress
 from thalweg.learn.questions import Questions
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict
@@ -374,8 +374,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             )
         when, shift = from_start(self._when(times), self.times_[0], p0)
         if fit.growth is not None:
-            found = band_with_growth(fit.source, when, p0, level)
-            return in_scale(found, self.time_scale_, shift)
+            return in_scale(band_with_growth(fit.source, when, p0, level), self.time_scale_, shift)
         found = bands(
             self.kernel_,
             fit,
@@ -385,6 +384,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             mobility=self._mobility,
             level=level,
             n_draws=n_draws,
+            progress=as_progress(self.progress),
         )
         return in_scale(found, self.time_scale_, shift)
 
@@ -393,9 +393,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         check_match(self.kernel_, snapshots)
         path = self.predict(None, snapshots.on(self.time_scale_).times)
         logs = np.log(np.maximum(path.probabilities, 1e-300))
-        counts = snapshots.counts
-        total = float((counts * logs).sum())
-        return total / float(snapshots.sizes.sum())
+        return float((snapshots.counts * logs).sum()) / float(snapshots.sizes.sum())
 
     @checked
     def sample(

@@ -18,7 +18,7 @@ from thalweg._threads import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow.particles import simulate
-from thalweg.learn.delta import band_around
+from thalweg.learn.delta import band_around, deviation_along
 from thalweg.learn.likelihood.model import FlowModel, Mesh, first_mesh
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.profile import walk_profile
@@ -110,7 +110,7 @@ def forecast_band(
     if grid[0] > first:
         log_p, slopes = log_p[1:], slopes[1:]
     p = np.exp(log_p)
-    deviation = np.sqrt(np.maximum(np.einsum("kxi,ij,kxj->kx", slopes, covariance, slopes), 0.0))
+    deviation = deviation_along(slopes, covariance)
     lower, upper = band_around(p, deviation, float(fit.counts.sum()) / fit.times.size, level)
     return Band(grid, p, lower, upper)
 

@@ -8,7 +8,7 @@ sum_j b_j(t) Phi a_j` with given features `Phi` (the identity by default) and a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -326,15 +326,26 @@ class FlowModel:
         return np.concatenate(rows)
 
     def sensitivities(
-        self, theta: Array, mesh: Mesh, *, forces: Array | None = None, starts: Array | None = None
+        self,
+        theta: Array,
+        mesh: Mesh,
+        *,
+        forces: Array | None = None,
+        starts: Array | None = None,
+        done: Callable[[int], None] = lambda times: None,
     ) -> tuple[Array, Array] | None:
-        """`log p` (times, N) and its derivatives (times, N, parameters), all at once."""
-        values, slopes = [], []
+        """`log p` (times, N) and its derivatives (times, N, parameters), all at once.
+
+        `done`: called with the number of times that have been reached.
+        """
+        values, slopes, reached = [], [], 0
         for chunk in self.trajectory(theta, mesh, forces=forces, starts=starts):
             if chunk is None:
                 return None
             values.append(chunk.log_p)
             slopes.append(chunk.sensitivities)
+            reached += len(chunk.log_p)
+            done(reached)
         return np.concatenate(values), np.concatenate(slopes)
 
 

@@ -17,7 +17,7 @@ from thalweg.learn.likelihood.model import Mesh
 from thalweg.learn.likelihood.optimize import Penalty, minimise
 from thalweg.learn.likelihood.tracked import FLOOR, TrackedObjective
 
-__all__ = ["gathered"]
+__all__ = ["gathered", "held_law"]
 
 Array = NDArray[np.float64]
 
@@ -31,6 +31,48 @@ _LEARNING = 0.4
 """Share of the spread that each crowd renews."""
 _CROWDS = 30
 _GATHERED = 0.5
+
+
+def held_law(
+    objective: TrackedObjective,
+    prior: Penalty,
+    theta: Array,
+    mesh: Mesh,
+    *,
+    gain: float,
+    width: float,
+    widest: float,
+) -> tuple[Array, Array] | None:
+    """A normal law around the optimum of a pulled population: centre and covariance.
+
+    Parameters
+    ----------
+    objective : The mean-field chain of frozen rates.
+    prior : The fit's prior.
+    theta : Near the optimum of a pulled population.
+    mesh : Passed on to the objective.
+    gain : Pull towards the counts.
+    width, widest : Standard deviations of the law: in posterior ones, and at most.
+
+    Returns
+    -------
+    `None` where the pulled population has no flow there.
+    """
+    pulled = replace(objective, gain=gain, floor=FLOOR + _VARIANCE)
+    curvature: Array | None = None
+    for _ in range(2):
+        weighted = pulled.reweighted(theta, mesh)
+        found = weighted and minimise(
+            weighted, prior, theta, mesh, max_iterations=12, tolerance=1e-2
+        )
+        if not found:
+            break
+        theta, curvature = found.theta, found.evaluation.curvature
+    if curvature is None:
+        return None
+    values, axes = np.linalg.eigh(curvature + prior.quadratic(theta)[2])
+    spread = np.minimum(width / np.sqrt(np.maximum(values, 1e-300)), widest) ** 2
+    return theta, (axes * spread) @ axes.T
 
 
 def gathered(
@@ -55,21 +97,11 @@ def gathered(
     -------
     `None` where the pulled population has no flow there.
     """
-    pulled = replace(objective, gain=_GAIN, floor=FLOOR + _VARIANCE)
-    curvature: Array | None = None
-    for _ in range(2):
-        weighted = pulled.reweighted(theta, mesh)
-        found = weighted and minimise(
-            weighted, prior, theta, mesh, max_iterations=12, tolerance=1e-2
-        )
-        if not found:
-            break
-        theta, curvature = found.theta, found.evaluation.curvature
-    if curvature is None:
+    law = held_law(objective, prior, theta, mesh, gain=_GAIN, width=_WIDTH, widest=_WIDEST)
+    if law is None:
         return None
-    values, axes = np.linalg.eigh(curvature + prior.quadratic(theta)[2])
-    spread = np.minimum(_WIDTH / np.sqrt(np.maximum(values, 1e-300)), _WIDEST) ** 2
-    covariance, centre = (axes * spread) @ axes.T, theta
+    centre, covariance = law
+    theta = centre
     ranks = np.log(_BETTER + 0.5) - np.log(np.arange(1, _BETTER + 1))
     ranks /= ranks.sum()
     least, best, tried = np.inf, theta, 0

@@ -3,11 +3,13 @@
 The rates of every interval are those of the infinite population, which the parameters push along
 the whole chain: over many intervals the likelihood has many optima, over one it has one. Where
 holding the population near the counts and letting it go (`nudging`) does not lead to parameters
-that describe all intervals, a crowd of parameters is gathered there (`crowd`). Where that fails
-too, the first `k` intervals are fitted, `k` growing, each stage from the last one's optimum, with
-probes where it ends at a kink, and checked by its deviance. A stage that fails is tried again over
-a shorter step; where the step is one interval already, draws from the last stage's posterior, some
-brought back to its optimum's level, give other starts, and a few distinct optima are carried on.
+that describe all intervals, a crowd of parameters is gathered there (`crowd`); where the crowd
+gathers in the wrong place, particles are carried along a horizon that grows (`particles`). With
+many states, or where the particles fail too, the first `k` intervals are fitted, `k` growing, each
+stage from the last one's optimum, with probes where it ends at a kink, and checked by its deviance.
+A stage that fails is tried again over a shorter step; where the step is one interval already, draws
+from the last stage's posterior, some brought back to its optimum's level, give other starts, and a
+few distinct optima are carried on.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg.learn.likelihood.chain.crowd import gathered
+from thalweg.learn.likelihood.chain.crowd import gathered, held_law
 from thalweg.learn.likelihood.chain.kinks import certify
 from thalweg.learn.likelihood.chain.nudging import let_go
+from thalweg.learn.likelihood.chain.particles import carry
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.optimize import Penalty, minimise
 from thalweg.learn.likelihood.tracked import Judgement, TrackedObjective
@@ -50,6 +53,11 @@ _FOLLOWED = 8
 _PATIENCE = 3  # horizons in a row that no start can follow
 _VALUE = 0.3  # of a chain with derivatives: what one without costs
 _FEW_STATES = 20  # up to which a crowd of parameters is dense enough to gather
+_PARTICLE_WIDTH, _PARTICLE_WIDEST = 3.0, 1.0  # of the first particles, around the pulled optimum
+_LEAST_WIDTH = 0.03  # of them, in units of each parameter
+_LEAST_WIDTH_BETA = 0.5  # of log beta: where it is small, the pulled optimum's is far off
+_CARRIED = 5.0  # of the whole search's work: what carrying particles may cost
+_POLISHED_PARTICLES = 3
 _MANY = 24  # parameters above which probes along every axis count as well
 _EVALUATIONS = 3000
 """Full chains that a search may cost at six states; fewer where each costs more."""
@@ -246,6 +254,41 @@ class _Search:
         self.pay(k, _VALUE * found[1])
         return self.settled(self.polish(k, found[0], 40, 1e-4, probe=True))
 
+    def from_particles(self, theta: Array) -> _Optimum | None:
+        """The optimum of the whole chain near the likeliest of particles that were carried to it.
+
+        `None` where the pulled population has no flow, or where the work or the time ran out.
+        """
+        k, most = self.n_intervals, _CARRIED * self.limit
+        law = held_law(
+            self.whole, self.prior, theta, self.mesh,
+            gain=1.0, width=_PARTICLE_WIDTH, widest=_PARTICLE_WIDEST,
+        )  # fmt: skip
+        if law is None:
+            return None
+        least = _LEAST_WIDTH * self.prior.units
+        if self.whole.model.learns_beta:
+            least[self.whole.model.beta_index] = _LEAST_WIDTH_BETA
+
+        def log_likelihood(horizon: int, point: Array) -> float:
+            return -self.stage(horizon).judge(point, self.mesh).merit
+
+        try:
+            found = carry(
+                log_likelihood, k, law[0], law[1] + np.diag(least**2), rng=self.rng, most=most
+            )
+        except KeyboardInterrupt:
+            self.interrupted, self.limit = True, 0.0
+            return None
+        if found is None:
+            return None
+        # The likeliest few: a ridge of kinks may hold one of them off its optimum.
+        optima = [
+            self.polish(k, point, 40, 1e-4, probe=True)
+            for point in found.thetas[:_POLISHED_PARTICLES]
+        ]
+        return self.settled(min(optima, key=lambda optimum: optimum.merit))
+
     def judged(self, optimum: _Optimum, width: float, count: int) -> list[tuple[float, Array]]:
         """Draws around an optimum of the whole chain, each with its merit."""
         self.pay(self.n_intervals, _VALUE * count)
@@ -295,6 +338,14 @@ def grow(
     other = search.from_crowd(guide.held) if guide is not None and n <= _FEW_STATES else None
     if other is not None and not other.judgement.rejects(_SUSPICIOUS):
         return search.growth(other, whole)
+    if guide is not None and n <= _FEW_STATES:
+        carried = search.from_particles(guide.held)
+        if search.interrupted:
+            return Growth(guide.theta, whole, search.n_iterations, False, True)
+        if carried is not None and (other is None or carried.merit < other.merit):
+            other = carried
+            if not other.judgement.rejects(_SUSPICIOUS):
+                return search.growth(other, whole)
     beam = [_Optimum(starts[0], np.diag(prior.units**-2.0), Judgement(0.0, 0.0, 0.0))]
     reached, step, failures = 0, 1, 0
     passed: tuple[int, list[_Optimum]] = (0, beam)
