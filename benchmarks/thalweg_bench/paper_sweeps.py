@@ -259,9 +259,9 @@ def _collapses(table: pd.DataFrame) -> list[str]:
             if known.any():
                 method = column.removeprefix("chaotic_")
                 notes.append(
-                    f"{method}: in {int(known.sum())} of {known.size} cells the chain is chaotic "
-                    "(slopes above 1e8, or draws that linear theory misses): the limit is that of "
-                    "draws."
+                    f"{method}: in {int(known.sum())} of {known.size} cells linear theory misses "
+                    "the chain (slopes above 1e8, or draws that disagree with it): the limit is "
+                    "that of draws."
                 )
     failed = table[table["status"] != "ok"]
     if len(failed):
