@@ -123,7 +123,7 @@ def chain_limit(
     steepest = float(np.abs(chain.log_slopes[:, :, : model.n_energy]).max())
     # Under rates of the density seen the snapshots do not see the forecast's chain, so that the
     # efficient estimate has the error of the draws, unless a normal law is too wide to draw from
-    # (a beta near zero). In the other reading the snapshots reject draws whose chain goes elsewhere.
+    # (a beta near zero). In the other reading snapshots reject draws whose chain goes elsewhere.
     narrow = float(np.linalg.norm(root[model.n_energy - 1])) < _NARROW
     if counts is not None and narrow:
         return Limit(drawn, not _AGREES < drawn / linear < 1.0 / _AGREES)
