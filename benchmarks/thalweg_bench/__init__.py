@@ -70,6 +70,7 @@ BENCHMARKS: dict[str, tuple[str, str, str]] = {
     "dynamics-power": ("dynamics", "run_power", "of dynamics: the power of compare alone"),
     "points": ("points", "run", "clouds of points under known potentials: forecasts, warnings"),
     "cells": ("points_scale", "run", "100 000 cells in 50 dimensions: CPU and memory of stages"),
+    "tools": ("tools", "run", "moscot, CellRank and deeptime on the questions that they share"),
     "realdata": ("realdata", "run", "real data: held-out times, known answers, baselines"),
     "speed": ("speed", "run", "the whole fit against the paper's network; a million states"),
     "start": ("start", "run", "compilation for the first fit and distance on a new machine"),

@@ -48,7 +48,8 @@ def fitted_curves(
     expected = np.column_stack([np.interp(times, fine, fitted[:, x]) for x in chosen])
     noise = np.sqrt(np.maximum(expected * (1 - expected), 1e-300) / sizes[:, None])
     residual = (observed[:, chosen] - expected) / np.maximum(noise, 1e-12)
-    top = 1.05 * max(float(observed[:, chosen].max()), float(fitted[:, chosen].max()), 1e-9)
+    highest = float(np.minimum(observed[:, chosen] + 2 * noise, 1.0).max())  # the bars' ends
+    top = 1.05 * max(highest, float(fitted[:, chosen].max()), 1e-9)
     width = Scale(float(fine[0]), float(fine[-1]), _LEFT, _WIDTH - _NAMES)
     above = Axes(width, Scale(0.0, top, 300.0, 16.0), "", "share of the population")
     reach = max(3.0, float(np.ceil(np.abs(residual).max())))

@@ -42,6 +42,8 @@ _MOST_MARKERS = 2500
 _MOST_ARROWS = 60
 _NAMED = 60
 """Up to this many states every name that has room is written; beyond, the extremes."""
+_CROWDED = 400
+"""Above this many states names cover their neighbours: only the lowest and the highest have one."""
 
 
 def drawn(kernel: MarkovKernel) -> View:
@@ -208,8 +210,10 @@ def _labels(points: Array, radius: float, names: Sequence[str], values: Array) -
     n = len(names)
     order = np.argsort(values)
     wanted = order if n <= _NAMED else np.concatenate([order[:8], order[-4:]])
+    if n > _CROWDED:  # names cover states: those of the deepest and of the highest
+        wanted = np.concatenate([order[:3], order[-1:]])
     taken: list[Box] = []
-    if n <= 400:
+    if n <= _CROWDED:
         taken = [(x - radius, y - radius, x + radius, y + radius) for x, y in points]
     parts = []
     for k in wanted:
