@@ -18,6 +18,7 @@ from thalweg.learn.few.interval import beta_hull
 from thalweg.learn.few.shapes import make_shapes
 from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.model import FlowModel, Mesh
+from thalweg.learn.likelihood.sparse import search as sparse_search
 from thalweg.learn.verdict import BetaVerdict, movement_p_value
 from thalweg.report import findings
 from thalweg.status import Status
@@ -121,7 +122,7 @@ def quadrature(inner: Inner, cell: Cell) -> float:
 
 def test_the_next_order_of_laplaces_method(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six individuals: curvature alone misses an eighth of the integral."""
-    monkeypatch.setattr(few_inner, "SPARSE_STATES", 2)
+    monkeypatch.setattr(sparse_search, "SPARSE_STATES", 2)
     monkeypatch.setattr(few_inner, "_NEARLY_NORMAL", 0.0)
     kernel = path(2)
     counts = np.array([[6.0, 0.0], [2.0, 4.0], [0.0, 6.0]])

@@ -232,8 +232,7 @@ def _half_deviance(fit: LikelihoodFit) -> Callable[[Array], float]:
         if first is not None:
 
             def fast(theta: Array) -> float:
-                point = first if theta is fit.theta else flow.at(theta, first)
-                return np.inf if point is None else point.value
+                return first.value if theta is fit.theta else flow.value_near(theta, first)
 
             return fast
 

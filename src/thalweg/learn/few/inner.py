@@ -27,12 +27,7 @@ from thalweg.learn.few.shapes import FieldPrior, Shape
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.optimize import Minimum
-from thalweg.learn.likelihood.sparse.flow import (
-    SPARSE_STATES,
-    SparseFlow,
-    is_plain,
-    symmetric,
-)
+from thalweg.learn.likelihood.sparse.flow import Point, symmetric
 from thalweg.learn.likelihood.sparse.search import minimise_likelihood
 from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.status import Status
@@ -246,23 +241,21 @@ class Inner:
         with a rough potential and 300 individuals per snapshot that is 7 at five times the true
         beta and 12 near it: where states run empty the likelihood is wider than its curvature says.
         """
-        model = replace(self.model, fixed_beta=float(np.exp(cell.place.log_beta)))
-        if model.n_states < SPARSE_STATES or not is_plain(model):
+        if not isinstance(cell.point, Point) or cell.point.theta is not cell.theta:
             return cell
-        flow = SparseFlow(model, self.counts, Mesh(cell.mesh.substeps, 1), self.noise)
-        middle = flow.at(cell.theta)
-        if middle is None:
-            return cell
-        information, gradient = middle.information, middle.gradient
+        middle = cell.point.coarsest()
         curvature = Curvature(cell.information + cell.precision)
         remainders: list[float] = []
         for k, normal in enumerate(self.normals):
             step = curvature.spread(normal)
-            ends = [flow.at(cell.theta + sign * step, middle) for sign in (1.0, -1.0)]
-            if ends[0] is None or ends[1] is None:
+            up, down = (
+                middle.flow.value_near(cell.theta + sign * step, middle) - middle.value
+                for sign in (1.0, -1.0)
+            )
+            if not np.isfinite(up + down):
                 continue
-            up, down = (end.value - middle.value for end in ends if end is not None)
-            square, slope = 0.5 * float(step @ information @ step), float(gradient @ step)
+            square = 0.5 * float(np.vdot(middle.expected, middle.moved(step) ** 2))
+            slope = float(middle.gradient @ step)
             remainders += [up - square - slope, down - square + slope]
             if k == 1 and np.abs(remainders).max() < _NEARLY_NORMAL:
                 break
