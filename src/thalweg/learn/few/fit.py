@@ -141,8 +141,11 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
         verdict = BetaVerdict("given", beta, beta)
     apart = points - mean
     covariance = (w[:, None] * apart).T @ apart
-    for cell, weight in weighted:
-        covariance += weight * _centred(cell, pi)
+    within = np.zeros((2 * n, 2 * n))
+    for (cell, weight), point in zip(weighted, points, strict=True):
+        within += weight * _centred(cell, pi, np.exp(point[n + 1 :]))
+    free = np.delete(np.arange(2 * n + 1), n)
+    covariance[np.ix_(free, free)] += within
     if verdict.kind == "determined":
         covariance += _between_columns(lattice, verdict, covariance[n, n] / mean[n] ** 2, pi)
     covariance *= fit.noise.inflation
@@ -252,19 +255,16 @@ def _point(cell: Cell, pi: Array) -> Array:
     return np.concatenate([v - pi @ v, [np.exp(cell.place.log_beta)], log_p])
 
 
-def _centred(cell: Cell, pi: Array) -> Array:
-    """The covariance of `_point` at a fixed beta, from that of a cell's parameters."""
-    n = pi.size
-    p = np.exp(_point(cell, pi)[n + 1 :])
-    total = np.zeros((2 * n + 1, 2 * n + 1))
-    keep = np.delete(np.arange(2 * n + 1), n)
-    part = cell.covariance.copy()
-    for _ in range(2):  # rows, then columns
-        part[:n] -= pi @ part[:n]
-        part[n:] -= p @ part[n:]
-        part = part.T
-    total[np.ix_(keep, keep)] = part
-    return total
+def _centred(cell: Cell, pi: Array, p: Array) -> Array:
+    """The covariance of `_point` without beta, from that of a cell's parameters.
+
+    `p`: the cell's initial distribution.
+    """
+    n, part = pi.size, cell.covariance
+    for some, weights in ((slice(0, n), pi), (slice(n, 2 * n), p)):
+        part[some] -= weights @ part[some]
+        part[:, some] -= (part[:, some] @ weights)[:, None]
+    return part
 
 
 def _as_fit(fit: LikelihoodFit, cell: Cell, inner: Inner) -> LikelihoodFit:

@@ -51,7 +51,7 @@ _CHORD_TOLERANCE = 1e-5
 _SLOWEST = 0.4
 """Share of the last update above which the next one is left to Newton's method, one iteration of
 which costs as much as four with old factors."""
-_VALUE_TOLERANCE, _VALUE_SLOWEST = 1e-7, 0.6
+_VALUE_TOLERANCE, _VALUE_SLOWEST = 1e-6, 0.5
 """The same where old factors lead up to nothing else."""
 _CHORD_LIMIT = 30
 _COLUMNS = 64

@@ -245,8 +245,11 @@ class Point:
 
     def moved(self, step: Array) -> Array:
         """Change of `log p` along a step of the parameters, to first order."""
-        n, d = self.start.size, self.flow.direction(step)
-        p = np.exp(self.log_p)
+        return self._moved(self.flow.direction(step))
+
+    def _moved(self, d: Array) -> Array:
+        """The same for a change of (potential, log beta, start), in eliminated order."""
+        n, p = self.start.size, np.exp(self.log_p)
         moved = np.zeros_like(p)
         d[n + 1 :] -= p[0] @ d[n + 1 :]
         moved[0] = d[n + 1 :]
@@ -259,8 +262,22 @@ class Point:
 
     def product(self, step: Array, weights: Array) -> Array:
         """`S^T diag(weights) S step` with `S = d log p / d theta`, exactly."""
-        force = weights * self.moved(step)
-        return self._pull_back(force - np.exp(self.log_p) * force.sum(axis=1, keepdims=True))
+        return self._pull_back(self._centred(weights * self.moved(step)))
+
+    def _centred(self, force: Array) -> Array:
+        return force - np.exp(self.log_p) * force.sum(axis=1, keepdims=True)
+
+    @cached_property
+    def about_beta(self) -> tuple[float, Array]:
+        """The data's information of `log beta` with itself and with the parameters.
+
+        Also where beta is known: how a minimum follows a change of it.
+        """
+        d = np.zeros(2 * self.start.size + 1)
+        d[self.start.size] = 1.0
+        moved = self._moved(d)
+        force = self.expected * moved
+        return float(np.vdot(force, moved)), self._pull_back(self._centred(force))
 
     def coarsest(self) -> Point:
         """The flow of the coarsest chain alone."""
