@@ -153,6 +153,26 @@ def test_an_expanded_cell_is_the_solved_one_nearby() -> None:
     np.testing.assert_allclose(expanded.theta, solved.theta, atol=0.02)
 
 
+def test_a_cell_next_to_a_solved_one_is_predicted_along_beta() -> None:
+    kernel = path(24)
+    times, counts = drawn(kernel, np.linspace(-0.5, 0.5, 24), 0.3, 3000, seed=5)
+    inner = Inner(FlowModel(kernel, times), counts, Mesh(np.full(4, 2), 2), tolerance=1e-8)
+    shape, initial = make_shapes(kernel, (1, 1))
+    place = Place(np.log(0.3), np.log(2.0), np.log(0.5), shape, initial)
+    near = inner.solve(place, np.zeros(48))
+    assert near is not None
+    other = inner.solve(replace(place, log_beta=place.log_beta + 0.1), near.theta)
+    assert other is not None
+    slope, bend = inner.along_beta(near)
+    assert bend > 0.0
+    matrix = other.information + other.precision
+    left = [  # log likelihood to gain from a start: what a search has to make up for
+        0.5 * (start - other.theta) @ matrix @ (start - other.theta)
+        for start in (near.theta + 0.1 * slope, near.theta)
+    ]
+    assert left[0] < 0.3 * left[1]
+
+
 # ---------------------------------------------------------------------- the interval of beta
 
 

@@ -41,6 +41,9 @@ _MEMBERS = 12
 """Landscapes kept for forecasts: together they hold most of the weight."""
 _MOST_CELLS = (120, 600)
 """Bounds on the number of cells; 12000 / N between them."""
+_FIRST_STEPS = 4
+"""Steps per interval to begin with, at most: the first fit's beta, by which they are chosen, may be
+far too large. Cells whose steps are too coarse refine them."""
 _BETA_PRECISION = 1.0 / 9.0
 _CONTRADICTED = 1.92
 """Rise of half the deviance at which a value is outside its 95 % interval."""
@@ -99,7 +102,7 @@ def fit_few(
     """
     model, counts, n = fit.model, fit.counts, fit.model.n_states
     scale = 0.5 / float(model.times[-1] - model.times[0]) + fit.beta
-    mesh = first_mesh(model, scale, most=8, levels=2)
+    mesh = first_mesh(model, scale, most=_FIRST_STEPS, levels=2)
     inner = Inner(model, counts, mesh, fit.noise)
     log_initial = np.log(smoothed(counts[0]) / model.kernel.stationary)
     begin = np.concatenate([np.zeros(n), log_initial - log_initial.mean()])

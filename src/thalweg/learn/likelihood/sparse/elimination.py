@@ -27,6 +27,8 @@ Index = NDArray[np.int64]
 _DENSE = 0.6
 """Elimination becomes dense once a state is joined to this share of the remaining ones."""
 _SMALLEST_TAIL = 8
+_BLOCK = 24
+"""Rows of the tail that are solved for at once; the rest of their products is left to BLAS."""
 
 
 class Plan(NamedTuple):
@@ -206,15 +208,24 @@ def solve_many(
         own = b[i]
         for q in range(plan.pointer[i], plan.pointer[i + 1]):
             _subtract(b[plan.later[q]], lower[q], own)
-    for i in range(dense):
-        for j in range(i):
-            _subtract(b[split + i], tail[i, j], b[split + j])
-    for i in range(dense - 1, -1, -1):
-        own, scale = b[split + i], inverse[split + i]
-        for j in range(i + 1, dense):
-            _subtract(own, tail[i, j], b[split + j])
-        for c in range(own.size):
-            own[c] *= scale
+    end = b[split:]
+    for first in range(0, dense, _BLOCK):
+        last = min(first + _BLOCK, dense)
+        if first > 0:
+            end[first:last] -= np.dot(np.ascontiguousarray(tail[first:last, :first]), end[:first])
+        for i in range(first, last):
+            for j in range(first, i):
+                _subtract(end[i], tail[i, j], end[j])
+    for first in range((dense - 1) // _BLOCK * _BLOCK, -1, -_BLOCK):
+        last = min(first + _BLOCK, dense)
+        if last < dense:
+            end[first:last] -= np.dot(np.ascontiguousarray(tail[first:last, last:]), end[last:])
+        for i in range(last - 1, first - 1, -1):
+            own, scale = end[i], inverse[split + i]
+            for j in range(i + 1, last):
+                _subtract(own, tail[i, j], end[j])
+            for c in range(own.size):
+                own[c] *= scale
     for i in range(split - 1, -1, -1):
         own, scale = b[i], inverse[i]
         for q in range(plan.pointer[i], plan.pointer[i + 1]):
