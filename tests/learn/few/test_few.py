@@ -18,6 +18,7 @@ from thalweg.learn.few.interval import beta_hull
 from thalweg.learn.few.shapes import make_shapes
 from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.model import FlowModel, Mesh
+from thalweg.learn.likelihood.sparse import search as sparse_search
 from thalweg.learn.verdict import BetaVerdict, movement_p_value
 from thalweg.report import findings
 from thalweg.status import Status
@@ -121,7 +122,7 @@ def quadrature(inner: Inner, cell: Cell) -> float:
 
 def test_the_next_order_of_laplaces_method(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six individuals: curvature alone misses an eighth of the integral."""
-    monkeypatch.setattr(few_inner, "SPARSE_STATES", 2)
+    monkeypatch.setattr(sparse_search, "SPARSE_STATES", 2)
     monkeypatch.setattr(few_inner, "_NEARLY_NORMAL", 0.0)
     kernel = path(2)
     counts = np.array([[6.0, 0.0], [2.0, 4.0], [0.0, 6.0]])
@@ -150,6 +151,26 @@ def test_an_expanded_cell_is_the_solved_one_nearby() -> None:
     assert expanded.log_evidence == pytest.approx(solved.log_evidence, abs=0.05)
     assert abs(near.log_evidence - solved.log_evidence) > 0.3
     np.testing.assert_allclose(expanded.theta, solved.theta, atol=0.02)
+
+
+def test_a_cell_next_to_a_solved_one_is_predicted_along_beta() -> None:
+    kernel = path(24)
+    times, counts = drawn(kernel, np.linspace(-0.5, 0.5, 24), 0.3, 3000, seed=5)
+    inner = Inner(FlowModel(kernel, times), counts, Mesh(np.full(4, 2), 2), tolerance=1e-8)
+    shape, initial = make_shapes(kernel, (1, 1))
+    place = Place(np.log(0.3), np.log(2.0), np.log(0.5), shape, initial)
+    near = inner.solve(place, np.zeros(48))
+    assert near is not None
+    other = inner.solve(replace(place, log_beta=place.log_beta + 0.1), near.theta)
+    assert other is not None
+    slope, bend = inner.along_beta(near)
+    assert bend > 0.0
+    matrix = other.information + other.precision
+    left = [  # log likelihood to gain from a start: what a search has to make up for
+        0.5 * (start - other.theta) @ matrix @ (start - other.theta)
+        for start in (near.theta + 0.1 * slope, near.theta)
+    ]
+    assert left[0] < 0.3 * left[1]
 
 
 # ---------------------------------------------------------------------- the interval of beta

@@ -68,6 +68,49 @@ def test_sparse_and_dense_likelihood_agree(kind: str, beta: float | None) -> Non
     np.testing.assert_allclose(probabilities(model, theta, mesh), point.probabilities, atol=1e-12)
 
 
+def test_a_tail_of_several_blocks_gives_the_dense_information() -> None:
+    kernel = graph("complete", 60)
+    counts = population(kernel, 900)
+    model, mesh = FlowModel(kernel, TIMES, fixed_beta=0.2), Mesh(np.array([1, 1, 2]), 2)
+    theta = somewhere(model)
+    dense = IndependentObjective(model, counts).evaluate(theta, mesh)
+    point = SparseFlow(model, counts, mesh).at(theta)
+    assert dense is not None
+    assert point is not None
+    size = np.abs(dense.information).max()
+    np.testing.assert_allclose(point.information, dense.information, atol=2e-3 * size)
+
+
+@pytest.mark.parametrize("length", [0.02, 0.6])
+def test_a_value_with_factors_from_nearby_is_the_value(length: float) -> None:
+    """Also where the old factors do not lead to the solution and new ones are needed."""
+    kernel = graph("delaunay")
+    model = FlowModel(kernel, TIMES, fixed_beta=0.2)
+    flow = SparseFlow(model, population(kernel, 400), Mesh(np.array([1, 1, 2]), 2))
+    near = flow.at(somewhere(model))
+    assert near is not None
+    theta = near.theta + length * np.random.default_rng(2).normal(size=near.theta.size)
+    there = flow.at(theta)
+    assert there is not None
+    assert abs(there.value - near.value) > 0.1
+    assert flow.value_near(theta, near) == pytest.approx(there.value, abs=1e-3)
+
+
+def test_a_known_beta_still_shows_how_the_flow_depends_on_it() -> None:
+    kernel = graph("delaunay")
+    counts, mesh = population(kernel, 400), Mesh(np.array([1, 1, 2]), 2)
+    learned, known = FlowModel(kernel, TIMES), FlowModel(kernel, TIMES, fixed_beta=0.2)
+    theta, i = somewhere(learned), learned.beta_index
+    whole = SparseFlow(learned, counts, mesh).at(theta)
+    point = SparseFlow(known, counts, mesh).at(np.delete(theta, i))
+    assert whole is not None
+    assert point is not None
+    own, mixed = point.about_beta
+    row = whole.information[i]
+    assert own == pytest.approx(row[i], rel=1e-3)
+    np.testing.assert_allclose(mixed, np.delete(row, i), atol=1e-3 * np.abs(row).max())
+
+
 def test_gradient_is_the_derivative_and_products_those_of_the_matrix() -> None:
     kernel = graph("delaunay")
     model = FlowModel(kernel, TIMES)

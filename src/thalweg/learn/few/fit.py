@@ -41,6 +41,9 @@ _MEMBERS = 12
 """Landscapes kept for forecasts: together they hold most of the weight."""
 _MOST_CELLS = (120, 600)
 """Bounds on the number of cells; 12000 / N between them."""
+_FIRST_STEPS = 4
+"""Steps per interval to begin with, at most: the first fit's beta, by which they are chosen, may be
+far too large. Cells whose steps are too coarse refine them."""
 _BETA_PRECISION = 1.0 / 9.0
 _CONTRADICTED = 1.92
 """Rise of half the deviance at which a value is outside its 95 % interval."""
@@ -99,7 +102,7 @@ def fit_few(
     """
     model, counts, n = fit.model, fit.counts, fit.model.n_states
     scale = 0.5 / float(model.times[-1] - model.times[0]) + fit.beta
-    mesh = first_mesh(model, scale, most=8, levels=2)
+    mesh = first_mesh(model, scale, most=_FIRST_STEPS, levels=2)
     inner = Inner(model, counts, mesh, fit.noise)
     log_initial = np.log(smoothed(counts[0]) / model.kernel.stationary)
     begin = np.concatenate([np.zeros(n), log_initial - log_initial.mean()])
@@ -141,8 +144,11 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
         verdict = BetaVerdict("given", beta, beta)
     apart = points - mean
     covariance = (w[:, None] * apart).T @ apart
-    for cell, weight in weighted:
-        covariance += weight * _centred(cell, pi)
+    within = np.zeros((2 * n, 2 * n))
+    for (cell, weight), point in zip(weighted, points, strict=True):
+        within += weight * _centred(cell, pi, np.exp(point[n + 1 :]))
+    free = np.delete(np.arange(2 * n + 1), n)
+    covariance[np.ix_(free, free)] += within
     if verdict.kind == "determined":
         covariance += _between_columns(lattice, verdict, covariance[n, n] / mean[n] ** 2, pi)
     covariance *= fit.noise.inflation
@@ -232,8 +238,7 @@ def _half_deviance(fit: LikelihoodFit) -> Callable[[Array], float]:
         if first is not None:
 
             def fast(theta: Array) -> float:
-                point = first if theta is fit.theta else flow.at(theta, first)
-                return np.inf if point is None else point.value
+                return first.value if theta is fit.theta else flow.value_near(theta, first)
 
             return fast
 
@@ -253,19 +258,16 @@ def _point(cell: Cell, pi: Array) -> Array:
     return np.concatenate([v - pi @ v, [np.exp(cell.place.log_beta)], log_p])
 
 
-def _centred(cell: Cell, pi: Array) -> Array:
-    """The covariance of `_point` at a fixed beta, from that of a cell's parameters."""
-    n = pi.size
-    p = np.exp(_point(cell, pi)[n + 1 :])
-    total = np.zeros((2 * n + 1, 2 * n + 1))
-    keep = np.delete(np.arange(2 * n + 1), n)
-    part = cell.covariance.copy()
-    for _ in range(2):  # rows, then columns
-        part[:n] -= pi @ part[:n]
-        part[n:] -= p @ part[n:]
-        part = part.T
-    total[np.ix_(keep, keep)] = part
-    return total
+def _centred(cell: Cell, pi: Array, p: Array) -> Array:
+    """The covariance of `_point` without beta, from that of a cell's parameters.
+
+    `p`: the cell's initial distribution.
+    """
+    n, part = pi.size, cell.covariance
+    for some, weights in ((slice(0, n), pi), (slice(n, 2 * n), p)):
+        part[some] -= weights @ part[some]
+        part[:, some] -= (part[:, some] @ weights)[:, None]
+    return part
 
 
 def _as_fit(fit: LikelihoodFit, cell: Cell, inner: Inner) -> LikelihoodFit:

@@ -27,12 +27,7 @@ from thalweg.learn.few.shapes import FieldPrior, Shape
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.optimize import Minimum
-from thalweg.learn.likelihood.sparse.flow import (
-    SPARSE_STATES,
-    SparseFlow,
-    is_plain,
-    symmetric,
-)
+from thalweg.learn.likelihood.sparse.flow import Point, symmetric
 from thalweg.learn.likelihood.sparse.search import minimise_likelihood
 from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.status import Status
@@ -102,10 +97,25 @@ class Cell:
     def precision(self) -> Array:
         return self.place.prior.precision
 
+    @cached_property
+    def curvature(self) -> Curvature:
+        """Of the data and the prior together."""
+        return Curvature(self.information + self.precision)
+
     @property
     def covariance(self) -> Array:
         """Of (potential, initial log density), given the place."""
-        return Curvature(self.information + self.precision).inverse
+        return self.curvature.inverse
+
+    def with_correction(self, correction: float) -> Cell:
+        evidence = self.log_evidence - self.correction + correction
+        cell = replace(self, log_evidence=evidence, correction=correction)
+        vars(cell).update({k: v for k, v in vars(self).items() if k == "curvature"})
+        return cell
+
+    def forget(self) -> None:
+        """Let go of the factored curvature, of which a lattice would hold hundreds."""
+        vars(self).pop("curvature", None)
 
     def used(self) -> tuple[float, float]:
         """How many directions of the potential and of the start the data determine."""
@@ -200,7 +210,7 @@ class Inner:
         curvature = Curvature(information + prior.precision)
         evidence = -best.value + 0.5 * (prior.log_determinant - curvature.log_determinant)
         correction = 0.0 if near is None else near.correction
-        return Cell(
+        cell = Cell(
             place,
             best.theta,
             information,
@@ -211,6 +221,8 @@ class Inner:
             best.point,
             correction=correction,
         )
+        vars(cell)["curvature"] = curvature
+        return cell
 
     def expand(self, near: Cell, place: Place) -> Cell:
         """The cell at a place of the same beta, to second order around a solved one.
@@ -229,7 +241,7 @@ class Inner:
         value += 0.5 * float(step @ near.information @ step)
         evidence = 0.5 * (prior.log_determinant - curvature.log_determinant)
         evidence -= value + 0.5 * float(theta @ precision @ theta)
-        return replace(
+        cell = replace(
             near,
             place=place,
             theta=theta,
@@ -237,6 +249,8 @@ class Inner:
             log_evidence=evidence + self.size_prior(place.log_strength) + near.correction,
             solved=False,
         )
+        vars(cell)["curvature"] = curvature
+        return cell
 
     def corrected(self, cell: Cell) -> Cell:
         """The cell with the next order of Laplace's method in its evidence.
@@ -246,31 +260,39 @@ class Inner:
         with a rough potential and 300 individuals per snapshot that is 7 at five times the true
         beta and 12 near it: where states run empty the likelihood is wider than its curvature says.
         """
-        model = replace(self.model, fixed_beta=float(np.exp(cell.place.log_beta)))
-        if model.n_states < SPARSE_STATES or not is_plain(model):
+        if not isinstance(cell.point, Point) or cell.point.theta is not cell.theta:
             return cell
-        flow = SparseFlow(model, self.counts, Mesh(cell.mesh.substeps, 1), self.noise)
-        middle = flow.at(cell.theta)
-        if middle is None:
-            return cell
-        information, gradient = middle.information, middle.gradient
-        curvature = Curvature(cell.information + cell.precision)
+        middle = cell.point.coarsest()
         remainders: list[float] = []
         for k, normal in enumerate(self.normals):
-            step = curvature.spread(normal)
-            ends = [flow.at(cell.theta + sign * step, middle) for sign in (1.0, -1.0)]
-            if ends[0] is None or ends[1] is None:
+            step = cell.curvature.spread(normal)
+            up, down = (
+                middle.flow.value_near(cell.theta + sign * step, middle) - middle.value
+                for sign in (1.0, -1.0)
+            )
+            if not np.isfinite(up + down):
                 continue
-            up, down = (end.value - middle.value for end in ends if end is not None)
-            square, slope = 0.5 * float(step @ information @ step), float(gradient @ step)
+            square = 0.5 * float(np.vdot(middle.expected, middle.moved(step) ** 2))
+            slope = float(middle.gradient @ step)
             remainders += [up - square - slope, down - square + slope]
             if k == 1 and np.abs(remainders).max() < _NEARLY_NORMAL:
                 break
         if not remainders:
             return cell
         correction = float(np.logaddexp.reduce(np.negative(remainders)) - np.log(len(remainders)))
-        evidence = cell.log_evidence - cell.correction + correction
-        return replace(cell, log_evidence=evidence, correction=correction)
+        return cell.with_correction(correction)
+
+    def along_beta(self, cell: Cell) -> tuple[Array, float]:
+        """How a solved cell's parameters follow `log beta`, and how its value bends there.
+
+        To second order, with the data's information for a Hessian; nothing is known (zero, NaN)
+        where the search kept no flow.
+        """
+        if not isinstance(cell.point, Point) or cell.point.theta is not cell.theta:
+            return np.zeros_like(cell.theta), np.nan
+        own, mixed = cell.point.about_beta
+        slope = -cell.curvature.solve(mixed)
+        return slope, own + float(mixed @ slope)
 
     @cached_property
     def normals(self) -> Array:

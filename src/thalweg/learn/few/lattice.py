@@ -48,11 +48,17 @@ _SCREEN = 4.0
 """Shapes whose best cell lies this far below the best are left out."""
 FALL = 5.0
 """Columns are added until the evidence has fallen by this much."""
-_STEP = (0.08, 0.9)
-"""Least and greatest distance of two columns in `log beta`."""
-_STEP_FALL, _TOO_FAR = 1.2, 4.0
-"""Change of the log evidence that a step aims at, and beyond which it is taken back."""
-_PLATEAU = 0.05
+_STEP, _FIRST_STEP = (0.08, 1.2), 0.6
+"""Least and greatest distance of two columns in `log beta`, and the greatest of the first."""
+_ROOT_STEP, _TOO_FAR = 1.0, 4.0
+"""Change of the root of the evidence's fall that a step aims at, and change of the evidence beyond
+which it is taken back.
+
+A normal posterior has 1.4 standard deviations between columns: sums over them give its mean and
+spread to 0.1 %, and the root of its fall, by which the ends of its interval are found, is linear.
+"""
+_PLATEAU = 0.1
+"""Range of three values below which the limit of a vanishing beta is taken to be reached."""
 _OTHER_BRANCH = 2.0
 """How much further than the sweep a column may fall before the sweep's fit is tried as a start."""
 _EXACT = 3.0
@@ -130,12 +136,12 @@ class _Explorer:
         return cell
 
     def settle(
-        self, place: Place, theta: Array, mesh: Mesh | None = None, rounds: int = 3
+        self, place: Place, theta: Array, near: Cell | None = None, rounds: int = 3
     ) -> Cell | None:
         """The solved cell at the strengths that the evidence prefers, at this beta."""
         place = replace(place, log_strength=self.bounded(place.log_strength))
         best: Cell | None = None
-        near: Cell | None = None
+        mesh: Mesh | None = None
         for _ in range(rounds):
             cell = self.inner.solve(place, theta, mesh, near)
             if cell is None:
@@ -196,7 +202,7 @@ class _Explorer:
         padded = [-np.inf, *values, -np.inf]
         peaks = [i for i in range(len(cells)) if padded[i + 1] >= max(padded[i], padded[i + 2])]
         peaks = sorted(peaks, key=lambda i: -values[i])[:_PEAKS]
-        heads = [self.settle(cells[i].place, cells[i].theta) for i in peaks]
+        heads = [self.settle(cells[i].place, cells[i].theta, cells[i]) for i in peaks]
         solved = [self.inner.corrected(c) for c in (*heads, *self.seeds) if c is not None]
         if not solved:
             return None
@@ -215,12 +221,18 @@ class _Explorer:
     # ------------------------------------------------------------------ columns
 
     def first_column(self, head: Cell) -> Column:
-        guesses = [self.tuned(head, replace(head.place, potential=s)) for s in self.shapes]
+        own = head.place
+        guesses = [
+            self.tuned(head, own if s is own.potential else replace(own, potential=s))
+            for s in self.shapes
+        ]
         top = max(cell.log_evidence for cell in guesses)
         heads: dict[int, Cell] = {}
         for i, guess in enumerate(guesses):
             if guess.log_evidence >= top - 1.5 * _SCREEN:
-                cell = self.inner.solve(guess.place, guess.theta, head.mesh, guess)
+                cell: Cell | None = guess
+                if not guess.solved:
+                    cell = self.inner.solve(guess.place, guess.theta, head.mesh, guess)
                 if cell is not None:
                     heads[i] = cell
         if not heads:
@@ -250,8 +262,7 @@ class _Explorer:
             column.cells[key] = found or replace(cell, log_evidence=-np.inf)
         correction = self.inner.corrected(column.solved_near(column.best_key)).correction
         for key, cell in column.cells.items():
-            evidence = cell.log_evidence - cell.correction + correction
-            column.cells[key] = replace(cell, log_evidence=evidence, correction=correction)
+            column.cells[key] = cell.with_correction(correction)
 
     def place(self, key: Key, log_beta: float, log_initial: float, initial: Shape) -> Place:
         i, j = key
@@ -272,6 +283,7 @@ class _Explorer:
                 if new in column.cells or self.bounded(place.log_strength) != place.log_strength:
                     continue
                 column.cells[new] = self.inner.expand(column.solved_near(new), place)
+                column.cells[new].forget()
                 todo.append(new)
 
     def within(self, column: Column, drop: float) -> float:
@@ -281,8 +293,8 @@ class _Explorer:
     def next_column(self, near: Column, log_beta: float, slope: Array) -> Column | None:
         """The column at another beta, warm-started from `near` and from the sweep.
 
-        `slope`: how the best cell has followed `log beta` so far. The best cell is solved, and the
-        best ones of other shapes where they matter; all others are expanded.
+        `slope`: how the best cell follows `log beta`. The best cell is solved, and the best ones of
+        other shapes where they matter; all others are expanded.
         """
         key, top = near.best_key, near.best
         start = top.theta + (log_beta - near.log_beta) * slope
@@ -304,6 +316,7 @@ class _Explorer:
             if first and matters and cell.log_evidence > lead.log_evidence - _EXACT:
                 if not self.exhausted:
                     cell = self.inner.solve(place, cell.theta, lead.mesh, cell) or cell
+            cell.forget()
             column.cells[new] = cell
         self.extend(column)
         self.finish(column)
@@ -338,6 +351,8 @@ class _Explorer:
                     continue
                 left -= 1
                 found = self.inner.solve(cell.place, cell.theta, cell.mesh, cell)
+                if found is not None:
+                    found.forget()
                 for column in lattice.columns:
                     for key, old in column.cells.items():
                         if old is cell and found is not None:
@@ -347,8 +362,11 @@ class _Explorer:
         columns = [first]
         self.top = first.best.log_evidence
         low, high = (float(np.log(b / self.inner.span)) for b in RANGE)
+        slope, bend = self.inner.along_beta(first.best)
+        begin = _ROOT_STEP * np.sqrt(2.0 / bend) if bend > 0.0 else _STEP[1]
         for side in (1, -1):
-            column, step, slope = first, 0.3, np.zeros_like(first.best.theta)
+            column, along = first, slope
+            step = float(np.clip(begin, _STEP[0], _FIRST_STEP))
             while not self.exhausted and len(columns) < _MOST_COLUMNS:
                 self.say()
                 end = high if side > 0 else low
@@ -356,22 +374,25 @@ class _Explorer:
                     break
                 target = column.log_beta + side * step
                 target = min(target, end) if side > 0 else max(target, end)
-                new = self.next_column(column, target, slope)
+                new = self.next_column(column, target, along)
                 if new is None:
                     break
                 change = abs(new.value - column.value)
                 if change > _TOO_FAR and step > _STEP[0] * 2:
                     step = max(step * 0.4, _STEP[0])
                     continue
-                slope = 0.7 * (new.best.theta - column.best.theta) / (target - column.log_beta)
                 columns.append(new)
                 columns.sort(key=lambda c: c.log_beta)
                 values = [c.value for c in columns]
                 if new.value < max(values) - FALL:
                     break
-                column = new
-                step *= float(np.clip(np.sqrt(_STEP_FALL / max(change, 1e-3)), 0.6, 1.6))
+                roots = np.sqrt([max(values) - c.value for c in (column, new)])
+                step *= float(np.clip(_ROOT_STEP / max(abs(roots[1] - roots[0]), 1e-3), 0.6, 1.8))
                 step = float(np.clip(step, *_STEP))
+                along = self.inner.along_beta(new.best)[0]
+                for cell in column.cells.values():
+                    cell.forget()
+                column = new
                 if side < 0 and new.log_beta < low + np.log(300.0):
                     if max(values[:3]) - min(values[:3]) < _PLATEAU:
                         break
@@ -405,7 +426,11 @@ def explore(
         v = theta[: inner.n]
         strength = float(np.log(inner.n / max(float(v @ plain.matrix @ v), 1e-12)))
         value = float(np.clip(at, low, high)) if log_beta is None else at
-        place = Place(value, strength, _FIRST_INITIAL, plain, starts[0])
+        initial = _FIRST_INITIAL
+        if explorer.found:
+            swept = min(explorer.found, key=lambda cell: abs(cell.place.log_beta - value))
+            initial = swept.place.log_initial
+        place = Place(value, strength, initial, plain, starts[0])
         cell = explorer.settle(place, theta)
         if cell is not None:
             explorer.seeds.append(cell)

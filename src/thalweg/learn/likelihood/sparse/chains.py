@@ -27,7 +27,17 @@ from thalweg.learn.likelihood.sparse.elimination import (
 )
 from thalweg.mobility import logarithmic
 
-__all__ = ["Chain", "adjoint", "advance", "empty_chain", "sensitivities", "tangent"]
+__all__ = [
+    "Chain",
+    "adjoint",
+    "advance",
+    "empty_chain",
+    "follow",
+    "reordered",
+    "sensitivities",
+    "tangent",
+    "weigh",
+]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -38,6 +48,14 @@ _NEWTON_TOLERANCE = 1e-5
 before it."""
 _CHORD_TOLERANCE = 1e-5
 """Of updates with old factors, which only lead up to Newton's method."""
+_SLOWEST = 0.4
+"""Share of the last update above which the next one is left to Newton's method, one iteration of
+which costs as much as four with old factors."""
+_VALUE_TOLERANCE, _VALUE_SLOWEST = 1e-6, 0.5
+"""The same where old factors lead up to nothing else."""
+_CHORD_LIMIT = 30
+_COLUMNS = 64
+"""Sensitivities carried at once, which then stay in the processor's cache."""
 _DEEPEST = -250.0
 """Log densities below this one would underflow."""
 _ACCURATE = 1e-4
@@ -78,7 +96,7 @@ def empty_chain(plan: Plan, steps: Array, outputs: Index) -> Chain:
         outputs,
         np.empty((k, n)),
         np.empty((k, plan.source.size, 2)),
-        np.empty((k, plan.split)),
+        np.empty((k, n)),
         np.empty((k, plan.later.size)),
         np.empty((k, plan.later.size)),
         np.empty((k, dense, dense)),
@@ -134,36 +152,16 @@ def _assemble(
 
 
 @inner(cache=True)
-def _pack(plan: Plan, work: Array, chain: Chain, k: int) -> bool:
+def _pack(plan: Plan, work: Array, chain: Chain, k: int) -> None:
     """Store the factors in `work` with those of step `k`."""
-    for i in range(plan.split):
+    split = plan.split
+    for i in range(work.shape[0]):
         chain.inverse[k, i] = 1.0 / work[i, i]
+    for i in range(split):
         for q in range(plan.pointer[i], plan.pointer[i + 1]):
             chain.lower[k, q] = work[plan.later[q], i]
             chain.upper[k, q] = work[i, plan.later[q]]
-    chain.tail[k] = np.linalg.inv(np.ascontiguousarray(work[plan.split :, plan.split :]))
-    return True
-
-
-@inner(cache=True)
-def _solve_once(plan: Plan, work: Array, b: Array) -> bool:
-    """Factor `work` in place and solve; False where that is impossible."""
-    split = plan.split
-    if not factor(plan, work):
-        return False
-    for i in range(split):
-        for q in range(plan.pointer[i], plan.pointer[i + 1]):
-            b[plan.later[q]] -= work[plan.later[q], i] * b[i]
-    for i in range(split, b.size):
-        if not math.isfinite(work[i, i]):
-            return False
-    b[split:] = np.linalg.solve(np.ascontiguousarray(work[split:, split:]), b[split:].copy())
-    for i in range(split - 1, -1, -1):
-        value = b[i]
-        for q in range(plan.pointer[i], plan.pointer[i + 1]):
-            value -= work[i, plan.later[q]] * b[plan.later[q]]
-        b[i] = value / work[i, i]
-    return True
+    chain.tail[k] = work[split:, split:]
 
 
 @inner(cache=True)
@@ -176,8 +174,10 @@ def _newton(
     damp, last = 1.0, math.inf
     for iteration in range(limit):
         _assemble(plan, given, u, rho, update, work, chain.weights[k])
-        if not _solve_once(plan, work, update):
+        if not factor(plan, work):
             return False
+        _pack(plan, work, chain, k)
+        solve(plan, chain.inverse[k], chain.lower[k], chain.upper[k], chain.tail[k], update)
         # The balance of an emptying state behaves like 1/z - beta in its depth z, for which
         # Newton doubles z and overshoots upwards: the limits follow the depth.
         biggest, top = 0.0, u.max()
@@ -195,7 +195,7 @@ def _newton(
             if u[x] < _DEEPEST:
                 return False
         if biggest < _NEWTON_TOLERANCE:
-            return bool(_pack(plan, work, chain, k))
+            return True
         if iteration > 12 and biggest > 0.5 * last:  # a cycle is broken by halving
             damp = max(0.25, 0.5 * damp)
         elif damp < 1.0:
@@ -205,26 +205,31 @@ def _newton(
 
 
 @inner(cache=True)
-def _chord(plan: Plan, given: _Step, u: Array, k: int, old: Chain) -> bool:
-    """Bring `u` near the solution of step `k` with the factors of an older chain."""
+def _chord(
+    plan: Plan, given: _Step, u: Array, k: int, old: Chain, tolerance: float, slowest: float
+) -> bool:
+    """Bring `u` towards the solution of step `k` with the factors of an older chain.
+
+    It ends where the updates are below `tolerance`, or do not shrink to a share of `slowest` any
+    more (False); `u` is then what the good ones made of it.
+    """
     n = u.size
     rho, update = np.empty(n), np.empty(n)
-    last = math.inf
-    for _ in range(10):
+    last = 1.0 / slowest
+    for _ in range(_CHORD_LIMIT):
         _residual(plan, given, u, rho, update)
         solve(plan, old.inverse[k], old.lower[k], old.upper[k], old.tail[k], update)
-        biggest, top = 0.0, u.max()
+        biggest, top, lowest = 0.0, u.max(), 0.0
         for x in range(n):
             if not math.isfinite(update[x]):
                 return False
             biggest = max(biggest, abs(update[x]) / max(1.0, top - u[x]))
-        if biggest > 1.0 or biggest > 0.5 * last:
+            lowest = min(lowest, u[x] - update[x])
+        if biggest > slowest * last or lowest < _DEEPEST:
             return False
         for x in range(n):
             u[x] -= update[x]
-            if u[x] < _DEEPEST:
-                return False
-        if biggest < _CHORD_TOLERANCE:
+        if biggest < tolerance:
             return True
         last = biggest
     return False
@@ -258,9 +263,8 @@ def advance(
         given, solved = _Step(V, beta, h, before), False
         if guess.shape[0] > 0:
             u[:] = guess[k]
-            solved = _chord(plan, given, u, k, old) and _newton(
-                plan, given, v, u, work, chain, k, 8
-            )
+            _chord(plan, given, u, k, old, _CHORD_TOLERANCE, _SLOWEST)
+            solved = _newton(plan, given, v, u, work, chain, k, 8)
         if not solved and k > 0:
             for x in range(n):
                 move = 0.8 * (v[x] - previous[x]) * h / chain.steps[k - 1]
@@ -351,29 +355,105 @@ def adjoint(
 
 
 @njit(cache=True)
-def sensitivities(
-    plan: Plan, beta: float, start: Array, chain: Chain, carried: Array, out: Array
-) -> None:
-    """Derivatives of `u` at the outputs in (potential, log beta, start), (outputs, N, 2 N + 1)."""
-    n, row = start.size, 0
-    for k in range(chain.steps.size):
-        v = chain.logs[k - 1] if k > 0 else start
-        u = chain.logs[k]
+def follow(
+    plan: Plan, V: Array, beta: float, start: Array, old: Chain, logs: Array, spare: Chain
+) -> bool:
+    """The log densities after all steps, next to a chain whose factors serve instead of new ones.
+
+    `logs` (K, N) holds a guess and takes the answer; `spare` has room for the factors of one step,
+    for those that need Newton's method. False where a step has no solution.
+    """
+    n = start.size
+    work, v = np.zeros((n, n)), start.copy()
+    before = np.exp(start)
+    for k in range(old.steps.size):
+        u = logs[k]
+        given = _Step(V, beta, old.steps[k], before)
+        if not _chord(plan, given, u, k, old, _VALUE_TOLERANCE, _VALUE_SLOWEST):
+            if not _newton(plan, given, v, u, work, spare, 0, 8):
+                u[:] = v
+                if not _newton(plan, given, v, u, work, spare, 0, _NEWTON_LIMIT):
+                    return False
+            if not _is_accurate(plan, spare, 0, u):
+                return False
+        v[:] = u
         for x in range(n):
-            share = math.exp(v[x])
-            for j in range(carried.shape[1]):
-                carried[x, j] *= share
-        for e in range(plan.source.size):
-            x, y = plan.source[e], plan.target[e]
-            a, b = chain.weights[k, e, 0], chain.weights[k, e, 1]
-            gap = beta * (u[x] - u[y])
-            carried[x, x] -= a
-            carried[x, y] += a
-            carried[y, x] += b
-            carried[y, y] -= b
-            carried[x, n] -= a * gap
-            carried[y, n] += b * gap
-        solve_many(plan, chain.inverse[k], chain.lower[k], chain.upper[k], chain.tail[k], carried)
-        if row < chain.outputs.size and chain.outputs[row] == k:
-            out[row] = carried
-            row += 1
+            before[x] = math.exp(u[x])
+    return True
+
+
+@njit(cache=True)
+def sensitivities(
+    plan: Plan, beta: float, start: Array, chain: Chain, first: Array, part: Array, total: Array
+) -> None:
+    """Adds `part` (outputs, N) times the derivatives of `u` at the outputs to `total`.
+
+    Those in (potential, log beta, start), shape (outputs, N, 2 N + 1); `first` is the distribution
+    at the start.
+    """
+    n = start.size
+    for begin in range(0, 2 * n + 1, _COLUMNS):
+        end = min(begin + _COLUMNS, 2 * n + 1)
+        carried, row = np.zeros((n, end - begin)), 0
+        for j in range(max(begin, n + 1), end):
+            for x in range(n):
+                carried[x, j - begin] = -first[j - n - 1]
+            carried[j - n - 1, j - begin] += 1.0
+        for k in range(chain.steps.size):
+            v = chain.logs[k - 1] if k > 0 else start
+            u = chain.logs[k]
+            for x in range(n):
+                share = math.exp(v[x])
+                for j in range(end - begin):
+                    carried[x, j] *= share
+            for e in range(plan.source.size):
+                x, y = plan.source[e], plan.target[e]
+                a, b = chain.weights[k, e, 0], chain.weights[k, e, 1]
+                if begin <= x < end:
+                    carried[x, x - begin] -= a
+                    carried[y, x - begin] += b
+                if begin <= y < end:
+                    carried[x, y - begin] += a
+                    carried[y, y - begin] -= b
+                if begin <= n < end:
+                    gap = beta * (u[x] - u[y])
+                    carried[x, n - begin] -= a * gap
+                    carried[y, n - begin] += b * gap
+            solve_many(
+                plan, chain.inverse[k], chain.lower[k], chain.upper[k], chain.tail[k], carried
+            )
+            if row < chain.outputs.size and chain.outputs[row] == k:
+                for x in range(n):
+                    share, out = part[row, x], total[row, x, begin:end]
+                    for j in range(end - begin):
+                        out[j] += share * carried[x, j]
+                row += 1
+
+
+@njit(cache=True)
+def weigh(total: Array, p: Array, weights: Array) -> None:
+    """From derivatives of `u` to rows whose squares are those of `log p`, weighted."""
+    mean = np.empty(total.shape[2])
+    for k in range(total.shape[0]):
+        mean[:] = 0.0
+        for x in range(total.shape[1]):
+            row, share = total[k, x], p[k, x]
+            for j in range(mean.size):
+                mean[j] += share * row[j]
+        for x in range(total.shape[1]):
+            row, root = total[k, x], math.sqrt(weights[k, x])
+            for j in range(mean.size):
+                row[j] = root * (row[j] - mean[j])
+
+
+@njit(cache=True)
+def reordered(lower: Array, places: Index) -> Array:
+    """The symmetric matrix with this lower triangle, of the rows and columns `places`."""
+    size = places.size
+    full = np.empty((size, size))
+    for a in range(size):
+        for b in range(a + 1):
+            i, j = max(places[a], places[b]), min(places[a], places[b])
+            full[a, b] = lower[i, j]
+            full[b, a] = lower[i, j]
+    return full

@@ -1,7 +1,7 @@
 """Elimination of a matrix with a graph's pattern: planned once, repeated for every time step.
 
 States are eliminated in order of minimum degree, without pivoting, until those that are left are
-nearly all joined to each other; that tail is dense and left to LAPACK. The matrices of implicit
+nearly all joined to each other; that tail is dense. The matrices of implicit
 steps have dominant columns wherever the flow is resolved; callers check the factors (see
 `chains.advance`).
 """
@@ -9,13 +9,14 @@ steps have dominant columns wherever the flow is resolved; callers check the fac
 from __future__ import annotations
 
 import heapq
+import math
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import inner, njit
+from thalweg._compile import inner
 from thalweg.kernel import MarkovKernel
 
 __all__ = ["Plan", "factor", "make_plan", "solve", "solve_many", "solve_transposed"]
@@ -26,6 +27,8 @@ Index = NDArray[np.int64]
 _DENSE = 0.6
 """Elimination becomes dense once a state is joined to this share of the remaining ones."""
 _SMALLEST_TAIL = 8
+_BLOCK = 24
+"""Rows of the tail that are solved for at once; the rest of their products is left to BLAS."""
 
 
 class Plan(NamedTuple):
@@ -103,34 +106,61 @@ def _new_plan(kernel: MarkovKernel) -> Plan:
     )
 
 
-@njit(cache=True)
+@inner(cache=True)
 def factor(plan: Plan, work: Array) -> bool:
-    """LU in place over the sparse part of the dense work matrix; the tail keeps its complement."""
-    for k in range(plan.split):
+    """LU in place: over the pattern of the sparse part, then over the whole tail."""
+    n, split = work.shape[0], plan.split
+    joined = np.empty(n)
+    for k in range(split):
         pivot = work[k, k]
         if not abs(pivot) > 1e-300:
             return False
         inverse = 1.0 / pivot
-        first, last = plan.pointer[k], plan.pointer[k + 1]
-        for q in range(first, last):
-            i = plan.later[q]
+        later, own = plan.later[plan.pointer[k] : plan.pointer[k + 1]], work[k]
+        for r in range(later.size):
+            joined[r] = own[later[r]]
+        for i in later:
+            row = work[i]
+            ratio = row[k] * inverse
+            row[k] = ratio
+            for r in range(later.size):
+                row[later[r]] -= ratio * joined[r]
+    for k in range(split, n):
+        pivot = work[k, k]
+        if not 1e-300 < abs(pivot) < math.inf:
+            return False
+        inverse = 1.0 / pivot
+        upper = work[k, k + 1 :]
+        for i in range(k + 1, n):
             ratio = work[i, k] * inverse
             work[i, k] = ratio
-            for r in range(first, last):
-                j = plan.later[r]
-                work[i, j] -= ratio * work[k, j]
+            row = work[i, k + 1 :]
+            for j in range(row.size):
+                row[j] -= ratio * upper[j]
     return True
 
 
-@njit(cache=True)
+@inner(cache=True, fastmath={"reassoc", "contract"})
+def _dot(a: Array, b: Array) -> float:
+    total = 0.0
+    for j in range(a.size):
+        total += a[j] * b[j]
+    return total
+
+
+@inner(cache=True)
 def solve(plan: Plan, inverse: Array, lower: Array, upper: Array, tail: Array, b: Array) -> None:
-    """Solve in place; `inverse` of the pivots, `tail` the inverse of the dense complement."""
-    split = plan.split
+    """Solve in place; `inverse` of all pivots, `tail` the factors of the dense part."""
+    split, dense = plan.split, tail.shape[0]
     for i in range(split):
         value = b[i]
         for q in range(plan.pointer[i], plan.pointer[i + 1]):
             b[plan.later[q]] -= lower[q] * value
-    b[split:] = np.dot(tail, b[split:].copy())
+    end = b[split:]
+    for i in range(dense):
+        end[i] -= _dot(tail[i, :i], end[:i])
+    for i in range(dense - 1, -1, -1):
+        end[i] = (end[i] - _dot(tail[i, i + 1 :], end[i + 1 :])) * inverse[split + i]
     for i in range(split - 1, -1, -1):
         value = b[i]
         for q in range(plan.pointer[i], plan.pointer[i + 1]):
@@ -143,13 +173,24 @@ def solve_transposed(
     plan: Plan, inverse: Array, lower: Array, upper: Array, tail: Array, b: Array
 ) -> None:
     """Solve the transposed system in place."""
-    split = plan.split
+    split, dense = plan.split, tail.shape[0]
     for i in range(split):
         value = b[i] * inverse[i]
         b[i] = value
         for q in range(plan.pointer[i], plan.pointer[i + 1]):
             b[plan.later[q]] -= upper[q] * value
-    b[split:] = np.dot(b[split:].copy(), tail)
+    end = b[split:]
+    for i in range(dense):
+        value = end[i] * inverse[split + i]
+        end[i] = value
+        row, rest = tail[i, i + 1 :], end[i + 1 :]
+        for j in range(row.size):
+            rest[j] -= row[j] * value
+    for i in range(dense - 1, -1, -1):
+        value = end[i]
+        row = tail[i, :i]
+        for j in range(i):
+            end[j] -= row[j] * value
     for i in range(split - 1, -1, -1):
         value = b[i]
         for q in range(plan.pointer[i], plan.pointer[i + 1]):
@@ -162,18 +203,38 @@ def solve_many(
     plan: Plan, inverse: Array, lower: Array, upper: Array, tail: Array, b: Array
 ) -> None:
     """Solve in place for every column of `b`."""
-    split, columns = plan.split, b.shape[1]
+    split, dense = plan.split, tail.shape[0]
     for i in range(split):
+        own = b[i]
         for q in range(plan.pointer[i], plan.pointer[i + 1]):
-            ratio, row = lower[q], plan.later[q]
-            for j in range(columns):
-                b[row, j] -= ratio * b[i, j]
-    b[split:] = np.dot(tail, b[split:])
+            _subtract(b[plan.later[q]], lower[q], own)
+    end = b[split:]
+    for first in range(0, dense, _BLOCK):
+        last = min(first + _BLOCK, dense)
+        if first > 0:
+            end[first:last] -= np.dot(np.ascontiguousarray(tail[first:last, :first]), end[:first])
+        for i in range(first, last):
+            for j in range(first, i):
+                _subtract(end[i], tail[i, j], end[j])
+    for first in range((dense - 1) // _BLOCK * _BLOCK, -1, -_BLOCK):
+        last = min(first + _BLOCK, dense)
+        if last < dense:
+            end[first:last] -= np.dot(np.ascontiguousarray(tail[first:last, last:]), end[last:])
+        for i in range(last - 1, first - 1, -1):
+            own, scale = end[i], inverse[split + i]
+            for j in range(i + 1, last):
+                _subtract(own, tail[i, j], end[j])
+            for c in range(own.size):
+                own[c] *= scale
     for i in range(split - 1, -1, -1):
+        own, scale = b[i], inverse[i]
         for q in range(plan.pointer[i], plan.pointer[i + 1]):
-            ratio, row = upper[q], plan.later[q]
-            for j in range(columns):
-                b[i, j] -= ratio * b[row, j]
-        scale = inverse[i]
-        for j in range(columns):
-            b[i, j] *= scale
+            _subtract(own, upper[q], b[plan.later[q]])
+        for c in range(own.size):
+            own[c] *= scale
+
+
+@inner(cache=True)
+def _subtract(a: Array, factor: float, b: Array) -> None:
+    for c in range(a.size):
+        a[c] -= factor * b[c]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -104,16 +104,42 @@ class SparseFlow:
         z[self.inner] = step
         return z
 
+    def _unpacked(self, theta: Array) -> tuple[Array, Array, float, Array] | None:
+        """`full`, potential, beta and log density at the start; None where that is too deep."""
+        n, z = self.model.n_states, self.full(theta)
+        level = z[n + 1 :]
+        top = level.max()
+        start = level - top - np.log(self.plan.pi @ np.exp(level - top))
+        if not start.min() >= -240.0:
+            return None
+        return z, z[:n], float(np.exp(z[n])), start
+
+    def value_near(self, theta: Array, near: Point) -> float:
+        """The value at `theta` with the factors of a point nearby; infinite without a flow.
+
+        At 100 states it takes a third of the time of `at`, and gives no derivatives.
+        """
+        found = self._unpacked(theta)
+        if found is None:
+            return np.inf
+        z, V, beta, start = found
+        made = []
+        for i, old in enumerate(near.chains):
+            logs = near.predicted(i, z - near.full)
+            spare = chains.empty_chain(self.plan, old.steps[:1], old.outputs[:0])
+            if not chains.follow(self.plan, V, beta, start, old, logs, spare):
+                return np.inf
+            made.append(old._replace(logs=logs))
+        value = Point(self, theta, z, beta, start, tuple(made)).value
+        return value if np.isfinite(value) else np.inf
+
     def at(self, theta: Array, near: Point | None = None) -> Point | None:
         """The flow at `theta`; with `near`, predicted from there. None where there is no flow."""
         n, plan = self.model.n_states, self.plan
-        z = self.full(theta)
-        level = z[n + 1 :]
-        top = level.max()
-        start = level - top - np.log(plan.pi @ np.exp(level - top))
-        if not np.isfinite(start).all() or start.min() < -240.0:
+        found = self._unpacked(theta)
+        if found is None:
             return None
-        V, beta = np.ascontiguousarray(z[:n]), float(np.exp(z[n]))
+        z, V, beta, start = found
         if near is not None and near.flow.mesh is not self.mesh:
             near = None
         made = []
@@ -123,10 +149,7 @@ class SparseFlow:
             if near is not None:
                 old = near.chains[i]
                 guess = near.predicted(i, z - near.full)
-            try:
-                if not chains.advance(plan, V, beta, start, chain, old, guess):
-                    return None
-            except np.linalg.LinAlgError:  # a singular tail
+            if not chains.advance(plan, V, beta, start, chain, old, guess):
                 return None
             made.append(chain)
         point = Point(self, theta, z, beta, start, tuple(made))
@@ -220,10 +243,13 @@ class Point:
         """Of the steering curvature: larger where more was seen than expected."""
         return self._terms.curvature
 
-    def product(self, step: Array, weights: Array) -> Array:
-        """`S^T diag(weights) S step` with `S = d log p / d theta`, exactly."""
-        n, d = self.start.size, self.flow.direction(step)
-        p = np.exp(self.log_p)
+    def moved(self, step: Array) -> Array:
+        """Change of `log p` along a step of the parameters, to first order."""
+        return self._moved(self.flow.direction(step))
+
+    def _moved(self, d: Array) -> Array:
+        """The same for a change of (potential, log beta, start), in eliminated order."""
+        n, p = self.start.size, np.exp(self.log_p)
         moved = np.zeros_like(p)
         d[n + 1 :] -= p[0] @ d[n + 1 :]
         moved[0] = d[n + 1 :]
@@ -232,8 +258,31 @@ class Point:
             chains.tangent(self.flow.plan, self.beta, self.start, chain, d, chain.outputs, out)
             moved[1:] += part * out
         moved -= (p * moved).sum(axis=1, keepdims=True)
-        force = weights * moved
-        return self._pull_back(force - p * force.sum(axis=1, keepdims=True))
+        return moved
+
+    def product(self, step: Array, weights: Array) -> Array:
+        """`S^T diag(weights) S step` with `S = d log p / d theta`, exactly."""
+        return self._pull_back(self._centred(weights * self.moved(step)))
+
+    def _centred(self, force: Array) -> Array:
+        return force - np.exp(self.log_p) * force.sum(axis=1, keepdims=True)
+
+    @cached_property
+    def about_beta(self) -> tuple[float, Array]:
+        """The data's information of `log beta` with itself and with the parameters.
+
+        Also where beta is known: how a minimum follows a change of it.
+        """
+        d = np.zeros(2 * self.start.size + 1)
+        d[self.start.size] = 1.0
+        moved = self._moved(d)
+        force = self.expected * moved
+        return float(np.vdot(force, moved)), self._pull_back(self._centred(force))
+
+    def coarsest(self) -> Point:
+        """The flow of the coarsest chain alone."""
+        flow = replace(self.flow, mesh=Mesh(self.flow.mesh.substeps, 1))
+        return Point(flow, self.theta, self.full, self.beta, self.start, self.chains[:1])
 
     def predicted(self, i: int, d: Array) -> Array:
         """Logarithms after all steps of chain `i`, to first order in the change `d`."""
@@ -250,25 +299,17 @@ class Point:
         p = np.exp(self.log_p)
         coarse = levels == 1
         total = np.zeros((p.shape[0] - 1, n, 2 * n + 1))
-        for chain, part in zip(self.chains, self._combined[2], strict=True):
-            carried = np.zeros((n, 2 * n + 1))
-            carried[:, n + 1 :] = np.eye(n) - p[0]
-            out = np.empty_like(total)
-            chains.sensitivities(plan, self.beta, self.start, chain, carried, out)
-            if coarse:
-                total = out
-                break
-            out *= part[:, :, None]
-            total += out
-        total -= np.matmul(p[1:, None, :], total)
-        total *= np.sqrt(weights[1:])[:, :, None]
+        parts = np.ones((1, *total.shape[:2])) if coarse else self._combined[2]
+        for chain, part in zip(self.chains, parts, strict=not coarse):
+            chains.sensitivities(plan, self.beta, self.start, chain, p[0], part, total)
+        chains.weigh(total, p[1:], weights[1:])
         rows = total.reshape(-1, 2 * n + 1)
-        matrix = symmetric(dsyrk(1.0, rows.T, lower=1))
+        lower = dsyrk(1.0, rows.T, lower=1)
         w, q = weights[0], p[0]
-        matrix[n + 1 :, n + 1 :] += (
+        lower[n + 1 :, n + 1 :] += (
             np.diag(w) - np.outer(q, w) - np.outer(w, q) + w.sum() * np.outer(q, q)
         )
-        return np.ascontiguousarray(matrix[np.ix_(self.flow.inner, self.flow.inner)])
+        return np.asarray(chains.reordered(lower, self.flow.inner))
 
     def steering(self, *, levels: int | None = None) -> Array:
         """The curvature that a search steers by; `levels=1`: of the coarsest chain alone."""
