@@ -19,7 +19,6 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from thalweg import _checks
 from thalweg._door import checked
-from thalweg._sparse import as_sparse
 from thalweg.errors import InputError
 
 if TYPE_CHECKING:
@@ -330,6 +329,8 @@ class MarkovKernel:
 
 def _as_csr(matrix: Any, name: str) -> sparse.csr_array:
     if sparse.issparse(matrix):
+        from thalweg._sparse import as_sparse
+
         csr = as_sparse(matrix, name)
     else:
         matrix = _checks.as_array(matrix, name)

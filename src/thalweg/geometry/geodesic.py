@@ -21,7 +21,6 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import Mobility
-from thalweg.paths.boundary.method import DENSE_STATES, solve_far
 from thalweg.paths.interior.method import solve_inside
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import Path, PathProblem
@@ -201,8 +200,11 @@ def solve_geodesic(
     used = "collocation"
     inside = min(lowest) > 1e-8
     if tolerance is None:
-        large = kernel.n_states > DENSE_STATES and (any(singular) or method == "interior-point")
-        tolerance = _FAR_TOLERANCE if large else _TOLERANCE
+        tolerance = _TOLERANCE
+        if any(singular) or method == "interior-point":
+            from thalweg.paths.boundary.method import DENSE_STATES
+
+            tolerance = _FAR_TOLERANCE if kernel.n_states > DENSE_STATES else _TOLERANCE
     if method == "collocation" and not inside:
         raise InputError(
             f"the least density of the end points is {min(lowest):.3g}; collocation needs "
@@ -221,6 +223,8 @@ def solve_geodesic(
     settled = found is not None and (bool(found.status) or kernel.n_states > _SMALL)
     if found is None or (method == "auto" and not settled):
         used = "interior-point"
+        from thalweg.paths.boundary.method import solve_far
+
         other = solve_far(problem, tolerance, singular, max_stages)
         if found is None or other.status or other.error < found.error:
             found = other
