@@ -33,12 +33,12 @@ WHERE = """
 
 !!! note "The data"
     {source} Put the file where the head of the script looks for it, below the folder that the
-    environment variable `THALWEG_DATA` names. This page was made with the data at hand by
-    `python docs/gallery_hook.py examples/{name}.py`.
+    environment variable `THALWEG_DATA` names. `python docs/gallery_hook.py examples/{name}.py`
+    made this page from the data.
 """
 CELLS = (
-    "Mouse blood cells of Weinreb and others (2020) in two dimensions, as the repositories of "
-    "TIGON and DeepRUOT hold them (MIT)."
+    "Mouse blood cells of Weinreb and others (2020) in two dimensions, as distributed in the "
+    "repositories of TIGON and DeepRUOT (MIT)."
 )
 SOURCES = {
     "alanine_dipeptide": "Dihedral angles of ten runs of 10 ns, derived from the trajectories of "

@@ -20,7 +20,7 @@ __all__ = ["QUICK_STATES", "REJECTED", "findings", "print_check", "warnings"]
 QUICK_STATES = 30
 """Up to this many states a fit and its rivals take seconds."""
 REJECTED = 0.01
-"""P-value below which remedies are tried without being asked for."""
+"""P-value below which remedies are tried by default."""
 
 _MEASURED = 20_000
 """Up to this many states one round takes seconds."""
@@ -30,7 +30,7 @@ _PAGE = 2.0
 """CPU seconds that drawing the report takes: 0.1 to 2.4 s at 12 to 1000 states."""
 _USUAL_ITERATIONS = (10, 80)
 _USUAL_ROUNDS = (5, 25)
-"""What ordinary fits take, of small and of large problems."""
+"""Rounds that ordinary fits of small and of large problems take."""
 
 
 def findings(problem: Problem, *, cost: bool = True) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def findings(problem: Problem, *, cost: bool = True) -> dict[str, Any]:
 
 
 def warnings(problem: Problem) -> list[str]:
-    """What is odd about the data: the same before a fit and at it."""
+    """What is odd about the data, in the words that both `check` and `fit` print."""
     kernel, snapshots = problem.kernel, problem.snapshots
     sizes = np.asarray(snapshots.sizes)
     unseen = _unseen(problem)
@@ -114,7 +114,7 @@ def _unseen(problem: Problem) -> Any:
 
 
 def _motion(problem: Problem) -> tuple[float, float]:
-    """How far first and last snapshot differ, and how far counting noise alone would have them."""
+    """The distance between the first and last snapshots, and that due to counting noise alone."""
     snapshots = problem.snapshots
     p, n = snapshots.frequencies, np.asarray(snapshots.sizes)
     first, last = p[0], p[-1]
@@ -189,7 +189,7 @@ def _by_rounds(problem: Problem) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """A time as people say it.
+    """A time in readable units.
 
     >>> _duration(0.2), _duration(41.0), _duration(200.0)
     ('less than a second', '41 s', '3 min')

@@ -47,7 +47,7 @@ def stage_weights(
     return out
 
 
-# Room is made outside: an allocation in compiled code takes a fifth of a second to compile.
+# Allocated outside: an allocation in compiled code takes a fifth of a second to compile.
 @njit(cache=True, error_model="numpy")
 def _stage_weights(
     source: Index, target: Index, conductance: Array, rho: Array, spec: Array, out: Array
@@ -176,9 +176,9 @@ def linearise(
 ) -> tuple[Array, Array, Array, Array]:
     """Newton's coefficients `c m, c d s m_s, c d t m_t, c d^2 (s^2 m_ss, s t m_st, t^2 m_tt) / 2`.
 
-    They are put into `table`, `(edges, 6, stages)`, single or double; `d` is the difference of the
-    potentials. Returns `M psi`, half the derivative of `psi^T M psi` in
-    `rho`, the action at every stage, and the average of `c m`.
+    They are written to `table`, `(edges, 6, stages)`, in single or double precision; `d` is the
+    difference of the potentials. Returns `M psi`, half the derivative of `psi^T M psi` in `rho`,
+    the action at every stage, and the average of `c m`.
     """
     edges = _Edges(source, target, conductance, psi[source] - psi[target])
     return _linearised(edges, rho, spec, quadrature, table)

@@ -243,7 +243,7 @@ def _unlink(v: int, node: Records, bucket: Index) -> None:
 
 @inner(cache=True)
 def _double(array: Any) -> Any:
-    """The array with as much room again behind it."""
+    """The array, extended to twice its length."""
     out = np.empty(2 * array.size, array.dtype)
     for i in range(array.size):
         out[i] = array[i]

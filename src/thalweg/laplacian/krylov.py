@@ -1,8 +1,8 @@
 """Krylov methods: conjugate gradients for Laplacians, restarted GMRES for any operator.
 
 `solve` is preconditioned conjugate gradients on the flux-form residual, judged in the energy norm.
-Every method of this room, direct or approximate, only supplies `z ~ M^+ r`. The same loop turns it
-into a solution: for an exact factor it is iterative refinement (one to three sweeps), for an
+Every method of this package, direct or approximate, only supplies `z ~ M^+ r`. The same loop turns
+it into a solution: for an exact factor it is iterative refinement (one to three sweeps), for an
 approximate one it is PCG. With `e = x - x*` the energy error obeys
 
     lambda_min  <e, M e>  <=  <r, P^-1 r>  <=  lambda_max <e, M e>,
@@ -141,7 +141,7 @@ def dot(a: Array, b: Array) -> float:
 
 
 def balanced(b: Array) -> Array:
-    """`b` without its sum, taken off in proportion to its entries: no small entry is drowned."""
+    """`b` less its sum, removed in proportion to its entries, so that small ones survive."""
     size = float(np.abs(b).sum())
     return b - np.abs(b) * (float(b.sum()) / size) if size > 0 else b
 

@@ -1,10 +1,10 @@
-"""Which method solves which graph. One function, from the pattern alone.
+"""The choice of a method for a graph, from its pattern alone.
 
 | graph | method | why |
 | --- | --- | --- |
 | as many edges as nodes, less one | `tree` | exact in two passes |
 | `n^3 <= 20000 E` and `n <= 4000` | `dense` | LAPACK's flops are cheaper than ours |
-| flat, if scikit-sparse is there | `cholmod` | nested dissection of a flat graph has little fill |
+| flat, with scikit-sparse | `cholmod` | nested dissection of a flat graph has little fill |
 | everything else | `approxchol` | near-linear in the edges whatever the graph |
 
 A graph is flat when every breadth-first level is narrow, at most `5 sqrt(n)` nodes: sets that

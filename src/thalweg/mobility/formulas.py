@@ -8,7 +8,7 @@ All means of the library belong to one family: with `d = (log s - log t) / 2` an
 
 The four classical ones have formulas of their own, because the family's exponentiates logarithms,
 which costs a digit over some hundred decades. Numba drops branches on the number of dimensions, so
-that number says whose formulas a `spec` needs, and only these are compiled: one dimension for the
+that number selects the formulas of a `spec`, and only these are compiled: one dimension for the
 geometric, arithmetic and harmonic means, two for the family (the `family_*` functions), three for
 the logarithmic mean (`thalweg.mobility.logarithmic`). The `*_log` functions take `u = log s`,
 `v = log t`, and stay finite where `exp(u)` underflows, as it does when beta is small.
@@ -27,7 +27,7 @@ from thalweg.mobility.logarithmic import log_ratio, series
 
 LOGARITHMIC, GEOMETRIC, ARITHMETIC, HARMONIC, FAMILY = 0, 1, 2, 3, 4
 CODES = (LOGARITHMIC, GEOMETRIC, ARITHMETIC, HARMONIC, FAMILY)
-"""Every code that the functions below know; `thalweg.mobility.Mobility` refuses others."""
+"""Every code that the functions below know; `thalweg.mobility.Mobility` rejects others."""
 
 Spec = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ def mean_partials(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
         return 0.5 * s + 0.5 * t, 0.5, 0.5
     if s <= 0.0 or t <= 0.0:
         if s <= 0.0 and t <= 0.0:
-            # The direction decides at the corner; the diagonal's value is the useful one.
+            # At the corner the limit depends on the direction; take that along the diagonal.
             return 0.0, 0.5, 0.5
         steep = 2.0 if code == HARMONIC else math.inf
         return (0.0, steep, 0.0) if s <= 0.0 else (0.0, 0.0, steep)
@@ -160,7 +160,7 @@ def log_mean_partials(spec: Spec, u: float, v: float) -> tuple[float, float, flo
 
 @inner(cache=True, error_model="numpy")
 def mean_from_difference(spec: Spec, z: float, s: float, t: float) -> float:
-    """`mean`, given `z = log s - log t`, which spares the logarithmic one its logarithm."""
+    """`mean`, given `z = log s - log t`, which saves the logarithmic mean its logarithm."""
     if spec.ndim == 3:
         return float(logarithmic.mean_from_difference(z, s, t))
     return float(mean(spec, s, t))
@@ -260,7 +260,7 @@ def log_slopes(form: Spec, d: float) -> tuple[float, float]:
     """`2 d log m / d log s` and `2 d log m / d log t` of the family, for `d = (log s - log t) / 2`.
 
     They are `k + g`, `k - g` with `g = a L(a d) - b L(b d)`, `L` the Langevin function. Far from
-    the diagonal the smaller one cancels; there it is summed from what `L` lacks to one.
+    the diagonal the smaller one cancels; there it is summed from `1 - L`.
     """
     a, b, k = abs(form[3]), abs(form[4]), form[2]
     far = abs(d)
@@ -300,7 +300,7 @@ def family_mean_partials(form: Spec, s: float, t: float) -> tuple[float, float, 
 def _family_partials_at_zero(form: Spec, s: float, t: float) -> tuple[float, float, float]:
     """Limits on the boundary: the derivative along the empty side may be infinite."""
     if s <= 0.0 and t <= 0.0:
-        # The direction decides at the corner; the diagonal's value is the useful one.
+        # At the corner the limit depends on the direction; take that along the diagonal.
         return 0.0, 0.5, 0.5
     # Towards t = 0, m behaves like t^(k/2 - (|a| - |b|)/2).
     exponent = 0.5 * (form[2] - abs(form[3]) + abs(form[4]))

@@ -5,7 +5,7 @@ Integrated over the interval `k` the master equation reads
     p_{k-1} - p_k = integral of M(rho) f dt,    f = V + sum_i theta_i h_i(rho),
 
 with `theta = (beta, interaction strengths)` and `h = (U'(rho), B_1 p, B_2 p, ...)`. A quadrature
-replaces the integral by nodes `j`; the loss is that of the paper, eq. (17), at these nodes,
+replaces the integral by nodes `j`; the loss is that of the paper, eq. (18), at these nodes,
 
     sum_j w_j | f_j - v_j |^2_j,    w_j M_j v_j = b_j,
 

@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 
 
 class Level(NamedTuple):
-    """One space of curves: so many pieces, of this degree, the end pieces cut so many times."""
+    """One space of curves: number of pieces, their degree, and cuts of the end pieces."""
 
     pieces: int
     degree: int
@@ -36,7 +36,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Bernstein:
-    """The method and its options; every option has one value that has served all cases tried."""
+    """The method and its options; the default of each has served all cases tried."""
 
     levels: tuple[Level, ...] = (
         Level(4, 3, 0),
@@ -63,7 +63,7 @@ class Bernstein:
         return BernsteinMesh(widths, level.degree, -(-3 * level.degree // 2))
 
     def within(self, max_stages: int) -> Bernstein:
-        """Only the levels of at most so many coefficients in time; the first in any case."""
+        """Only the levels with at most this many coefficients in time, and always the first."""
         small = [a for a in self.levels[1:] if (a.pieces + 2 * a.cuts) * a.degree <= max_stages]
         return replace(self, levels=(self.levels[0], *small))
 
@@ -104,7 +104,7 @@ def solve_positive(
     assert first is not None
     scale, mu, steps = first.action, 0.05 * first.action, 0
     lengths: list[float] = []
-    # Where a mean does not vanish with one density, states may empty on the way.
+    # If a mean does not vanish with one density, states may empty on the way.
     ends = np.array([0], np.int32), np.array([1], np.int32)
     kinks = kinetic.stage_weights(*ends, np.ones(1), np.array([[0.0, 1.0]]), problem.spec)[0, 0] > 0
     best: Path | None = None
@@ -135,7 +135,7 @@ def solve_positive(
 
 
 def _error(lengths: list[float], gap: float, quadrature: float, kinks: bool) -> float:
-    """From how the length fell over the levels, what the barrier costs, and the quadrature."""
+    """Error from the fall of the length over the levels, the barrier and the quadrature."""
     if len(lengths) < 3:
         return lengths[-1]
     falls = np.maximum(np.abs(np.diff(lengths[-4:])), 1e-300)

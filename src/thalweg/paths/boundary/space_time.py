@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class SpaceTime:
-    """The symmetric system at one iterate; `x` has a row less than `psi` unless the end is free."""
+    """The symmetric system at one iterate; `x` has a row less than `psi` if the end is fixed."""
 
     kernel: MarkovKernel
     widths: Array
