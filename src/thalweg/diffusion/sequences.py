@@ -31,6 +31,13 @@ _MAX_STATES = 10**6
 class HammingProcess:
     """The noising process of sequences of `length` tokens.
 
+    Parameters
+    ----------
+    tokens : TokenProcess
+        The noise on one token, such as `uniform_tokens(n)`.
+    length : int
+        Number of positions.
+
     >>> from thalweg.diffusion.tokens import uniform_tokens
     >>> process = HammingProcess(uniform_tokens(50257), length=1024)
     >>> clean = np.zeros((1, 1024), dtype=int)
@@ -59,7 +66,7 @@ class HammingProcess:
 
     @property
     def n_states(self) -> int:
-        """How many sequences there are, enumerated or not."""
+        """The number of sequences, enumerated or not."""
         return self.n_tokens**self.length
 
     # ---------------------------------------------------------------- per token

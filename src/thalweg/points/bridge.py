@@ -1,4 +1,4 @@
-"""The Schroedinger bridge on a graph: the likeliest way of a walk between two snapshots."""
+"""The Schroedinger bridge on a graph: the likeliest path of a walk between two snapshots."""
 
 from __future__ import annotations
 

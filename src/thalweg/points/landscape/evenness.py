@@ -1,8 +1,8 @@
-"""Whether noise of one size explains what pairs of followed individuals leave over.
+"""Whether noise of one size explains the residuals of pairs of tracked individuals.
 
 Where a potential varies over less than a step or than the spacing of the functions (a kink that
-individuals jump over), what it does to them passes for noise. But noise has one size everywhere,
-and is new in every interval. Optimal couplings hide some of it, more where points crowd: how much
+individuals jump over), its effect looks like noise. But noise has one size everywhere, and is
+independent between intervals. Optimal couplings hide some of it, more where points crowd: how much
 is simulated, with the fitted flow and its noise, coupled in the same way.
 """
 
@@ -41,7 +41,7 @@ _LITTLE = 0.1  # noise, as a share of all residuals
 
 
 def partners(x: Array, y: Array) -> tuple[Array, Index | None]:
-    """Where an optimal coupling sends each of `x`, and the rows of `y`, if it is one to one."""
+    """The partner of each of `x` in an optimal coupling, and its row in `y` if one to one."""
     if len(x) == len(y):
         partner = linear_sum_assignment(cdist(x, y, "sqeuclidean"))[1]
         return y[partner], partner
@@ -63,11 +63,11 @@ class Steps:
 
     @cached_property
     def ends(self) -> list[Array]:
-        """Where the flow alone carries each individual."""
+        """The position to which the flow alone carries each individual."""
         return [self._carried(k) for k in range(len(self.clouds) - 1)]
 
     def left_over(self, ends: list[Array]) -> tuple[list[Array], list[Index | None]]:
-        """Velocities to the ends less the flow's, and who is whose partner."""
+        """Velocities to the ends less the flow's, and the pairing."""
         out, rows = [], []
         for k, y in enumerate(ends):
             there, partner = self.ends[k], np.arange(len(y))
@@ -95,7 +95,7 @@ def _squares(errors: list[Array]) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Evenness:
-    """The noise of the quieter places, and what else the pairs leave over."""
+    """The noise of the quieter places, and the other residuals of the pairs."""
 
     rough: bool
     """Whether part of what looks like noise is uneven, or stays with the individuals."""
@@ -105,7 +105,7 @@ class Evenness:
 
 
 def evenness(steps: Steps, noise: float, rng: np.random.Generator, *, free: bool) -> Evenness:
-    """Compare residuals with simulated ones, place by place; `free`: the noise may be lowered."""
+    """Compare residuals with simulated ones, place by place; with `free`, noise may be lowered."""
     errors, rows = steps.left_over(list(steps.clouds[1:]))
     seen, points = _squares(errors), np.concatenate(steps.clouds[:-1])
     if not noise > 0:
@@ -159,7 +159,7 @@ class _Places:
 
 
 def _new(errors: list[Array], rows: list[Index | None]) -> float:
-    """The share of the residuals that is new in every interval, as noise is; roughness stays."""
+    """The share of the residuals that is independent between intervals, unlike roughness."""
     kept = [
         float((a * b[p]).mean() / max((a**2).mean(), 1e-300))
         for a, b, p in zip(errors[:-1], errors[1:], rows, strict=False) if p is not None

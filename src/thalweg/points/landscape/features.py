@@ -304,7 +304,7 @@ class Basis:
 
     @property
     def local(self) -> NDArray[np.bool_]:
-        """Functions to be shrunk on their own: local ones, and powers beyond the second."""
+        """Functions that are shrunk separately: local ones, and powers above the second."""
         return np.concatenate(
             [
                 block.exponents.sum(axis=1) > 2

@@ -115,7 +115,7 @@ def covariance(model: PushModel, z: Array | None) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class PushFit:
-    """Parameters, what they leave over, and the normal equations at the solution."""
+    """Parameters, residuals, and the normal equations at the solution."""
 
     z: Array
     residual: Array
@@ -142,12 +142,12 @@ class PushFit:
 
     @property
     def too_good(self) -> bool:
-        """Whether independent snapshots would hardly ever agree so well: they were followed."""
+        """Whether independent snapshots would hardly ever agree so well: they were tracked."""
         dof, chi = self.dof, self.chi
         return chi < _TRACKED and bool(chi2.cdf(chi * dof, dof) < _LUCK)
 
     def posterior(self) -> Array:
-        """Covariance of `z`, inflated where the model leaves over more than sampling does."""
+        """Covariance of `z`, inflated if residuals exceed those of sampling."""
         spread = self.spread
         if spread is None:
             normal = self.jacobian.T @ self.jacobian + np.diag(self.precision)
@@ -156,10 +156,10 @@ class PushFit:
 
 
 def informative(model: PushModel) -> Moments:
-    """The smoothest moments, as many as are information rather than noise.
+    """The smoothest moments, as many as carry information rather than noise.
 
     The scatter of the derivatives `J` over the individuals looks like information: it is kept below
-    a twentieth of `J' S^-1 J`. Clouds with sharp edges bear seventy moments, smooth ones thirty
+    a twentieth of `J' S^-1 J`. Clouds with sharp edges support seventy moments, smooth ones thirty
     (with 105 of a smooth cloud's, beta came out at 0.12 +- 0.01 where it is 0.3; with 30, at
     0.29 +- 0.05).
     """

@@ -1,12 +1,12 @@
 """The same individuals at every time: moments whose noise is that of the individuals' own steps.
 
 Given where individuals are, the mean of a function `g` over them at the next time differs from
-`E g(F(x) + noise)` by their noise alone: no sampling error enters, and no individual has to be
-recognised. The differences are a martingale's, independent from one interval to the next, with
+`E g(F(x) + noise)` by their noise alone: no sampling error enters, and individuals need not be
+matched. The differences are a martingale's, independent from one interval to the next, with
 covariance `2 beta tau E[grad g grad g'] / n`. With the functions that span the potential as `g`,
 this has the information of a regression on the true pairs. Optimal couplings do not: under noise
-they join the wrong individuals, which takes away some of it (a noise of 0.1 looks like 0.077 where
-steps are half of the distance between neighbours) and bends the potential.
+they join the wrong individuals, which hides some of the noise (0.1 looks like 0.077 if steps are
+half of the distance between neighbours) and biases the potential.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _linear(
 def _felt(
     field: Field, scale: Array, x: Array, span: tuple[float, float], steps: int, beta: float
 ) -> Array:
-    """How the functions at the end of an interval feel a unit of noise on the way, as rows.
+    """The response of the functions at the end of an interval to a unit of noise, as rows.
 
     Averaging the gradient over half of the noise makes its mean square the variance to the second
     order. Noise that enters early is carried on by the flow, `I - h hessian` in each step.

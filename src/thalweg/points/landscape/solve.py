@@ -1,4 +1,4 @@
-"""The potential that the evidence prefers, from moments or, for tracked points, from couplings."""
+"""The potential with the largest evidence, from moments or, for tracked points, from couplings."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def solve(problem: Problem) -> Answer:
         ranked.append(simplest)
     prior, z, scales, _ = starts[leader]
     followed = problem.steps in (None, 1)
-    # The covariance of no movement first: that of a wild start would make light of its residuals.
+    # The covariance of no movement first: that of a wild start would hide its residuals.
     for _ in range(_REWEIGHTINGS):
         found, scales = fit_push(models[leader], prior, white, z, scales, iterations=3)
         if followed and found.too_good:
@@ -170,13 +170,13 @@ def _finish(
 def _as_right(
     models: dict[str, PushModel], fits: dict[str, PushFit], best: str, white: Whitening
 ) -> list[str]:
-    """Other functions that may be as right as the chosen ones.
+    """Other functions that may fit as well as the chosen ones.
 
-    Functions too rich for so few individuals follow their scatter, which the derivatives share with
-    the residuals; noise makes up for it, and the posterior knows nothing of that (1000 individuals,
+    Functions too rich for few individuals follow their scatter, which the derivatives share with
+    the residuals; the noise absorbs it, and the posterior does not show that (1000 individuals,
     Gaussians along the axes: beta 3.7 +- 1.2 for a true 0.1, where a quarter of the information is
-    scatter; polynomials, which hold the truth too, 0.1 +- 0.4). Where more than a tenth is scatter,
-    the simplest functions always have a say, else those that the data do not reject.
+    scatter; polynomials, which also hold the truth, 0.1 +- 0.4). If more than a tenth is scatter,
+    the simplest functions are always included, otherwise those that the data do not reject.
     """
     simplest = next(iter(models))
     scattered = scatter(models[best], fits[best].z, white.inverse()) > _MOST_SCATTER
@@ -199,7 +199,7 @@ def _stiff(problem: Problem, model: PushModel, fit: PushFit) -> float:
 def _choose_steps(
     model: PushModel, prior: Prior, white: Whitening, fit: PushFit, scales: Scales, stiff: float
 ) -> tuple[PushModel, Whitening, PushFit, str]:
-    """One explicit step per interval, or the flow in continuous time where the two differ."""
+    """One explicit step per interval, or the flow in continuous time if the two differ."""
     fine = model.with_steps(_count(stiff))
     first = white(fine.residual(fine.pushed(fit.z)))
     if not float(first @ first) < _FAR * first.size:
@@ -220,9 +220,9 @@ def _flow(
     fits: dict[str, tuple[Start, tuple[PushFit, Scales]]], best: str, white: Whitening,
     stiff: float,
 ) -> tuple[str, PushModel, Whitening, PushFit, str]:  # fmt: skip
-    """The flow in continuous time where an explicit step would overshoot the valleys.
+    """The flow in continuous time if an explicit step would overshoot the valleys.
 
-    Such a step can send individuals anywhere, and so fits even births and deaths; it is no flow.
+    Such a step can send individuals anywhere, and so fits even births and deaths; it is not a flow.
     The functions are chosen again, among those that are few enough.
     """
     found, white = {}, replace(white, bias=None)
@@ -253,7 +253,7 @@ def _count(stiff: float) -> int:
 
 
 def _simplest(fits: dict[str, PushFit], models: dict[str, PushModel]) -> str:
-    """Of those that differ by nothing, the simplest, and not the one that rounding prefers."""
+    """The simplest of equally good candidates, rather than the one that rounding prefers."""
     most = max(fit.evidence for fit in fits.values())
     alike = [name for name, fit in fits.items() if fit.evidence > most - _ALIKE]
     return min(alike, key=lambda name: models[name].basis.size)
@@ -283,7 +283,7 @@ def _slopes(problem: Problem) -> list[tuple[Array, Array]]:
 def _better_start(
     model: PushModel, white: Whitening, z: Array, seen: list[tuple[Array, Array]]
 ) -> Array:
-    """The weak form, a part of it, or a potential of known slopes, whichever pushes nearest."""
+    """The weak form, a fraction of it, or a potential of known slopes, whichever pushes nearest."""
     tried = [share * z for share in _SHARES]
     for x, slope in seen:
         g = (model.basis.gradient(x) / model.scale).reshape(x.size, -1)
