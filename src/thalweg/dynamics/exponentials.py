@@ -2,7 +2,7 @@
 
 `S = D^-1/2 (A + ground) D^-1/2` is symmetric. Small problems are diagonalised. Large ones are
 projected onto the span of `v` and of products with `(I + g S)^-1`, the poles `g` cycling through
-the decades of time asked for: each product is one grounded Laplacian solve.
+the requested decades of time: each product is one grounded Laplacian solve.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Exponentials(NamedTuple):
     rates: Array
     status: Status
     error: float
-    """Change of the last values when the subspace grew; 0 where it is exact."""
+    """Change of the last values when the subspace grew; 0 if it is exact."""
 
     def at(self, t: Array) -> Array:
         """The function of each row at its own time (`t` of shape `(rows,)`) or at common times.

@@ -34,7 +34,7 @@ CONVEX_DROP = float(np.sqrt(12.0))
 """Largest drop of the potential along an edge, in units of `beta`, for a convex problem."""
 
 DENSE_STATES = 200
-"""Up to this many states the Laplacians of all times are inverted together."""
+"""Number of states up to which the Laplacians of all times are inverted together."""
 
 TOLERANCE = 1e-11
 """Energy error of a solve on larger graphs."""
@@ -112,7 +112,7 @@ class Action:
         return float(p @ (self.energy.potential + self.energy.beta * logs))
 
     def moments(self, p: Array, rate: Array) -> Moments:
-        """Everything about the path at some times; rows of `p` and `rate` belong together."""
+        """The path at some times, given by rows of `p` and `rate`."""
         return Moments(self, p, rate)
 
 

@@ -33,7 +33,7 @@ Mask = NDArray[np.bool_]
 
 _STEEPEST = 1e5
 _MOST_CALLS = 20_000
-"""Evaluations after which an integration is given up; ordinary ones take a few hundred."""
+"""Evaluations after which an integration is abandoned; ordinary ones take a few hundred."""
 _STRAY = 3.0
 """How far `phi` may stray from the path's own potential, in units of that potential's span."""
 
@@ -108,10 +108,10 @@ def humps(alpha: Array, beta: float) -> tuple[Array, Array]:
 def dual_bound(
     action: Action, path: Callable[[float], Array], psi: Callable[[float], Array], breaks: Array
 ) -> tuple[Array, Array, float]:
-    """`phi` at the first and the last time, and what its jumps at the other `breaks` cost.
+    """`phi` at the first and the last time, and the cost of its jumps at the other `breaks`.
 
-    Between two breaks `phi` starts from `psi` in the middle. Where it strays, which the equation
-    allows over long times, it is infinitely bad there: the caller asks again with more breaks.
+    Between two breaks `phi` starts from `psi` in the middle. If it diverges, which the equation
+    allows over long times, the cost is infinite: the caller tries again with more breaks.
     """
     first: Array | None = None
     before: Array | None = None
