@@ -35,7 +35,7 @@ LANDSCAPE = "landscape"
 
 
 def _linear(kernel: MarkovKernel, times: Array, counts: Array, at: Array) -> Array:
-    """Shares on straight lines between the snapshots around; the last one beyond them."""
+    """Shares on straight lines between the neighbouring snapshots; after them the last one."""
     return np.column_stack([np.interp(at, times, column) for column in smoothed(counts).T])
 
 
@@ -50,7 +50,7 @@ _USUAL = ("no movement", "linear interpolation", "free chain", "Fokker-Planck ch
 
 
 class Score(NamedTuple):
-    """How one model met one held-out snapshot."""
+    """The score of one model on one held-out snapshot."""
 
     model: str
     fold: int
@@ -66,7 +66,7 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CrossValidation:
-    """Scores of the landscape and its rivals on snapshots that none of them saw."""
+    """Scores of the landscape and its rivals on held-out snapshots."""
 
     scheme: Scheme
     scores: tuple[Score, ...]
@@ -86,7 +86,7 @@ class CrossValidation:
         return float(np.array([row.log_score for row in rows]) @ sizes / sizes.sum())
 
     def gap(self, model: str) -> tuple[float, float]:
-        """By how much the landscape scores above a model, and the standard error of counting."""
+        """The lead of the landscape over a model, and its standard error from counting."""
         rows = [score for score in self.scores if score.model == model]
         sizes = np.array([row.individuals for row in rows])
         variance = np.array([row.variance for row in rows]) @ sizes**2 / sizes.sum() ** 2
@@ -94,7 +94,7 @@ class CrossValidation:
 
     @property
     def verdict(self) -> str:
-        """One sentence: does the landscape predict better than what knows no landscape?"""
+        """One sentence: does the landscape predict better than models without one?"""
         what = {
             "leave-one-out": "snapshots left out",
             "forecast-last": "the last snapshot",
@@ -145,7 +145,7 @@ def cross_validate(
     seed: int = 0,
     jobs: int | None = None,
 ) -> CrossValidation:
-    """How well the landscape predicts what it did not see, beside models without one.
+    """Score the landscape on held-out data, beside models without one.
 
     Parameters
     ----------
@@ -159,13 +159,13 @@ def cross_validate(
         Leave out each snapshot but the first in turn, forecast the last one, or leave out a share
         of the individuals of every snapshot.
     rivals : sequence of str
-        Names out of `thalweg.learn.crossval.RIVALS`; all but `"pure heat"` by default.
+        Names from `thalweg.learn.crossval.RIVALS`; by default all but `"pure heat"`.
     n_folds : int
-        Folds of individuals, for `"k-fold"`.
+        Number of folds of individuals, for `"k-fold"`.
     seed : int
-        Seed of the generator that deals individuals to folds.
+        Seed of the generator that assigns individuals to folds.
     jobs : int, optional
-        Worker processes; one by default.
+        Number of worker processes; by default one.
 
     Returns
     -------
@@ -201,7 +201,7 @@ def cross_validate(
 
 
 def time_splits(snapshots: Snapshots) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Leave-one-time-out as scikit-learn takes it for `cv`: positions to fit and to score.
+    """Leave-one-time-out splits in the form of scikit-learn's `cv`: positions to fit and to score.
 
     The first snapshot always stays: a flow runs forwards only.
 
@@ -302,7 +302,7 @@ def _judge(
     kept: Snapshots,
     out: Snapshots,
 ) -> tuple[list[Score], dict[str, str]]:
-    """Scores of every model on one fold; what could not be computed is said, not dropped."""
+    """Scores of every model on one fold; failures are recorded, not dropped."""
     counts, held = dense_counts(kept), dense_counts(out)
     predicted: dict[str, Array] = {}
     failures: dict[str, str] = {}

@@ -1,10 +1,10 @@
 """Bands around a flow by the delta method: how its uncertain parameters move the probabilities.
 
 A standard deviation of `log p` becomes an interval of `p` on two scales. On the logits, errors of
-well-seen states are symmetric; but a state that nobody visited has a logarithm that the data do not
-bound below, and its interval there runs up to one. On the scale `arcsin sqrt p`, where a sample of
-`n` has the error `1 / (2 sqrt n)` whatever `p` is, that state keeps the bound that the empty sample
-puts on it. The upper end is the lower of the two, and no arcsine is surer than one sample makes it.
+well-seen states are symmetric; but a state that was never visited has a logarithm without a lower
+bound, and its interval there extends to one. On the scale `arcsin sqrt p`, where a sample of `n`
+has the error `1 / (2 sqrt n)` whatever `p` is, that state keeps the bound from the empty sample.
+The upper end is the lower of the two, and the arcsine's error is never below that of one sample.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["band_around", "deviation_from_covariance", "deviation_from_draws"]
 Array = NDArray[np.float64]
 
 _STEP = 0.05
-"""How far along a draw the flow is differenced: far enough for the integrator's tolerance."""
+"""Step along a draw over which the flow is differenced: long enough for the integrator's error."""
 _LONGEST_STEP = 0.4
 
 
@@ -39,8 +39,9 @@ def band_around(
 ) -> tuple[Array, Array]:
     """Lower and upper bounds in [0, 1] from the standard deviation of `log p`.
 
-    `size`: individuals in an ordinary snapshot. `apart`: where `p` is an average of flows, their
-    standard deviations in `log p` and in `arcsin sqrt p`; `deviation` is then that of one flow.
+    `size` is the number of individuals in an ordinary snapshot. If `p` is an average of flows,
+    `apart` holds their standard deviations in `log p` and in `arcsin sqrt p`, and `deviation` is
+    that of one flow.
 
     >>> low, high = band_around(np.array([0.5, 1e-6]), np.array([0.1, 30.0]), 100.0, 0.95)
     >>> low.round(3), high.round(3)
@@ -77,8 +78,8 @@ def deviation_from_covariance(
 ) -> Array | None:
     """Standard deviation of `log p` at `times`, from exact sensitivities of the flow.
 
-    `covariance` is that of (potential, beta, log initial distribution). None where the flow with
-    its sensitivities could not be integrated.
+    `covariance` is that of (potential, beta, log initial distribution). `None` if the flow with its
+    sensitivities could not be integrated.
     """
     n = kernel.n_states
     learns = energy.beta > 0 and covariance[n, n] > 0
@@ -101,7 +102,7 @@ def deviation_from_covariance(
         keep += list(range(n + 1, 2 * n + 1))
         theta.append(np.log(np.maximum(start, 1e-300) / kernel.stationary))
     scaled = (units[:, None] * covariance * units)[np.ix_(keep, keep)]
-    # As fine as twice the slopes of this potential ask for: an error bar needs three digits.
+    # As fine as twice the slopes of this potential require: an error bar needs three digits.
     leaving = 2.0 * float(kernel.edges.conductance.sum())
     size = float(np.sqrt(kernel.stationary @ energy.potential**2)) + energy.beta
     steps = np.ceil(np.diff(times) * size * leaving / _LONGEST_STEP)
@@ -125,12 +126,12 @@ def deviation_from_draws(
     mobility: Mobility,
     start_size: float | None = None,
 ) -> Array | None:
-    """The same from draws of (potential, beta): the flow is differenced a short way along each.
+    """The same from draws of (potential, beta), by differences of the flow along each.
 
     A start that was counted from `start_size` individuals moves with their sampling noise.
 
-    Not the flows of the draws themselves: where the data say little, a draw is a landscape that
-    the data exclude, and its flow carries the population to states that nobody visited.
+    The flows of the draws themselves are not used: if the data say little, a draw is a landscape
+    that the data exclude, and its flow carries the population to states that were never visited.
     """
     n = kernel.n_states
     log_p = np.log(np.maximum(p, 1e-300))

@@ -1,8 +1,8 @@
-"""The profile likelihood of beta, walked outwards from a fit with warm starts.
+"""The profile likelihood of beta, computed outwards from a fit with warm starts.
 
-At each `beta` the other parameters are fitted anew, from where they were at the last one. A far
-jump would often not converge, and a value that did not converge excludes nothing: so the walk takes
-small steps, and an end of an interval is closed only by a converged point beyond it.
+At each `beta` the other parameters are fitted again, starting from the last one. A long jump would
+often not converge, and a value that did not converge excludes nothing: so the steps are small, and
+an end of an interval is closed only by a converged point outside it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["RANGE", "Profile", "hull", "walk_profile"]
 Array = NDArray[np.float64]
 
 RANGE = (1e-4, 1e2)
-"""Values of `beta T` outside which no data speak: nothing spreads, or everything has mixed."""
+"""Range of `beta T` outside which data carry no information: no spread, or complete mixing."""
 _STEP = (0.02, 0.8, 1.6)
 """Least first, greatest first, and greatest step in `log beta`."""
 _MOST_STEPS = 30
 _ITERATIONS = (30, 60)
-"""Of a search from the predicted start, and of one from the last point where that fails."""
+"""Iterations of a search from the predicted start, and of one from the last point if it fails."""
 _PLATEAU = 0.04
-"""Range of three values below which the limit of a vanishing beta is taken to be reached."""
+"""Range of three values below which the limit of a vanishing beta counts as reached."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Profile:
     """Where the search converged."""
 
     def interval(self, drop: float) -> tuple[float, float]:
-        """Both ends of what a fall of `drop` leaves: 0 and infinity where not closed."""
+        """Both ends of the interval within a fall of `drop`; 0 and infinity if not closed."""
         lower, upper = hull(self.log_betas, self.falls, self.sure, drop)
         return float(np.exp(lower)), float(np.exp(upper))
 
@@ -85,8 +85,10 @@ def walk_profile(fit: LikelihoodFit, *, drop: float) -> Profile:
 
     Parameters
     ----------
-    fit : A fit that learned beta.
-    drop : The fall of the log likelihood beyond which nothing is asked.
+    fit : LikelihoodFit
+        A fit that learned beta.
+    drop : float
+        The fall of the log likelihood at which the profile stops.
     """
     walk = _Walk(fit, drop)
     walk.begin()
@@ -105,7 +107,7 @@ class _Row(NamedTuple):
 
 
 class _Near(NamedTuple):
-    """What the sparse search takes over from the last point."""
+    """What the sparse search reuses from the last point."""
 
     point: Point | None
     information: Array

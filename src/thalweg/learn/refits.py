@@ -51,7 +51,7 @@ def bootstrap(
     rng: np.random.Generator | None,
     jobs: int | None,
 ) -> Bootstrap:
-    """What `FreeEnergyRegressor.bootstrap` gives."""
+    """The result of `FreeEnergyRegressor.bootstrap`."""
     kernel, noise = model.kernel_, model.fitted_.noise
     check_match(kernel, snapshots)
     snapshots = snapshots.on(model.time_scale_)

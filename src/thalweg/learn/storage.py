@@ -1,6 +1,6 @@
 """Fitted models to and from plain arrays and JSON; the file itself is `thalweg.learn.model_file`.
 
-What comes from a file is checked like any other input before anything computes with it.
+The content of a file is checked like any other input before anything computes with it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _PART_TYPES: tuple[type, ...] = (
     snapshots.HeatKernel,
 )
 _PARTS = {cls.__name__: cls for cls in _PART_TYPES}
-"""The settings that are small values of their own."""
+"""Types of the settings that are small objects."""
 
 _ARRAY_SETTINGS = ("potential", "features", "initial")
 _DROPPED_SETTINGS = ("progress", "device", "growth")
 
 LARGEST_DRAWS = 10_000_000
-"""Draws with more entries than this are not saved."""
+"""Number of entries above which draws are not saved."""
 
 
 @checked

@@ -29,9 +29,9 @@ __all__ = ["Curvature", "Preconditioning"]
 Array = NDArray[np.float64]
 
 _LEAST_SHARE = 0.1
-"""Of the mean probability: emptier states are treated as if they had so much."""
+"""Least share of the mean probability: emptier states are treated as if they had this much."""
 _FACTORED_STATES = 1000
-"""Graphs that are not flat are factored up to this many states."""
+"""Number of states up to which graphs that are not flat are factored."""
 _LONGEST_CHEBYSHEV = 30
 
 

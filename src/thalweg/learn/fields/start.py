@@ -1,4 +1,4 @@
-"""Where a fit starts: the weak form on counts smoothed in time."""
+"""The start of a fit: the weak form on counts smoothed in time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Start(NamedTuple):
 def weak_start(
     kernel: MarkovKernel, times: Array, counts: Array, beta: float | None, rng: np.random.Generator
 ) -> Start:
-    """The weak form's energy, its beta kept within reason; a flat potential where it fails."""
+    """The weak form's energy, its beta kept within bounds; a flat potential if it fails."""
     p = smoothed(kernel, counts)
     u0 = np.log(p[0] / kernel.stationary)
     try:

@@ -1,4 +1,4 @@
-"""Fresh, independent individuals at every time: multinomial counts."""
+"""New, independent individuals at every time: multinomial counts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Multinomial"]
 Array = NDArray[np.float64]
 
 _NOTICEABLE = 0.05
-"""Share of the expected count by which more must be seen before the curvature is raised."""
+"""Excess over the expected count, relative to it, above which the curvature is raised."""
 
 
 @dataclass(frozen=True)
 class Multinomial(CountModel):
-    """Each individual is in state `x` with probability `p_x`, whatever the others do.
+    """Counts of individuals that are in state `x` with probability `p_x`, independently.
 
     >>> Multinomial().deviance(np.array([[2.0, 2.0]]), np.array([[0.5, 0.5]]))
     0.0

@@ -59,7 +59,7 @@ Basis: TypeAlias = NDArray[np.float64] | sparse.csr_array
 
 
 class Nodes:
-    """Where the quadrature looks, and which intervals each of its points serves."""
+    """The points of the quadrature, and the intervals that each of them serves."""
 
     def __init__(self, times: Array, quadrature: Quadrature) -> None:
         m = times.size - 1
@@ -207,7 +207,7 @@ def assemble(
 ) -> WeakSystem:
     """The normal equations from snapshot probabilities `p` of shape `(snapshots, N)`.
 
-    `deviations`: perturbations of `p` whose image in the load is wanted (the noise).
+    `deviations` are perturbations of `p` whose image in the load is needed (the noise).
     """
     if setting.is_simple:
         return _assemble_simple(kernel, nodes, p, setting, deviations)
