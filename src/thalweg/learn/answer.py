@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg._optional import optional
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -28,6 +29,8 @@ from thalweg.snapshots import Dirichlet, Smoother, Snapshots, TimeScale
 from thalweg.status import Status
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from thalweg.learn.fields import LargeFit
     from thalweg.learn.likelihood.result import LikelihoodFit
 
@@ -128,6 +131,39 @@ class Fitted:
     """The method's own result; not saved."""
     verdict: dict[str, Any] | None = None
     """Diagnostics that came with a saved model."""
+
+    def predict_potential(self, features: ArrayLike) -> Array:
+        """The potential of states with these features, on any graph."""
+        if self.network is not None:
+            return self.network.predict_potential(features)
+        if self.coefficients is None:
+            raise InputError(
+                "the potential was not learned as a function of features; give features to the "
+                "regressor before fitting."
+            )
+        table = _checks.as_array(features, "features")
+        table = table[:, None] if table.ndim == 1 else table
+        if table.shape[1] != self.coefficients.shape[1]:
+            raise InputError(
+                f"features have {table.shape[1]} columns, but {self.coefficients.shape[1]} were "
+                "learned."
+            )
+        return np.asarray(table @ self.coefficients.mean(axis=0))
+
+    def to_frame(self, kernel: MarkovKernel) -> pd.DataFrame:
+        """One row per state: name, potential, its error, equilibrium, and visits."""
+        pd = optional("pandas", extra="cli", what="a data frame")
+        return pd.DataFrame(
+            {
+                "state": np.arange(kernel.n_states),
+                "name": list(range(kernel.n_states) if kernel.names is None else kernel.names),
+                "potential": self.energy.potential,
+                "stderr": self.potential_stderr,
+                "equilibrium": self.energy.equilibrium(kernel),
+                "visits": self.visits,
+                "visited": self.visits > 0,
+            }
+        )
 
 
 def fit_snapshots(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings) -> Fitted:
