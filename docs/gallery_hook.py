@@ -2,7 +2,7 @@
 
 A script that reads data which the repository does not hold (it names `THALWEG_DATA`) is not run:
 its page and its pictures are kept in `docs/gallery/kept`, where this file, run as a program with
-the scripts as arguments and the data at hand, puts them. Pictures and numbers are kept, not data.
+the scripts as arguments and the data available, puts them. Pictures and numbers are kept, not data.
 
 A script starts with a docstring: its first line is the title, the rest the introduction. Comments
 that begin with `# %%` start a new passage of text. What it prints appears below its code, and so
@@ -153,7 +153,7 @@ def _interactive(figure: Any) -> str:
 
 
 def keep(script: Path) -> None:
-    """Run a script with its data at hand, and keep its page with still pictures."""
+    """Run a script with its data, and keep its page with still pictures."""
     count = 0
 
     def still(figure: Any) -> str:

@@ -107,7 +107,7 @@ def _read(path: Path) -> str:
 
 @contextmanager
 def _workers(cluster: str | None) -> Iterator[None]:
-    """Send the work to a running Dask scheduler, where one is named."""
+    """Send the work to a running Dask scheduler, if one is named."""
     if cluster is None:
         yield
         return

@@ -81,7 +81,7 @@ With another one, functions that only compiled ones call are compiled as all oth
 
 
 class _Part(JITCodeLibrary):  # type: ignore[misc]
-    """The code of a function that is never called by itself, only linked into others.
+    """The code of a function that is never called from Python, only linked into others.
 
     LLVM optimises everything that a function calls when it compiles that function: optimising the
     parts beforehand, and making machine code of them, is wasted.

@@ -305,7 +305,7 @@ def same_tests(joint: JointFit) -> SameTests:
 def fit_jointly(a: Data, b: Data, *, strength: float | None = None) -> JointFit:
     """The landscape that makes both data sets most likely.
 
-    It depends on the data alone, not on how either set was fitted by itself. `strength` is that of
+    It depends on the data alone, not on separate fits of either set. `strength` is that of
     the prior on the potential; by default the evidence of both data sets chooses it.
     """
     if a.model.n_energy != b.model.n_energy:

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
-from thalweg import _checks
 from thalweg.energy import Entropy, FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -277,11 +276,3 @@ def differences(
         up, down = function(landscape.moved(row, step)), function(landscape.moved(row, -step))
         out.append((up - down) / (2 * step))
     return np.array(out)
-
-
-def check_level(level: float) -> float:
-    """`level` strictly between 0 and 1."""
-    value = _checks.positive(level, "level")
-    if value >= 1:
-        raise InputError(f"level is {level:g}; it must lie strictly between 0 and 1.")
-    return value

@@ -200,7 +200,7 @@ def resting_walk(landscape: Landscape) -> RestingWalk:
     if weights.min() <= 0:
         e = int(np.argmin(weights))
         raise InputError(
-            f"nobody crosses the edge between {int(source[e])} and {int(target[e])} at rest; the "
+            f"no jumps cross the edge between {int(source[e])} and {int(target[e])} at rest; the "
             "mean vanishes there: use the logarithmic mean."
         )
     return RestingWalk(landscape, p, weights)

@@ -91,7 +91,7 @@ def perturb(
     initial = fit.initial[kept]
     if initial.sum() <= 0:
         raise InputError(
-            "the whole population at the first time is in the removed states; nobody is left to "
+            "the whole population at the first time is in the removed states; nothing is left to "
             "forecast."
         )
     covariance, draws = _uncertainty(fit, graph, kept, known_beta=beta is not None, beta=noise)

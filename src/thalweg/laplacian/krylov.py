@@ -177,7 +177,7 @@ def gmres(
         x = x + update
         done += used
         if used < steps and done <= restart:
-            # The first cycle ended by itself: its own estimate is good enough.
+            # The first cycle converged: its own estimate is good enough.
             return KrylovSolution(x, done, tolerance)
         remainder = right - operator(x)
         previous, residual = residual, float(np.linalg.norm(remainder)) / size

@@ -49,8 +49,8 @@ Array = NDArray[np.float64]
 class Form(NamedTuple):
     """`C (s t)^(k/2) sinhc(a d) / sinhc(b d)`, and the code of its compiled formula.
 
-    Code `formulas.FAMILY` evaluates the family as it stands; the classical means have codes of
-    their own, whose formulas are exact over the whole floating-point range.
+    Code `formulas.FAMILY` evaluates the general formula; the classical means have codes of their
+    own, whose formulas are exact over the whole floating-point range.
     """
 
     code: int = formulas.FAMILY

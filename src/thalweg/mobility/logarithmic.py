@@ -197,7 +197,7 @@ def exact_partials(s: float, t: float) -> tuple[float, float, float]:
     if t <= 0.0:
         return 0.0, 0.0, math.inf
     z = log_ratio(s, t)
-    # phi2(z) overflows before s / t does not: use the quotient that is at hand.
+    # phi2(z) overflows where s / t does not: use the available quotient.
     if z > 1.0:
         return (s - t) / z, phi2(-z), (s / t - 1.0 - z) / (z * z)
     if z < -1.0:

@@ -126,7 +126,7 @@ class _Folds:
         self._kernel, self._s = kernel, 0.0
 
     def at(self, s: float) -> float:
-        # The semigroup goes on from the bandwidth before.
+        # The semigroup continues from the previous bandwidth.
         self._kept = heat_flow(self._kernel, self._kept, s - self._s)
         self._s = s
         return _log_likelihood(

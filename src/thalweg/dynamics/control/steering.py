@@ -150,7 +150,7 @@ def steer(
 
     Minimises `1/2 integral |grad u|^2_rho dt` under `p_dot = -M(rho) (V + u + beta log rho)`.
     Without a landscape (`V = 0`, `beta = 0`) the answer is the geodesic, and its cost
-    `W_K^2 / (2 horizon)`. Where the flow arrives by itself, `u` is zero.
+    `W_K^2 / (2 horizon)`. If the flow arrives on its own, `u` is zero.
 
     What is certified: if no edge drops by more than `sqrt(12) beta` the problem is convex, and the
     lower bound closes on the cost. On steeper edges the bound still holds for every plan, but it is
@@ -281,7 +281,7 @@ class _Search:
                 begin = self._guesses(problem)[: 1 if self.action.is_convex else 2]
             path = min((self._descended(problem, each) for each in begin), key=_worth)
             descent = path.descent
-            # A coarse mesh may hold no optimum inside the simplex: a finer one goes on from there.
+            # A coarse mesh may hold no optimum inside the simplex: a finer one continues from it.
             spent += descent.products
             full = curve.nodes.size >= MOST_NODES or descent.status is Status.STALLED
             full = full or spent > MOST_PRODUCTS
