@@ -43,7 +43,7 @@ class Edges(NamedTuple):
 
 
 class Adjacency(NamedTuple):
-    """For state `x`: neighbours `neighbor[indptr[x]:indptr[x+1]]` through `edge[...]`."""
+    """Neighbours `neighbor[indptr[x]:indptr[x+1]]` of state `x`, through `edge[...]`."""
 
     indptr: NDArray[np.int64]
     neighbor: Index

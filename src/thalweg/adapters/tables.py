@@ -323,7 +323,7 @@ class _Collected:
 
 
 def _reading(labels: list[Any], moments: NDArray[np.float64], scale: TimeScale) -> str:
-    """How the first time was read."""
+    """A message about how times were read."""
     if scale.origin:
         return f"times are dates, counted in {scale}"
     return f"times such as {str(labels[0])[:40]!r} are read as {moments[0]:g} {scale.unit}"

@@ -18,12 +18,12 @@ from thalweg.snapshots import hellinger
 __all__ = ["QUICK_STATES", "REJECTED", "findings", "print_check", "warnings"]
 
 QUICK_STATES = 30
-"""Up to this many states a fit and its rivals take seconds."""
+"""Number of states up to which a fit and its rivals take seconds."""
 REJECTED = 0.01
 """P-value below which remedies are tried by default."""
 
 _MEASURED = 20_000
-"""Up to this many states one round takes seconds."""
+"""Number of states up to which one round takes seconds."""
 _TRIAL = 30.0
 """Seconds after which the trial fit is stopped."""
 _PAGE = 2.0
@@ -64,7 +64,7 @@ def findings(problem: Problem, *, cost: bool = True) -> dict[str, Any]:
 
 
 def warnings(problem: Problem) -> list[str]:
-    """What is odd about the data, in the words that both `check` and `fit` print."""
+    """Oddities of the data, in the words that both `check` and `fit` print."""
     kernel, snapshots = problem.kernel, problem.snapshots
     sizes = np.asarray(snapshots.sizes)
     unseen = _unseen(problem)
@@ -127,7 +127,7 @@ def _motion(problem: Problem) -> tuple[float, float]:
 
 
 def _cost(problem: Problem) -> str:
-    """What `thalweg fit` will take in CPU time: a trial, or one round times the usual number."""
+    """The CPU time of `thalweg fit`: from a trial, or one round times the usual number."""
     # Here, so that file errors surface before numba is loaded.
     from thalweg.cli.forecast import band_of, forecast_grid
     from thalweg.learn import FreeEnergyRegressor
@@ -164,7 +164,7 @@ def _cost(problem: Problem) -> str:
 
 
 def _by_rounds(problem: Problem) -> str:
-    """How long one round of a fit takes, and how many are usual."""
+    """The time of one round of a fit, and the usual number of rounds."""
     from thalweg.learn.answer import SMALL_STATES, dense_counts
     from thalweg.learn.fields import LargeOptions, fit_likelihood_large
     from thalweg.learn.likelihood.fit import fit_likelihood

@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """What is simulated, and the words for it."""
+    """A simulated population, and the words for it."""
 
     kernel: MarkovKernel
     truth: FreeEnergy

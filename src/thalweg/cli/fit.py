@@ -146,7 +146,7 @@ def _hand_over(model: FreeEnergyRegressor, out: Path) -> None:
 
 
 def states_table(model: FreeEnergyRegressor) -> pd.DataFrame:
-    """What `states.csv` holds: one row per state."""
+    """The content of `states.csv`: one row per state."""
     frame = model.to_frame()
     return pd.DataFrame(
         {

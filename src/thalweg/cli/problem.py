@@ -30,7 +30,7 @@ _PLAIN = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What a fit needs, and the choices made while reading it."""
+    """The input of a fit, and the choices made while reading it."""
 
     kernel: MarkovKernel
     snapshots: Snapshots

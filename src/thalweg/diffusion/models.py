@@ -78,7 +78,7 @@ class ExactModel(ContextModel):
         return out
 
     def _at(self, clock: float) -> list[Array]:
-        """For each position the table `p(clean token | the other noisy tokens)`."""
+        """The table `p(clean token | the other noisy tokens)` of each position."""
         if clock == self._clock:
             return self._tables
         n, d = self.process.n_tokens, self.process.length

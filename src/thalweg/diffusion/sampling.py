@@ -148,7 +148,7 @@ def infill(
 
 
 class _Steps(NamedTuple):
-    """How the process is run backwards; the words are those of `sample`."""
+    """Options of running the process backwards, named as in `sample`."""
 
     n_steps: int
     method: Method

@@ -287,7 +287,7 @@ def _in_batches(model: NetworkModel | NetworkScores, sequences: Tokens, clock: A
 
 
 def _learning_curve(step: int, n_steps: int) -> float:
-    """Up over the first twentieth (at most 100 steps), then a half cosine down to a hundredth."""
+    """A rise over the first twentieth (at most 100 steps), then a half cosine to a hundredth."""
     warm = max(1, min(100, n_steps // 20))
     if step < warm:
         return (step + 1) / warm

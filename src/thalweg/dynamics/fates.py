@@ -127,7 +127,7 @@ def committor(landscape: Landscape, a: Any, b: Any, *, level: float = 0.95) -> E
 
 @dataclass(frozen=True, eq=False)
 class Fates:
-    """Where individuals end up: `probabilities.value[x, k]` for state `x` and target `names[k]`."""
+    """Fates of individuals: `probabilities.value[x, k]` for state `x` and target `names[k]`."""
 
     kernel: MarkovKernel
     names: tuple[str, ...]

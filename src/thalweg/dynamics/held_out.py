@@ -30,7 +30,7 @@ _RARE = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """How well held-out snapshots agree with the model, one entry per time."""
+    """Agreement of held-out snapshots with the model, one entry per time."""
 
     times: Array
     expected: Array

@@ -282,7 +282,7 @@ def _solved(matrix: Array, right: Array) -> Array:
 
 
 class SameTests(NamedTuple):
-    """Is everything the same, is the potential (whatever beta), is beta (whatever the potential)?
+    """Tests that everything is the same, the potential (for any beta), or beta (for any potential).
 
     `None` if there is no such parameter.
     """

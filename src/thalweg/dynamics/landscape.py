@@ -127,7 +127,7 @@ class Estimate:
 
     @property
     def undetermined(self) -> NDArray[np.bool_]:
-        """Where the interval is uninformative: over 0.9 wide, or over a factor of 100."""
+        """Whether each interval is uninformative: over 0.9 wide, or over a factor of 100."""
         with np.errstate(invalid="ignore", divide="ignore"):
             wide = np.where(self.value <= 1.0, self.upper - self.lower > 0.9, False)
             return np.asarray(

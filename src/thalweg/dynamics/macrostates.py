@@ -256,7 +256,7 @@ def _root(parent: Index, x: int) -> int:
 
 @njit(cache=True)
 def _merge(one: Index, other: Index, level: Array, depth: Array) -> tuple[Array, Index]:
-    """For each state the height at which its basin joins a deeper one, and that one's bottom."""
+    """The height at which each state's basin joins a deeper one, and that one's bottom."""
     n = depth.size
     parent = np.arange(n)
     saddle = np.full(n, np.inf)

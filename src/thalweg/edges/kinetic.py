@@ -111,7 +111,7 @@ def flux_action(
 
 
 def flux_gain(source: Index, target: Index, flux: Array, n_states: int) -> Array:
-    """What each state gains at every stage."""
+    """The gain of each state at every stage."""
     out = np.empty((flux.shape[0], n_states))
     for gain, row in zip(out, flux, strict=True):
         gain[:] = np.bincount(source, row, n_states) - np.bincount(target, row, n_states)
@@ -285,7 +285,7 @@ def _product(
 def diagonals(
     source: Index, target: Index, table: Coefficients, n_states: int
 ) -> tuple[Array, Array, Array]:
-    """What `product` gives a state for its own potential and its own change: `M`, `A`, `K`."""
+    """Diagonal of `product`, for a state's own potential and its own change: `M`, `A`, `K`."""
     stages = table.shape[2]
     each = np.arange(stages)
     ends = [(states[:, None] * stages + each).ravel() for states in (source, target)]

@@ -39,7 +39,7 @@ class Accuracy(NamedTuple):
 
 
 class ExplicitRun(NamedTuple):
-    """How far the explicit method got: `reached` outputs, at time `time`, with `step` next."""
+    """The progress of the explicit method: `reached` outputs, at `time`, with `step` next."""
 
     reached: int
     time: float

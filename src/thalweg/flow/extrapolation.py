@@ -28,7 +28,7 @@ _WORK = np.cumsum(np.arange(_MAX_ORDER + 1)).astype(np.float64)
 
 
 class ImplicitRun(NamedTuple):
-    """How far the implicit method got, and at what cost."""
+    """The progress of the implicit method, and its cost."""
 
     reached: int
     u: Array

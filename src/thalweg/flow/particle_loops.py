@@ -25,7 +25,7 @@ Offsets = NDArray[np.int64]
 
 
 class Field(NamedTuple):
-    """What drives a flux beside the densities: see `thalweg.edges.fluxes.edge_flux`."""
+    """The drivers of a flux besides the densities: see `thalweg.edges.fluxes.edge_flux`."""
 
     external: Array
     beta: float

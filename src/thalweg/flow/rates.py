@@ -79,7 +79,7 @@ def jump_rates(
 def edge_rates(
     kernel: MarkovKernel, energy: FreeEnergy, p: Array, mobility: Mobility
 ) -> tuple[Index, Index, Array]:
-    """For each edge the state a jump leaves, the state it reaches, and its rate."""
+    """The state that a jump along each edge leaves, the state it reaches, and its rate."""
     source, target, conductance = kernel.edges
     flux = edge_fluxes(
         source,

@@ -150,7 +150,7 @@ class KrylovSolution(NamedTuple):
     x: Array
     iterations: int
     residual: float
-    """Relative to the norm of the right-hand side."""
+    """Residual relative to the norm of the right-hand side."""
 
 
 def gmres(

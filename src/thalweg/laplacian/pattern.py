@@ -143,7 +143,7 @@ class Preconditioner(Protocol):
 
 
 class Analysis(Protocol):
-    """What a method learns from the pattern alone, once."""
+    """The preparation of a method from the pattern alone, done once."""
 
     @property
     def pattern(self) -> Pattern:
@@ -152,7 +152,7 @@ class Analysis(Protocol):
 
     @property
     def relabelling(self) -> Relabelling | None:
-        """How that numbering differs from the user's (`None`: not at all)."""
+        """The map from that numbering to the user's; `None` if they are the same."""
         ...
 
     @property

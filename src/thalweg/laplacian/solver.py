@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Factor", "LaplacianSolver", "Method", "Solution"]
 
 SUM_TOLERANCE = 1e-6
-"""How far `sum(b)` may be from zero, relative to `sum(|b|)`, when `M` is singular."""
+"""Largest `|sum(b)|`, relative to `sum(|b|)`, when `M` is singular."""
 
 WEIGHT_FLOOR = 1e-200
 """Weights below this fraction of the largest count as zero."""

@@ -52,7 +52,7 @@ SMALL_COVARIANCE = 1000
 
 @dataclass(frozen=True)
 class Settings:
-    """What a fit needs besides the data: the estimator's parameters, resolved."""
+    """The settings of a fit: the estimator's parameters, resolved."""
 
     method: Method = "likelihood"
     observation: Observation = "independent"
@@ -422,7 +422,7 @@ def _large_verdict(fit: LargeFit, known: float | None) -> BetaVerdict:
 
 
 def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:
-    """How the fit ended, what the data leave open, whether its form is right; plain values.
+    """Diagnose a fit: how it ended, what the data leave open, whether its form is right.
 
     A likelihood fit of few states is tested against draws from itself, which takes a moment.
     """

@@ -30,7 +30,7 @@ _REFIT_STATES = 100
 
 
 def _pseudo_count(s: Settings) -> float | None:
-    """What the smoother adds to each count, if the counts are independent samples."""
+    """The pseudo-count of the smoother, if the counts are independent samples."""
     smoother = Dirichlet() if s.smoother is None else s.smoother
     if s.observation != "independent" or not isinstance(smoother, Dirichlet):
         return None

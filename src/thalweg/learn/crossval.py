@@ -71,7 +71,7 @@ class CrossValidation:
     scheme: Scheme
     scores: tuple[Score, ...]
     failures: dict[str, str]
-    """What could not be computed, and why."""
+    """Models that could not be computed, and why."""
 
     @property
     def models(self) -> list[str]:

@@ -59,7 +59,7 @@ class Contrast:
 
 @dataclass(frozen=True, eq=False)
 class Undetermined:
-    """What the data do not determine."""
+    """States and contrasts that the data do not determine."""
 
     never_seen: tuple[int, ...]
     contrasts: tuple[Contrast, ...]

@@ -62,7 +62,7 @@ class Growth:
         return _checks.as_vector(self.rates, n_states, "growth rates")
 
     def columns(self, n_states: int) -> Array | None:
-        """What learned rates are linear in; `None` if they are known."""
+        """Columns in which learned rates are linear; `None` if rates are known."""
         if self.rates is not None:
             return None
         if self.features is None:

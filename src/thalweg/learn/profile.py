@@ -45,7 +45,7 @@ class Profile:
     log_betas: Array
     falls: Array
     sure: NDArray[np.bool_]
-    """Where the search converged."""
+    """Whether the search converged, per point."""
 
     def interval(self, drop: float) -> tuple[float, float]:
         """Both ends of the interval within a fall of `drop`; 0 and infinity if not closed."""
@@ -54,7 +54,7 @@ class Profile:
 
 
 def hull(x: Array, fall: Array, sure: NDArray[np.bool_], drop: float) -> tuple[float, float]:
-    """Where `fall` last reaches `drop` on both sides; infinite where no sure point closes it.
+    """Points where `fall` last reaches `drop` on both sides; infinite if not closed.
 
     >>> x = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
     >>> hull(x, x**2, np.ones(5, bool), 2.25)
@@ -74,7 +74,7 @@ def hull(x: Array, fall: Array, sure: NDArray[np.bool_], drop: float) -> tuple[f
 
 
 def _crossing(x: Array, fall: Array, inner: int, outer: int, drop: float) -> float:
-    """Where the root of the fall, nearly linear, reaches that of `drop`."""
+    """The point where the root of the fall, nearly linear, reaches that of `drop`."""
     near, far, goal = np.sqrt([max(fall[inner], 0.0), fall[outer], drop])
     share = (goal - near) / max(far - near, 1e-12)
     return float(x[inner] + share * (x[outer] - x[inner]))
@@ -107,7 +107,7 @@ class _Row(NamedTuple):
 
 
 class _Near(NamedTuple):
-    """What the sparse search reuses from the last point."""
+    """The part of the last point that the sparse search reuses."""
 
     point: Point | None
     information: Array

@@ -110,7 +110,7 @@ class Questions:
         return basins(self.landscape_)
 
     def fate_probabilities(self, targets: Any = None, **options: Any) -> Fates:
-        """Where individuals end up; by default among the cores of the macrostates."""
+        """Fates of individuals; by default among the cores of the macrostates."""
         from thalweg.dynamics import fate_probabilities
 
         land = self.landscape_
@@ -220,7 +220,7 @@ class Questions:
         return push_few(self.landscape_, start, raise_mass, horizon, **options)
 
     def remedies(self, *, n_folds: int = 3, max_seconds: float | None = None) -> Remedies:
-        """What predicts left-out individuals better than one landscape, if that is rejected.
+        """Find what predicts left-out individuals better than one landscape, if that is rejected.
 
         A landscape that jumps in time, growth, another mean, an interaction, and free rates are
         each fitted to `n_folds` parts of the data. The answer is kept in `diagnostics_`, and so in

@@ -33,7 +33,7 @@ class Bootstrap:
     """Refits of data drawn from the fit."""
 
     potentials: Array
-    """Centred, one row per refit."""
+    """Centred potentials, one row per refit."""
     betas: Array
     statuses: tuple[Status, ...]
 

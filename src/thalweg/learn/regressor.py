@@ -308,17 +308,17 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
 
     @property
     def time_scale_(self) -> TimeScale:
-        """What times mean: their unit, and the date of time 0 if the data had dates."""
+        """The unit of times, and the date of time 0 if the data had dates."""
         return self._fit.scale
 
     @property
     def status_(self) -> Status:
-        """How the fit ended."""
+        """The status of the fit."""
         return self._fit.status
 
     @property
     def diagnostics_(self) -> dict[str, Any]:
-        """How the fit ended, what the data leave open, whether the model fits; plain values."""
+        """Plain values: how the fit ended, what the data leave open, whether the model fits."""
         fit = self._fit
         if self._diagnostics is None:
             self._diagnostics = diagnose(self.kernel_, fit, seed=self._settings().seed)

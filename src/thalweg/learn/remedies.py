@@ -43,7 +43,7 @@ NONE = "one landscape"
 
 @dataclass(frozen=True)
 class Remedies:
-    """How well each remedy predicts left-out individuals, against one landscape.
+    """Predictions of left-out individuals by each remedy, against one landscape.
 
     Parameters
     ----------

@@ -350,7 +350,7 @@ def _verdict(entry: Any) -> BetaVerdict:
 
 
 def _float(value: Any) -> float:
-    """What `_number` wrote."""
+    """Read a number that `_number` wrote."""
     if value is None or not (isinstance(value, int | float) or value == "inf"):
         raise InputError(f"the model file holds {value!r} where a number belongs.")
     return float(value)

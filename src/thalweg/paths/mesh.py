@@ -95,7 +95,7 @@ class TimeMesh:
 
     @cached_property
     def place(self) -> Array:
-        """Where in its piece each stage lies, from 0 to 1."""
+        """The place of each stage in its piece, from 0 to 1."""
         return np.concatenate([gauss(int(order))[0] for order in self.orders])
 
     @cached_property

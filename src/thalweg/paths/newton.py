@@ -29,7 +29,7 @@ _FINEST = 1e-8
 
 
 class Sight(Protocol):
-    """What is known at an iterate."""
+    """The residuals and weights at an iterate."""
 
     @property
     def size(self) -> float:
@@ -74,7 +74,7 @@ class Equations(Protocol[At, Here, Step]):
 
 
 class Pace(NamedTuple):
-    """How the loop treats one kind of equations."""
+    """The settings of the loop for one kind of equations."""
 
     last_barrier: float
     """Barrier, relative to the squared length, below which it is set to zero at once."""
@@ -87,7 +87,7 @@ class Pace(NamedTuple):
 
 
 class Ended(NamedTuple, Generic[At, Here]):
-    """Where the loop ended, how, and what it cost."""
+    """The last iterate of the loop, its status, and its cost."""
 
     at: At
     here: Here

@@ -27,7 +27,7 @@ _NEIGHBORS = 10
 
 @dataclass(frozen=True, eq=False)
 class Displacement:
-    """How far to follow the curve through four snapshots, and how far to pull to the cloud.
+    """Options of a displacement: how closely to follow the curve, and how far to pull to the cloud.
 
     `curvature = 0` is McCann's straight line, 1 the cubic (or parabola) through the next snapshots
     as well; `pull = 1` puts each point at the mean of its nearest observed ones; `entropic` couples

@@ -32,7 +32,7 @@ Method = Literal[
 ForecastMethod = Literal["auto", "flow", "displacement", "landscape", "persistence"]
 
 DEFAULT_METHOD = "flow"
-"""What `"auto"` uses with two snapshots, which are too few to try methods on."""
+"""The method of `"auto"` with two snapshots, which are too few to try methods on."""
 
 _TRIAL_STATES = 30
 _TRIAL_COUPLED = 2000

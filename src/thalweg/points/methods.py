@@ -44,7 +44,7 @@ MOVERS = {
 """Displacements by name; `"curved"` is the bent or pulled one that the trials prefer."""
 
 CURVED = "curved 0.5, pulled 0.5"
-"""What `"curved"` stands for if nothing could be tried."""
+"""The displacement of `"curved"` if nothing could be tried."""
 
 _NEAR = 2.0
 _SAME = 1e-9

@@ -178,7 +178,7 @@ def build(
     states: StateChoice = "kmeans",
     rng: np.random.Generator | None = None,
 ) -> PointSnapshots:
-    """See `Snapshots.from_points`."""
+    """Build the result of `Snapshots.from_points`."""
     if rng is not None:
         _checks.generator(rng)
     t, scale = read_times(times)

@@ -60,12 +60,12 @@ class Action:
 
     @cached_property
     def _onto(self) -> sparse.csr_array:
-        """From edges to states: the transposed incidence."""
+        """The transposed incidence, from edges to states."""
         return sparse.csr_array(self.incidence.T)
 
     @cached_property
     def _ends(self) -> tuple[sparse.csr_array, sparse.csr_array]:
-        """From edges to their source and to their target, divided by `pi`."""
+        """Maps from edges to their source and to their target, divided by `pi`."""
         e = np.arange(self.kernel.n_edges)
         shape = (self.kernel.n_states, e.size)
         return tuple(  # type: ignore[return-value]

@@ -35,7 +35,7 @@ _STEEPEST = 1e5
 _MOST_CALLS = 20_000
 """Evaluations after which an integration is abandoned; ordinary ones take a few hundred."""
 _STRAY = 3.0
-"""How far `phi` may stray from the path's own potential, in units of that potential's span."""
+"""Largest distance of `phi` from the path's own potential, in units of that potential's span."""
 
 
 def hamilton_jacobi(action: Action, p: Array, phi: Array) -> Array:
@@ -85,7 +85,7 @@ def _hump_table() -> tuple[CubicSpline, CubicSpline]:
 
 
 def humps(alpha: Array, beta: float) -> tuple[Array, Array]:
-    """Where `alpha m(s, t) - beta^2 (s - t) log(s / t)`, `s + t = 1`, is largest, and its value.
+    """Place and value of the maximum of `alpha m(s, t) - beta^2 (s - t) log(s / t)`, `s + t = 1`.
 
     For `alpha < -12 beta^2` and the logarithmic mean this is symmetric with two humps; its concave
     envelope is flat between them. Returns the logarithm of the ratio at the hump, and the height.

@@ -49,7 +49,7 @@ class Intervention:
 
     landscape: Landscape
     states: tuple[int, ...]
-    """In the order in which they were chosen."""
+    """The pushed states, in the order in which they were chosen."""
     potential: Array
     """The potential to add to the landscape, zero at all other states."""
     cost: float

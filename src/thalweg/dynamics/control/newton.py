@@ -96,7 +96,7 @@ class PathProblem:
         return np.asarray(out)
 
     def bent(self, nodes: Array, at: Moments, change: Array) -> Array:
-        """How `force` changes with the shares at the free nodes."""
+        """The change of `force` with the shares at the free nodes."""
         value, rate = self.maps
         full = np.zeros_like(nodes)
         full[self.free] = change

@@ -87,9 +87,9 @@ class GraphFitter(Fitter):
         self.n_iterations = 0
         self.determined = 0.5 * self.n
         self.along: Array | None = None
-        """How the fields follow log beta."""
+        """Derivative of the fields in log beta."""
         self.variance = np.nan
-        """Of log beta."""
+        """Variance of log beta."""
         self.overshoot = 1.0
         self.draws: Array | None = None
         self.gains = [np.ones(spectrum.knots.size), np.ones(spectrum.knots.size)]
@@ -100,7 +100,7 @@ class GraphFitter(Fitter):
         """Standard error of log beta."""
         self.level_information: list[Array] = []
         self.change = np.inf
-        """Of log beta by the last simulations, in its standard errors."""
+        """Change of log beta by the last simulations, in its standard errors."""
 
     def _at(self, z: Array, theta: float) -> Place | None:
         if np.abs(z).max() > 200.0:

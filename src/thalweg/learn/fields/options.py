@@ -60,7 +60,7 @@ class LargeFit:
     probabilities: Array
     """The fitted distribution at every time, one row each."""
     potential_stderr: Array
-    """Of the centred potential, from posterior samples."""
+    """Standard error of the centred potential, from posterior samples."""
     log_beta_stderr: float
     log_likelihood: float
     deviance: float

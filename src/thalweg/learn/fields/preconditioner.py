@@ -144,7 +144,7 @@ class Preconditioner:
         return np.asarray(scaled - back)
 
     def well_determined(self) -> tuple[Array, Array]:
-        """For each scale of the two priors, the number of coefficients that the data determine."""
+        """The number of coefficients that the data determine, per scale of the two priors."""
         post = self.posterior
         out, start = [], 0
         for span, prior in zip(self.information.spans, (post.initial, post.potential), strict=True):

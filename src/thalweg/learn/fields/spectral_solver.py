@@ -113,7 +113,7 @@ class Preconditioning:
         return apply, about[0], about[1]
 
     def _solver(self, mean: sparse.csr_array, share: Array, gap: float) -> Callable[[float], Map]:
-        """For every `a`, the map `(1 + a A)^-1`."""
+        """The map `(1 + a A)^-1` for every `a`."""
         scale = np.sqrt(share)[:, None]
 
         def make(a: float) -> Map:

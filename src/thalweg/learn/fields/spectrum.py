@@ -92,7 +92,7 @@ class Spectrum:
         bend = np.diff(np.eye(count), 2, axis=0)
         self.stiffness = bend.T @ bend / _BENDING**2
         self.modes = self.weights @ self.bumps(self.nodes)
-        """How many modes belong to each bump."""
+        """Number of modes that belong to each bump."""
 
     def _coordinate(self, mu: Array) -> Array:
         """The coordinate in which bumps are evenly spaced: it resolves small and crowded values."""

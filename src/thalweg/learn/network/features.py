@@ -62,7 +62,7 @@ class FeatureFit:
     energy: FreeEnergy
     network: FeatureNetwork
     loss: float
-    """Relative to the best free potential: 1 is as good, 0 is no potential."""
+    """Loss relative to the best free potential: 1 is as good, 0 is no potential."""
     n_steps: int
     status: Status
 

@@ -72,7 +72,7 @@ def geodesic_velocity(
 
 @dataclass(frozen=True, eq=False)
 class NeuralFit:
-    """What the paper's network learned."""
+    """The result of the paper's network."""
 
     energy: FreeEnergy
     gradient: Array

@@ -61,7 +61,7 @@ class Residuals:
 
 
 class CountModel(ABC):
-    """How counts scatter around the probabilities of the flow."""
+    """A model of the scatter of counts around the probabilities of the flow."""
 
     @abstractmethod
     def terms(self, counts: Array, log_p: Array) -> Terms:
@@ -119,5 +119,5 @@ class CountModel(ABC):
         return draws
 
     def summary(self) -> dict[str, float]:
-        """What was estimated, by name."""
+        """The estimates, by name."""
         return {}

@@ -44,7 +44,7 @@ class Multinomial(CountModel):
 
 
 def draw_multinomial(counts: Array, p: Array, rng: np.random.Generator) -> Array:
-    """As many individuals as in each row of `counts`, rounded, spread like the rows of `p`."""
+    """Draw as many individuals as in each row of `counts`, rounded, from the rows of `p`."""
     sizes = np.maximum(np.rint(counts.sum(axis=1)), 1).astype(np.int64)
     rows = [rng.multinomial(n, row / row.sum()) for n, row in zip(sizes, p, strict=True)]
     return np.array(rows, dtype=np.float64)

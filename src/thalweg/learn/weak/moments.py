@@ -107,7 +107,7 @@ class MomentFit:
 
     @property
     def status(self) -> Status:
-        """Always converged: the equations are linear."""
+        """`CONVERGED` always: the equations are linear."""
         return Status.CONVERGED
 
 

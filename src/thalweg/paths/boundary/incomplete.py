@@ -48,7 +48,7 @@ class IncompletePattern:
 
     order: Index
     start: Index
-    """Where the later neighbours of each place begin."""
+    """Start of the later neighbours of each place."""
     later: Index
     slot: Index
     """The block of each edge of the kernel."""

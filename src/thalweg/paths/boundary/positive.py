@@ -50,7 +50,7 @@ class Bernstein:
     grading: float = 3.0
     """Nodes are at `(2 k / pieces)^grading / 2` from an empty end."""
     cut: float = 0.125
-    """Where an end piece is cut, from the end."""
+    """Place of the cut of an end piece, as a share of it from the end."""
     max_steps: int = 60
     """Newton steps per level."""
     restart: float = 30.0
@@ -63,7 +63,7 @@ class Bernstein:
         return BernsteinMesh(widths, level.degree, -(-3 * level.degree // 2))
 
     def within(self, max_stages: int) -> Bernstein:
-        """Only the levels with at most this many coefficients in time, and always the first."""
+        """The method with the first level and those of at most this many coefficients in time."""
         small = [a for a in self.levels[1:] if (a.pieces + 2 * a.cuts) * a.degree <= max_stages]
         return replace(self, levels=(self.levels[0], *small))
 
@@ -78,7 +78,7 @@ class Centred(NamedTuple):
 
 _TO_BOUNDARY = 0.99
 _REDUCTION = 0.03
-"""Of `mu` after each step that came near its minimum; 0.1 needs a tenth more steps."""
+"""Factor on `mu` after each step that came near its minimum; 0.1 needs a tenth more steps."""
 _CENTRED = 0.5
 """A Newton decrement below this many `mu` ends a level: what is left is a quarter of that at most,
 and far less after the step; at 0.1 levels take one or two steps more."""

@@ -276,7 +276,7 @@ def _cholesky(matrix: Array) -> Array | None:
 def factor_all(
     kernel: MarkovKernel, spec: Array, rho: Array, rate: Array
 ) -> tuple[Array, Order, Array, Array]:
-    """Of each row of `rho`: the factor `U` of `M = U^T U`, its order, `psi`, and `rate^T M^+ rate`.
+    """The factor `U` of `M = U^T U`, its order, `psi`, and `rate^T M^+ rate`, per row of `rho`.
 
     `M(rho) psi = rate`. An action that is not finite means that the graph is disconnected there.
     """

@@ -60,7 +60,7 @@ class _Change(NamedTuple):
     last: Array
     y: Array
     stiffness: Array
-    """How much stiffer the potential holds the end's mass than its entropy does."""
+    """Stiffness of the end's mass under the potential, relative to that under its entropy."""
 
 
 class _Here(NamedTuple):
@@ -74,7 +74,7 @@ class _Here(NamedTuple):
     give: Array
     """`slack / end`: the change of `y` for one of the potential."""
     r1: Array
-    """Relative to the densities."""
+    """Residuals of the densities, relative to them."""
     r2: Array
     r3: Array
     r4: Array

@@ -365,7 +365,7 @@ def refresh(
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """How the clusters follow the states around them, by their linearised equations."""
+    """The response of the clusters to the states around them, by their linearised equations."""
 
     clusters: Clusters
     local: Local

@@ -60,7 +60,7 @@ class Collocation(NamedTuple):
     steps: int
     products: int
     residual: float
-    """Relative to the length of the path."""
+    """Residual relative to the length of the path."""
     factor: Factor
 
 

@@ -132,7 +132,7 @@ class _Operator:
         return middle
 
     def image(self, middle: Array) -> Vector:
-        """What the equations give for the changes in `w`, `q` and `middle`."""
+        """The image of the changes in `w`, `q` and `middle` under the equations."""
         system, b = self.system, self.system.problem.mesh.weights
         source, target, _ = system.problem.kernel.edges
         np.add(self.q, middle[:, None], out=self.psi)

@@ -54,11 +54,11 @@ class Whitening:
     scale: Array
     lower: Array
     bias: Array | None = None
-    """Of the score, by which least squares is corrected."""
+    """Bias of the score, by which least squares is corrected."""
 
     @classmethod
     def at(cls, model: PushModel, z: Array | None) -> Whitening:
-        """With the covariance of the samples under the parameters `z`; `None` is no movement."""
+        """Whitening by the samples' covariance under the parameters `z`; `None` is no movement."""
         return cls.of(covariance(model, z))
 
     def inverse(self) -> Array:
@@ -119,9 +119,9 @@ class PushFit:
 
     z: Array
     residual: Array
-    """Whitened."""
+    """Whitened residuals."""
     jacobian: Array
-    """Whitened."""
+    """Whitened Jacobian."""
     precision: Array
     evidence: float
     status: Status

@@ -140,7 +140,7 @@ class Answer:
     field: Field
     beta: float
     covariance: Array
-    """Of the weights, row after row."""
+    """Covariance of the weights, row after row."""
     beta_stderr: float
     goodness: GoodnessOfFit
     tracked: bool
