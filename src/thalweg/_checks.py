@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 SUM_TOLERANCE = 1e-8
+"""Largest error of the sum of a probability."""
 
 
 def as_array(values: ArrayLike | Any, name: str) -> NDArray[np.float64]:

@@ -25,6 +25,7 @@ __all__ = ["check_kinds", "checked"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LARGEST = 2**63 - 1
+"""Largest whole number that arrays can hold."""
 _WORDS: dict[Any, str] = {
     float: "a number",
     int: "a whole number",

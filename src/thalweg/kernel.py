@@ -31,7 +31,9 @@ Index = NDArray[np.int32]
 Reversibilisation = Literal["check", "additive", "metropolis"]
 
 _STOCHASTIC_TOLERANCE = 1e-8
+"""Largest error of the sum of a row."""
 _BALANCE_TOLERANCE = 1e-8
+"""Largest relative violation of detailed balance."""
 
 
 class Edges(NamedTuple):

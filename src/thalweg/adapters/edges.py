@@ -31,9 +31,11 @@ __all__ = ["GraphFile", "largest", "read_graph", "to_networkx"]
 
 _WEIGHT_NAMES = ("weight", "w", "weights", "conductance", "strength", "value", "similarity")
 _MOST_UNPACKED = 8 * 2**30
+"""Largest size of an unpacked file, in bytes."""
 _MOST_PACKED = 200
 """Ratio of unpacked to packed size above which a file is no matrix (deflate reaches 1000)."""
 _MOST_STATES = 5_000_000
+"""Largest number of states in a file."""
 
 
 class GraphFile(NamedTuple):

@@ -15,6 +15,7 @@ from thalweg.errors import InputError, MissingDependencyError
 __all__ = ["read_pieces", "read_table"]
 
 _CHUNK = 500_000
+"""Rows per piece."""
 _TEXT = (".csv", ".tsv", ".txt", ".tab")
 
 

@@ -28,7 +28,9 @@ from thalweg.snapshots.times import TimeScale, read_times
 __all__ = ["SnapshotTable", "read_snapshots", "state_key"]
 
 _MOST_STATES = 5_000_000
+"""Largest number of states in a file."""
 _MOST_TIMES = 100_000
+"""Largest number of times in a file."""
 _OUTSIDE = -1
 """The number of every state whose individuals are left out."""
 _KEYS = ["time", "state", "replicate"]

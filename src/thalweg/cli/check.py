@@ -29,8 +29,9 @@ _TRIAL = 30.0
 _PAGE = 2.0
 """CPU seconds that drawing the report takes: 0.1 to 2.4 s at 12 to 1000 states."""
 _USUAL_ITERATIONS = (10, 80)
+"""Iterations of ordinary fits of small problems."""
 _USUAL_ROUNDS = (5, 25)
-"""Rounds that ordinary fits of small and of large problems take."""
+"""Rounds of ordinary fits of large problems."""
 
 
 def findings(problem: Problem, *, cost: bool = True) -> dict[str, Any]:

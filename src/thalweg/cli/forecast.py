@@ -38,6 +38,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _MOST_BAND_STATES = 30_000
+"""Number of states above which forecasts have no bands."""
 
 
 def band_draws(model: FreeEnergyRegressor) -> int:

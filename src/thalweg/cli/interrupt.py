@@ -15,6 +15,7 @@ _GRACE = 1.0
 _WAIT = 5.0
 """Seconds after which a process that gets little CPU time is interrupted again as well."""
 _AGAIN = 0.2
+"""Seconds between two interruptions."""
 
 
 @contextmanager

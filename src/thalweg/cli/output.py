@@ -36,8 +36,10 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _MOST_TIMES = 100_000
+"""Largest number of times in a range."""
 _CLOCK = re.compile(r"\d[T ]\d{2}:")
 MOST_CELLS = 20_000_000
+"""Largest number of rows of a table."""
 
 
 def parse_times(text: str, scale: TimeScale | None = None) -> Array:

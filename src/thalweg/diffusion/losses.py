@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 _TINY = 1e-30
+"""Least probability whose logarithm is taken."""
 
 
 @dataclass(frozen=True)

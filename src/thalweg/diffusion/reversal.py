@@ -30,6 +30,7 @@ Array = NDArray[np.float64]
 EdgeRates = tuple[Array, Array]
 
 _MAX_NUMBERS = 2**28
+"""Largest number of stored probabilities: 2 GB."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,6 +39,7 @@ Corrector = Literal["langevin", "birth-death"]
 Progress = Callable[[str, int, int], None]
 
 _MAX_TABLE = 2**27
+"""Largest number of entries in the table of the rate bound: 1 GB."""
 FREE = -1
 """Marks a token to be filled in."""
 

@@ -25,6 +25,7 @@ Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
 _MAX_STATES = 10**6
+"""Largest number of sequences that are enumerated."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,7 +45,9 @@ Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
 _TAYLOR_TERMS = 18
+"""Terms of the series of a transition matrix."""
 _TAYLOR_RADIUS = 0.5
+"""Rate times time up to which the series is summed; longer times are squared."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,6 +48,7 @@ Head = Literal["context", "score"]
 
 _FORMAT = 1
 _LEAST_LOST = 0.05
+"""Least share of changed tokens by which the cross-entropy is divided."""
 
 
 class NetworkModel(ContextModel):

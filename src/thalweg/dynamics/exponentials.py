@@ -22,7 +22,9 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 DENSE = 600
+"""Number of states up to which problems are diagonalised."""
 MOST_VECTORS = 60
+"""Largest dimension of the Krylov space."""
 ENOUGH = 1e-7
 """Relative change between two subspaces below which a large problem stops."""
 

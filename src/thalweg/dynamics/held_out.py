@@ -26,6 +26,7 @@ __all__ = ["HeldOut", "held_out"]
 Array = NDArray[np.float64]
 
 _RARE = 1e-12
+"""Least expected probability."""
 
 
 @dataclass(frozen=True, eq=False)

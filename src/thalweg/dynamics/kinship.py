@@ -44,6 +44,7 @@ Array = NDArray[np.float64]
 
 _FIRST_STEPS = 8
 _MOST_STEPS = 512
+"""Largest number of steps along the flow."""
 _MOST_WORK = 2e5
 """Norm of rates times time above which the sparse exponential is rejected."""
 

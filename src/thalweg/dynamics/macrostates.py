@@ -33,6 +33,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 MOST_MACROSTATES = 12
+"""Largest number of macrostates considered by default."""
 _OPTIMISED_ENTRIES = 200_000
 """Entries of the memberships above which the simplex start is kept, which is near-optimal."""
 

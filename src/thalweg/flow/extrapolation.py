@@ -21,6 +21,7 @@ Array = NDArray[np.float64]
 
 _MAX_ORDER = 7
 _LEAST = 1e-20
+"""Mass below which the error of a growing state is not relative to itself."""
 _PATIENCE, _CRAWL = 200, 0.1
 """Give up if this many steps in a row, at ten times their pace, would not reach the end in time."""
 # Work, in Euler steps, of all rows up to the k-th.

@@ -25,6 +25,7 @@ Array = NDArray[np.float64]
 _LONGEST = 0.03
 """Step times the spread of the rates: the error of the splitting is about a tenth of its square."""
 _MOST_STEPS = 2000
+"""Largest number of splitting steps between two times."""
 
 
 @single_threaded

@@ -21,12 +21,19 @@ __all__ = ["EulerStep", "ImplicitEuler"]
 Array = NDArray[np.float64]
 
 _DENSE_STATES = 120
+"""Number of states up to which systems are always dense."""
 _DENSE_FILL = 0.05
+"""Share of all pairs that are edges above which systems of up to 3000 states are dense."""
 _PIVOT = 0.01
+"""Threshold of SuperLU's diagonal pivots."""
 _ROUNDING = 1e-12
+"""Total residual mass that is rounding."""
 _SETTLED = 1e-5
+"""Change of `u` below which a density has converged."""
 _POLISH = 25
+"""Largest number of Newton steps that polish small densities."""
 _MAX_ITERATIONS = 60
+"""Largest number of Newton steps."""
 _BACKTRACKS = 4
 _MAX_RECOVERIES = 4
 _SWEEPS = 2

@@ -27,7 +27,9 @@ Array = NDArray[np.float64]
 Method = Literal["auto", "explicit", "implicit"]
 
 _MANY = 5000
+"""Number of states above which implicit solves are avoided at first."""
 _STEEP = 30.0
+"""Largest rate of a state, per time scale, for an explicit start."""
 _LONG = 3000
 """Explicit steps after which implicit ones take over: near equilibrium only those can grow."""
 

@@ -36,10 +36,15 @@ Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 _DENSE_STATES = 200
+"""Number of states up to which frozen steps use dense matrices."""
 _FASTEST_DENSE = 1e8
+"""Largest rate per step with dense matrices."""
 _FASTEST_SPARSE = 1e3
+"""Largest rate per step by uniformisation."""
 _STEP = 0.01
+"""Default time step."""
 _CHUNK = 50
+"""Number of steps along the flow computed at once."""
 
 
 @single_threaded

@@ -21,8 +21,11 @@ from thalweg.kernel import MarkovKernel
 __all__ = ["GRAPH_FAMILIES", "make_graph"]
 
 _MAX_EDGES = 20_000_000
+"""Largest number of edges."""
 _REDRAWS = 20
+"""Draws of a disconnected graph before its components are joined."""
 _SMALL = 1000
+"""Number of states up to which disconnected graphs are drawn again."""
 
 
 @checked

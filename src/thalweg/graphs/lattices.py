@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 _MAX_STATES = 1_000_000
+"""Largest number of states."""
 
 
 def path(n: int) -> MarkovKernel:

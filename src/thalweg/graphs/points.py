@@ -17,8 +17,11 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 _TREE_DIMENSION = 12
+"""Dimension up to which a k-d tree finds neighbours; brute force above."""
 _LEAST_WEIGHT = 1e-3
+"""Least weight of an edge."""
 _MOST_NEIGHBORS = 64
+"""Largest number of neighbours searched to join components."""
 
 
 def neighbor_weights(points: ArrayLike, n_neighbors: int = 15) -> sparse.csr_array:

@@ -24,6 +24,7 @@ from thalweg._dense import copy
 from thalweg.laplacian.pattern import Array, Index, Pattern, Relabelling
 
 _SEED = 20_240_229
+"""Seed of the elimination, so that equal inputs give equal factors."""
 _UNDERFLOW = 1e-300
 """A kept edge never gets lighter than this: a weight of zero would cut the graph."""
 

@@ -28,7 +28,9 @@ from thalweg.status import Status
 __all__ = ["KrylovSolution", "Refined", "balanced", "gmres", "solve"]
 
 MAX_ITERATIONS = 1000
+"""Largest number of conjugate-gradient iterations."""
 _MAX_RESTARTS = 12
+"""Largest number of restarts from a recomputed residual."""
 
 
 class Refined(NamedTuple):

@@ -25,8 +25,11 @@ from thalweg.laplacian.pattern import Analysis, Index, Pattern
 Method = Literal["auto", "dense", "tree", "approxchol", "cholmod", "superlu"]
 
 _DENSE_FLOPS_PER_EDGE = 20_000
+"""Cubed number of states per edge up to which dense factors are used."""
 _DENSE_LIMIT = 4_000
+"""Number of states above which factors are never dense."""
 _FLAT_WIDTH = 5.0
+"""Widest breadth-first level of a flat graph, in `sqrt(n)`."""
 
 
 def choose(pattern: Pattern) -> Method:

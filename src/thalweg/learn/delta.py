@@ -28,6 +28,7 @@ Array = NDArray[np.float64]
 _STEP = 0.05
 """Step along a draw over which the flow is differenced: long enough for the integrator's error."""
 _LONGEST_STEP = 0.4
+"""Largest time step times the rate of leaving a state."""
 
 
 def band_around(

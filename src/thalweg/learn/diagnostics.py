@@ -33,7 +33,9 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _MOST_CYCLES = 50
+"""Largest number of cycle forces in the test."""
 _CYCLE_DRAWS = 400
+"""Number of draws behind the test of cycle forces."""
 _USED = 0.2
 """Relative error of the number of parameters that large fits determine: it comes from a few draws,
 and from a prior that suits no landscape exactly."""

@@ -22,6 +22,7 @@ __all__ = ["MOST_STATES", "fokker_planck"]
 Array = NDArray[np.float64]
 
 MOST_STATES = 300
+"""Largest number of states, since matrices are dense."""
 _RIDGE = 0.01
 """Weight of `|g|^2 / 2` beside the log-likelihood: holds states that were never seen."""
 

@@ -32,6 +32,7 @@ RANGE = (1e-4, 1e2)
 _STEP = (0.02, 0.8, 1.6)
 """Least first, greatest first, and greatest step in `log beta`."""
 _MOST_STEPS = 30
+"""Largest number of points on each side."""
 _ITERATIONS = (30, 60)
 """Iterations of a search from the predicted start, and of one from the last point if it fails."""
 _PLATEAU = 0.04

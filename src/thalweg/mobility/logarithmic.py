@@ -23,7 +23,8 @@ Array = NDArray[np.float64]
 _TERMS = 9
 _NEAR = 0.8
 """Ratio of the densities above which the series is used; its ninth term is below rounding."""
-_FLOOR = 1e-300  # its reciprocal is still a number
+_FLOOR = 1e-300
+"""Least density in derivatives: its reciprocal is still a number."""
 
 
 def _reciprocal_series(count: int) -> Array:

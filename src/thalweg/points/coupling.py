@@ -18,7 +18,9 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 _ITERATIONS = 10_000_000
+"""Largest number of iterations of the network simplex."""
 _FAR = 3.0
+"""Default cost of a death and a birth, in mean costs of the balanced plan."""
 
 
 class Pairs(NamedTuple):

@@ -20,9 +20,12 @@ MOST_COUPLED = 5000
 """Most individuals per side of one coupling: 3-8 CPU seconds of network simplex."""
 
 _MOST_ENTROPIC = 600
+"""Largest number of individuals per side of an entropic coupling."""
 _MOST_UNBALANCED = 2000
+"""Largest number of individuals per side of an unbalanced coupling."""
 _SUBSAMPLES = 2
 _NEIGHBORS = 10
+"""Number of nearest observed points to which points are pulled."""
 
 
 @dataclass(frozen=True, eq=False)

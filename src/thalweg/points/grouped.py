@@ -26,6 +26,7 @@ __all__ = ["GroupedDraws", "design_effect", "grouped_bootstrap", "relaxation_tim
 Array = NDArray[np.float64]
 
 _LEAST_EXPECTED = 5.0
+"""Least expected count of a cell in Pearson's statistic."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,9 +35,12 @@ DEFAULT_METHOD = "flow"
 """The method of `"auto"` with two snapshots, which are too few to try methods on."""
 
 _TRIAL_STATES = 30
+"""Largest number of states in a trial."""
 _TRIAL_COUPLED = 2000
+"""Largest number of individuals per coupling in a trial."""
 _MOST_TRIALS = 4
 _SAME_REACH = 0.25
+"""Difference of the logarithms of horizons up to which a trial counts as looking as far ahead."""
 _SHOWN = ("nearest snapshot", "mixture of neighbours")
 _MCCANN = "displacement midpoint (McCann)"
 

@@ -47,15 +47,24 @@ CURVED = "curved 0.5, pulled 0.5"
 """The displacement of `"curved"` if nothing could be tried."""
 
 _NEAR = 2.0
+"""First `beta` of a further partition, in units of the first one's."""
 _SAME = 1e-9
+"""Difference of smoothed snapshots below which they are equal."""
 _FEWEST = 20
-_SLACK = 1.2  # smoothing and the mesh in time add to the deviance of a true flow
+"""Individuals per snapshot below which a landscape on R^d is not tried."""
+_SLACK = 1.2
+"""Allowance on the deviance of a true flow for smoothing and the mesh in time."""
 _MOST_ORDER = 2
-_POOL_MOMENTS = 105  # that snapshots are compared by before they are pooled
+_POOL_MOMENTS = 105
+"""Number of moments that compare snapshots before they are pooled."""
 _MISLED_POINTS = 1500
-_ASKED = 2000  # individuals of the last snapshot that are asked whether they extrapolate
-_BEYOND = 0.1  # share of them that is warned about
-_THROWN = 1.5  # extent of a cloud pushed backwards, against the clouds that were seen
+"""Number of points in the distance that judges a rejected model."""
+_ASKED = 2000
+"""Individuals of the last snapshot that are checked for extrapolation."""
+_BEYOND = 0.1
+"""Share of extrapolating individuals above which there is a warning."""
+_THROWN = 1.5
+"""Largest extent of a cloud pushed backwards, relative to the observed ones."""
 
 
 @dataclass(frozen=True, eq=False)

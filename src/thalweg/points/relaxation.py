@@ -37,15 +37,24 @@ __all__ = ["RelaxationFit", "fit_relaxation", "path_entropy"]
 Array = NDArray[np.float64]
 
 MOST_STATES = 300
+"""Largest number of states, since matrices are dense."""
 _RATIO = 1.4
+"""Factor between two rungs of the ladder of `beta`."""
 _PRIOR = 0.5
+"""Default precision of the smoothness prior."""
 _RUNGS = 14
-_TRIES = 10  # tenfold slower clocks tried before giving up
+"""Largest number of rungs."""
+_TRIES = 10
+"""Number of tenfold slower clocks tried before giving up."""
 _PAST = 2
 _ITERATIONS = 15
+"""Gauss-Newton iterations per rung; four times as many on the first."""
 _GAIN = 0.05
+"""Fall of the misfit below which a rung ends."""
 _RELATIVE_GAIN = 1e-4
+"""The same, relative to the misfit."""
 _PATH_STEPS = 24
+"""Number of time steps of the path entropy."""
 
 
 @dataclass(frozen=True, eq=False)

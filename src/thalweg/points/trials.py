@@ -26,8 +26,11 @@ __all__ = ["Choice", "Trial", "choose", "combine", "run_trial"]
 Array = NDArray[np.float64]
 
 TRIAL_POINTS = 1000
-_BEST = 3  # methods that mixtures are made of
-_WORTH = 0.99  # a mixture must be better than a single method by this factor
+"""Number of points in the distances of trials."""
+_BEST = 3
+"""Number of methods that mixtures are made of."""
+_WORTH = 0.99
+"""Score, relative to a single method, that a mixture must reach."""
 _TOWARDS = "halfway to"
 _AND = " + "
 

@@ -24,11 +24,16 @@ Index = NDArray[np.int64]
 StateChoice = Literal["kmeans", "farthest", "points"]
 
 _MOST_STATES = 100
+"""Largest default number of states."""
 _FEWEST_STATES = 10
+"""Smallest default number of states."""
 _MOST_NEIGHBORS = 15
+"""Largest default number of neighbours."""
 _KMEANS_POINTS = 50_000
+"""Number of points above which k-means runs on batches."""
 _JITTER_NEIGHBORS = 5
 _ELSEWHERE = 1e-6
+"""Weight of snapshots that are not neighbours in time."""
 
 
 @dataclass(frozen=True, eq=False)

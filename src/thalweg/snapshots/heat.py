@@ -14,11 +14,15 @@ __all__ = ["heat_flow", "select_bandwidth"]
 Array = NDArray[np.float64]
 
 _TRUNCATION = 1e-17
+"""Coefficient below which the Chebyshev series ends."""
 _EXACT_LIMIT = 1000
+"""Number of states up to which individuals are left out one at a time."""
 _FOLDS = 5
 _LARGEST = 1e5
+"""Largest bandwidth tried, in jumps."""
 _PATIENCE = 4
 _ENOUGH = 20_000
+"""Number of predicted individuals that decides."""
 
 
 def heat_flow(kernel: MarkovKernel, counts: Array, s: float) -> Array:

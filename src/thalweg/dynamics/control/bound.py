@@ -32,6 +32,7 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _STEEPEST = 1e5
+"""End of the table of humps, in `-alpha / beta^2`."""
 _MOST_CALLS = 20_000
 """Evaluations after which an integration is abandoned; ordinary ones take a few hundred."""
 _STRAY = 3.0

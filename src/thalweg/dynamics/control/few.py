@@ -36,6 +36,7 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _TIMES = 33
+"""Number of times at which the flow is computed."""
 _SUBSTEPS = 8
 _STRONGEST = 20.0
 """Largest push, in units of the landscape's span plus `beta`; above, states are empty or full."""

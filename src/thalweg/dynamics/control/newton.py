@@ -33,6 +33,7 @@ Mask = NDArray[np.bool_]
 MAX_NEWTON, MAX_NEWTON_STEEP = 60, 100
 """Most steps on one mesh, and if the cost is not convex: leaving a saddle takes many short ones."""
 MAX_CG = 300
+"""Largest number of conjugate-gradient iterations per step."""
 POINTS = DEGREE + 2
 """Quadrature points per piece."""
 _BACK = 0.9

@@ -37,6 +37,7 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MOST_NODES = 200
+"""Number of nodes at which the mesh is not refined further."""
 MOST_PRODUCTS = 10_000
 """Products with the Hessian after which the mesh is not refined further: 2 CPU ms each at 2 states,
 20 at 300. Ordinary plans take some hundred, plans along edges of 10 beta some thousand."""

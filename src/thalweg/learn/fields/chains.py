@@ -31,8 +31,11 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 NEWTON_LIMIT = 60
+"""Largest number of Newton iterations per step."""
 SWEEP_LIMIT = 400
+"""Largest number of Gauss-Seidel sweeps per system."""
 _UP, _DOWN = 2.0, -20.0
+"""Largest change of `u` up and down in one Newton iteration."""
 
 
 class Graph(NamedTuple):

@@ -21,7 +21,9 @@ __all__ = ["Probes", "probe", "slope_of_log_determinant", "updated_scales"]
 Array = NDArray[np.float64]
 
 _LEAST_SCALE = 1e-4
+"""Least scale of a prior."""
 _LARGEST_CHANGE = 6.0
+"""Largest factor by which a scale changes in one update."""
 
 
 @dataclass(frozen=True, eq=False)

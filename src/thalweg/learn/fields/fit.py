@@ -30,11 +30,13 @@ __all__ = ["fit_likelihood_large"]
 Array = NDArray[np.float64]
 
 _JACOBIAN_FLOATS = 1.2e8
+"""Largest number of entries in the tangents of the smooth functions: 1 GB."""
 _PROBED = 80
 """Number of smooth functions that detect coordinates along a curve."""
 _FIRST_NOISE = 0.002
 """First scale of the noises, as a share of the spread of the start."""
 _LONG_STEP = 10.0
+"""Step in white coefficients below which a failed flow is due to its time step."""
 _FIRST_PRECISION = 100.0
 """Precision of log beta around its start until the evidence is used: a joint optimum shrinks it."""
 

@@ -24,6 +24,7 @@ __all__ = ["FlowMap", "Run"]
 Array = NDArray[np.float64]
 
 _SPREAD = 1.0
+"""`s` of the extrapolation: difference of the two chains beyond which it is bounded."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,6 +27,7 @@ __all__ = ["Information", "Preconditioner", "solve"]
 Array = NDArray[np.float64]
 
 _BATCH = 32
+"""Tangents computed together."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,6 +33,7 @@ _LEAST_SHARE = 0.1
 _FACTORED_STATES = 1000
 """Number of states up to which graphs that are not flat are factored."""
 _LONGEST_CHEBYSHEV = 30
+"""Largest degree of the polynomial near the inverse."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,6 +29,7 @@ Index = NDArray[np.integer]
 _SPACING = 0.8
 """Spacing of the bumps in `log(mu + mu0)` plus `_RESOLVE` times the share of modes below `mu`."""
 _RESOLVE = 4.0
+"""Weight of the share of modes in the spacing of bumps."""
 _BINS = 24
 """Number of bins of the eigenvalues, for that share."""
 _WIDTH = 0.7
@@ -40,6 +41,7 @@ _EXACT_STATES = 1200
 _PROBES, _LANCZOS_STEPS = 8, 80
 """Probes, and Lanczos steps, that estimate their density above that number."""
 _LARGEST_DEGREE = 240
+"""Largest degree of the Chebyshev polynomials."""
 
 
 def laplacian(n: int, source: Index, target: Index, weights: Array) -> sparse.csr_array:

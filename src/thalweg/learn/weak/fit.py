@@ -61,6 +61,7 @@ Array = NDArray[np.float64]
 Ridge = float | Literal["auto"]
 
 _TINY = 64
+"""Number of states up to which threads are not limited."""
 
 
 @dataclass(frozen=True, eq=False)

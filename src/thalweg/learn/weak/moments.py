@@ -54,7 +54,9 @@ _PASSES = 4
 _STEPS = 5000
 """Steps after which the flow that would serve as instrument is abandoned."""
 _HOLD = 1e-9
+"""Ridge that fixes what no function determines, relative to the mean diagonal."""
 _DRAWS = 16
+"""Number of refits behind the errors."""
 _FINE, _FINE_STATES = 4, 200
 """Parts of an interval for the integral along the instrument, and the states up to which."""
 _BANDS = 10

@@ -13,6 +13,7 @@ Array = NDArray[np.float64]
 
 _MOST_DEGREE = 8
 _LEAST_SHARE = 0.02
+"""Least probability of a state, relative to the uniform one."""
 
 
 def smoothed_in_time(times: Array, counts: Array) -> tuple[Array, Array]:

@@ -41,6 +41,7 @@ SMALLEST_RIDGE = 1e-12
 """Share of the largest eigenvalue of `(A, P)` below which the automatic ridge is rounding."""
 
 _SINGULAR = 1e-10
+"""Relative size below which a direction is not determined."""
 
 _RIDGES = np.geomspace(SMALLEST_RIDGE, 1e2, 57)
 

@@ -29,6 +29,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 _ITERATIONS = 400
+"""Largest number of GMRES iterations."""
 _DEEPEST = 2
 _GROWTH = 2.0
 """Fill may at most double the number of blocks: level 2 pays on planar graphs, 1 or 0 on others."""

@@ -77,6 +77,7 @@ class Centred(NamedTuple):
 
 
 _TO_BOUNDARY = 0.99
+"""Share of the way to the boundary that a step may take."""
 _REDUCTION = 0.03
 """Factor on `mu` after each step that came near its minimum; 0.1 needs a tenth more steps."""
 _CENTRED = 0.5

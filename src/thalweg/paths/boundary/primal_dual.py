@@ -19,6 +19,7 @@ Solve = Callable[[SpaceTime, Array, Array, Array], tuple[Array, Array, int]]
 """The solution of a system for two right-hand sides, from a first guess of `psi`; its cost."""
 
 _TO_BOUNDARY = 0.99
+"""Share of the way to the boundary that a step may take."""
 _GROWTH = 1.0
 """Relative growth of a density beyond which a step to a free end is not near the central path."""
 _STILL = 1e-4

@@ -34,7 +34,9 @@ States = NDArray[np.int64]
 _LARGEST = 24
 """Largest number of states in a cluster; those next to a full one are left to GMRES."""
 _FEW = 0.02
+"""Share of all states that may be taken out beyond one full cluster."""
 _STEPS = 12
+"""Largest number of Newton steps of a cluster."""
 _OFFSET = 0.03
 """Error of mass allowed in a state's fluxes, relative to its least mass."""
 

@@ -36,10 +36,13 @@ _BARRIER = 0.003
 _PAST = 1e-6
 """Share of its weight that an edge keeps where it should carry nothing more."""
 _MAX_ORDER = 9
+"""Largest number of stages per piece."""
 _GAIN = 10.0
 """Factor by which two more stages reduce the error of a smooth piece, approximately."""
 _ROUNDING = 2e-13
+"""Relative error of the distance that is rounding."""
 _MAX_ROUNDS = 12
+"""Largest number of meshes."""
 
 
 def solve_inside(

@@ -50,8 +50,11 @@ Step = tuple[Array, Array, Array]
 _STIFF = 1.0
 """Rate, in units of the path's duration, above which states are solved for locally."""
 LANES = 16
-_CHUNK = 64  # groups inverted together: some megabytes of work space
-_BY_LAPACK = 256  # up to so many states, LAPACK's inverses spare the compilation of `_reduce`
+"""Number of states inverted side by side."""
+_CHUNK = 64
+"""Number of groups inverted together: some megabytes of work space."""
+_BY_LAPACK = 256
+"""Number of states up to which LAPACK's inverses save the compilation of `_reduce`."""
 _PIVOT = 1e-4
 """Elimination goes without exchanges of rows while the pivots are larger than this."""
 

@@ -26,11 +26,16 @@ Array = NDArray[np.float64]
 Feature = Callable[[Array], Array]
 
 _MOST_POINTS = 4000
+"""Largest number of individuals per snapshot,"""
 _HIGH_DIMENSION = 10
+"""up to this dimension,"""
 _MOST_POINTS_HIGH = 2000
+"""and above it."""
 _BACKWARD_STEPS = 4
 _GROWN = 1.5
+"""Ratio of the numbers of individuals above which growth is suspected."""
 _CHUNK = 2000
+"""Points processed together."""
 
 
 class PointLandscape:

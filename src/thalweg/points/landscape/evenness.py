@@ -29,15 +29,24 @@ Index = NDArray[np.int64]
 
 _DRAWS = 3
 _PLACES = (5, 60)
-_PER_PLACE = 60  # residuals, which then scatter by a fifth
-_QUIET = 0.25  # quantile of places that the noise is taken from where it is uneven
+"""Least and largest number of places."""
+_PER_PLACE = 60
+"""Residuals per place, whose mean square then scatters by a fifth."""
+_QUIET = 0.25
+"""Quantile of places that gives the noise if it is uneven."""
 _ROUNDS = 3
-_CHANCE = 2.0  # by this factor uneven places exceed the scatter of simulated ones,
-_SIZE = 0.25  # and this is the standard deviation of the logarithm beyond it
-_MATTERS = 0.05  # root mean square left over, as a share of the flow's velocity
-_STAYS = 0.85  # of the residuals; less of them that is new is roughness
-_NEAREST = 8  # individuals whose residuals show roughness where there is hardly noise
-_LITTLE = 0.1  # noise, as a share of all residuals
+_CHANCE = 2.0
+"""Factor over the scatter of simulated places above which noise is uneven,"""
+_SIZE = 0.25
+"""and the excess standard deviation of the logarithm above which it is."""
+_MATTERS = 0.05
+"""Root mean square residual, as a share of the flow's velocity, below which it is ignored."""
+_STAYS = 0.85
+"""Independent share of the residuals below which the rest is roughness."""
+_NEAREST = 8
+"""Individuals whose residuals show roughness if there is hardly any noise."""
+_LITTLE = 0.1
+"""Share of noise in the residuals below which there is hardly any."""
 
 
 def partners(x: Array, y: Array) -> tuple[Array, Index | None]:

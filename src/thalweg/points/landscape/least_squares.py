@@ -32,19 +32,32 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _JITTERS = (1e-6, 1e-4, 1e-2, 1.0)
+"""Amounts added to a correlation matrix, in turn, until its Cholesky factor exists."""
 _MOST_NOISE = 0.05
+"""Largest share of scatter in the information of the moments."""
 _ITERATIONS = 12
-_FREE_SCALES = 2  # iterations in which the prior still moves
-_ALIKE = 1.5  # residuals of an average against those of the best fit
-_GAIN = 0.05  # of chi-square: a twentieth of a standard error, squared, is nothing
+"""Largest number of Gauss-Newton iterations."""
+_FREE_SCALES = 2
+"""Iterations in which the prior is still chosen."""
+_ALIKE = 1.5
+"""Largest squared residual of an average, relative to the best fit."""
+_GAIN = 0.05
+"""Fall of chi-square below which iterations end: a twentieth of a standard error, squared."""
 _DAMPINGS = 7
-_TRACKED = 0.8  # square of whitened moments below which individuals may have been followed,
-_LUCK = 1e-3  # if independent snapshots agree so well this rarely
+_TRACKED = 0.8
+"""Mean square of whitened moments below which individuals may have been tracked,"""
+_LUCK = 1e-3
+"""if independent snapshots agree so well with at most this probability."""
 _SIZES = (150, 105, 70, 45, 30, 20, 12)
-_TESTED = 30  # leading moments per interval in the test of fit
-_FIRST = 6  # the smoothest moments, in which a slow drift shows best
-_STILL = 0.05  # level of the test of no movement
-_ABSORBED = 0.2  # directions that the parameters absorb beyond this are no test
+"""Numbers of moments tried, from many to few."""
+_TESTED = 30
+"""Leading moments per interval in the test of fit."""
+_FIRST = 6
+"""Number of smoothest moments, in which a slow drift shows best."""
+_STILL = 0.05
+"""Level of the test of no movement."""
+_ABSORBED = 0.2
+"""Remaining variance below which a direction is absorbed by the parameters."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,15 +28,24 @@ __all__ = ["Followed", "fit_moments"]
 Array = NDArray[np.float64]
 
 _ITERATIONS = 5
-_LEAST_SHARE = 1e-5  # of the variance of gradients; rougher functions see the noise's second order
-_RIDGES = 10.0 ** np.arange(-4.0, 5.1, 0.5)  # prior precisions, in squares of a velocity
-_NOISES = 10.0 ** np.arange(-8.0, 1.1, 0.125)  # in units of the model's scale of beta
-_DEVIATIONS = np.arange(-4.0, 4.01, 0.1)  # of the second grid, about the first one's mean
-_LEAST_DEVIATION = 0.06  # of a logarithm: a fifth of the first grid's spacing
-_STILL = 0.05  # square of a step, in units of its noise, below which iterations end
-_ROUNDING = 1e-8  # and in units of the movement itself
+_LEAST_SHARE = 1e-5
+"""Least share of the gradients' variance; rougher functions feel second-order noise."""
+_RIDGES = 10.0 ** np.arange(-4.0, 5.1, 0.5)
+"""Prior precisions tried, in squares of a velocity."""
+_NOISES = 10.0 ** np.arange(-8.0, 1.1, 0.125)
+"""Noises tried, in units of the model's scale of beta."""
+_DEVIATIONS = np.arange(-4.0, 4.01, 0.1)
+"""Second grid, in standard deviations about the first one's mean."""
+_LEAST_DEVIATION = 0.06
+"""Least standard deviation of the logarithm: a fifth of the first grid's spacing."""
+_STILL = 0.05
+"""Squared step, in units of its noise, below which iterations end,"""
+_ROUNDING = 1e-8
+"""and in units of the movement itself."""
 _CHUNK = 500
-_SYSTEMATIC = 0.1  # of the noise: it came out 10 % high in the mean over potentials, 700 points
+"""Individuals processed together."""
+_SYSTEMATIC = 0.1
+"""Relative error of the noise: it was 10 % high in the mean over potentials, 700 points."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,10 +25,15 @@ __all__ = ["Field", "PushModel", "bounding_box", "time_basis"]
 Array = NDArray[np.float64]
 
 _CHUNK = 500
+"""Individuals processed together."""
 _LEAST_BETA = 1e-8
+"""Least beta, in units of the model's scale."""
 _KEPT_BYTES = 4e8
+"""Largest size of the gradients that are kept."""
 _MARGIN = 0.05
-_FAR = 10.0  # in extents of the cloud
+"""Margin of the box, as a share of the points' extent."""
+_FAR = 10.0
+"""Bound at which expelled points are stopped, in extents of the cloud."""
 _END, _MIDDLE = (
     float(np.sqrt(1 / 6)),
     float(np.sqrt(4 / 6)),

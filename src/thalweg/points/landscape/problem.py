@@ -33,10 +33,15 @@ __all__ = ["Answer", "Disagreement", "Problem", "Support", "Unresolved", "candid
 Array = NDArray[np.float64]
 
 _MOST_POWERS = 60
+"""Largest number of monomials."""
 _MOST_AXES = 10
+"""Largest dimension with Gaussians along the axes."""
 _KNOTS = 12
-_KNOWN = 3000  # individuals that stand for where the gradient is known
-_BENT = 1000  # of which so many show its second derivatives
+"""Number of Gaussians per axis."""
+_KNOWN = 3000
+"""Individuals that represent where the gradient is known,"""
+_BENT = 1000
+"""and those of them that show its second derivatives."""
 
 
 @dataclass(frozen=True, eq=False)

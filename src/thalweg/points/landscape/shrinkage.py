@@ -24,11 +24,16 @@ Array = NDArray[np.float64]
 Scales = tuple[float, float, float]
 """Precisions of smooth functions, of all others, and of the noise, in units of the prior."""
 
-_GLOBAL = 10.0 ** np.arange(-1.0, 6.1, 1.0)  # drifts of 3 to 0.001 extents of the cloud in all
+_GLOBAL = 10.0 ** np.arange(-1.0, 6.1, 1.0)
+"""Precisions of smooth functions: drifts of 3 to 0.001 extents of the cloud in all."""
 _LOCAL = 10.0 ** np.arange(0.0, 7.1, 0.5)
-_NOISE = np.array([1e-3])  # wide: a variance of 30 times the cloud's may be added
+"""Precisions of all other functions."""
+_NOISE = np.array([1e-3])
+"""Precision of the noise: a variance of 30 times the cloud's may be added."""
 _TIME_DAMPING = 3.0
-_WEIGHTLESS = 1e-3  # scales whose evidence is below this share of the best are left out
+"""Factor on the precision per degree in time."""
+_WEIGHTLESS = 1e-3
+"""Evidence, relative to the best, below which scales are left out."""
 
 
 @dataclass(frozen=True, eq=False)

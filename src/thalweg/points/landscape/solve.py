@@ -35,23 +35,40 @@ Start = tuple[Prior, Array, Scales, float]
 """Prior, parameters, scales of the prior, and evidence of the weak form."""
 
 _MOST_MOMENTS = 150
+"""Largest number of moments per interval."""
 _MOST_ROWS = 3000
-_SMALL = 0.3  # interval times curvature below which one step is the flow, to 15 % at the worst
-_OVERSHOOT = 1.0  # beyond which one explicit step maps points past each other
-_STEP = 0.7  # longest step in the same unit: 1 % error of the width of a well, 5 % of the drift
-_MOST_FUNCTIONS = 60  # that are pushed in many steps,
-_FEW_STEPS, _FEW_ITERATIONS = 5, 6  # in which they are compared
+"""Largest number of moments in all."""
+_SMALL = 0.3
+"""Interval times curvature below which one step is the flow, to 15 % at worst."""
+_OVERSHOOT = 1.0
+"""The same above which one explicit step maps points past each other."""
+_STEP = 0.7
+"""Longest step in the same unit: 1 % error of the width of a well, 5 % of the drift."""
+_MOST_FUNCTIONS = 60
+"""Largest number of functions that are pushed in many steps,"""
+_FEW_STEPS, _FEW_ITERATIONS = 5, 6
+"""and the steps and iterations in which they are compared."""
 _MOST_STEPS = 12
-_WORSE = 2.0  # residuals of a corrected fit against those before
+"""Largest number of steps per interval."""
+_WORSE = 2.0
+"""Largest chi-square of a corrected fit, relative to the one before."""
 _TIE = 3.0
-_ALIKE = 1.0  # difference of log evidence that is none
-_FAR = 100.0  # mean square residual beyond which the flow is no start
+"""Loss of log evidence up to which the flow is preferred to one step."""
+_ALIKE = 1.0
+"""Difference of log evidence that is negligible."""
+_FAR = 100.0
+"""Mean square residual above which the flow is not a start."""
 _REWEIGHTINGS = 2
-_SHARES = (1.0, 0.5, 0.2, 0.0)  # of the weak form's parameters that the push may start from
-_PUSHED = 3  # candidates that proceed from the weak form to the push, beside the simplest
-_ACCEPTED = 0.01  # level at which other functions that span the potential fit too
-_MOST_SCATTER = 0.1  # of the information; twice what the moments are chosen by
-_COUPLED = 300  # individuals per snapshot whose coupling is a start
+_SHARES = (1.0, 0.5, 0.2, 0.0)
+"""Shares of the weak form's parameters from which the push may start."""
+_PUSHED = 3
+"""Candidates that proceed from the weak form to the push, besides the simplest."""
+_ACCEPTED = 0.01
+"""Level at which other functions that span the potential are accepted."""
+_MOST_SCATTER = 0.1
+"""Largest share of scatter in the information: twice that of the chosen moments."""
+_COUPLED = 300
+"""Individuals per snapshot whose coupling gives a start."""
 
 
 def solve(problem: Problem) -> Answer:

@@ -35,20 +35,33 @@ __all__ = ["Regression", "coupled_gradient", "solve_tracks", "stiffness"]
 Array = NDArray[np.float64]
 
 _SAME_ROWS = 0.5
-_AGREEING = 0.3  # mean square of the moments that a fit of followed individuals must reach
+"""Share of pairs with equal rows above which rows match individuals."""
+_AGREEING = 0.3
+"""Mean square of the moments that a fit of tracked individuals must reach."""
 _CHUNK = 1000
+"""Individuals processed together."""
 _RIDGES = 10.0 ** np.arange(-6.0, 6.1, 0.5)
+"""Prior precisions tried."""
 _TIME_GAIN = 0.02
+"""Share of the squared velocities that a field changing in time must explain to matter."""
 _LEAST_NOISE = 1e-10
+"""Least sum of squared residuals, relative to that of the velocities."""
 _FINEST = 300
-_SHORT = 0.3  # interval times curvature below which one step is taken where nothing decides
-_BENT = 1.0  # from which two midpoint steps are not enough
+"""Largest number of Gaussians."""
+_SHORT = 0.3
+"""Interval times curvature below which one step is taken if nothing decides."""
+_BENT = 1.0
+"""The same above which two midpoint steps are not enough."""
 _CORRECTIONS = 3
 _CORRECTION_STEPS = 4
-_UNLIKE = 1.5  # ratio of interval lengths from which one step and the flow can be distinguished
-_DECIDED = 3.0  # by this difference of log evidence
-_TIE = 0.1  # difference that says nothing
-_TENFOLD = 10.0  # ratio of residuals that decides where all intervals are alike
+_UNLIKE = 1.5
+"""Ratio of interval lengths above which one step and the flow can be distinguished,"""
+_DECIDED = 3.0
+"""by this difference of log evidence."""
+_TIE = 0.1
+"""Difference that is not significant."""
+_TENFOLD = 10.0
+"""Ratio of residuals that decides if all intervals are alike."""
 
 
 @dataclass(frozen=True, eq=False)
