@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from thalweg.cli.output import say
-from thalweg.cli.problem import Problem, guessed_lines
+from thalweg.cli.problem import Problem, detected_lines
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.snapshots import hellinger
 
@@ -218,7 +218,7 @@ def _print(facts: dict[str, Any], source: Path) -> None:
         f"{source.name}: {facts['summary']}, from {facts['first_time']} to {facts['last_time']}, "
         f"on {facts['states']} states and {facts['edges']} edges"
     )
-    for line in guessed_lines(facts["guesses"]):
+    for line in detected_lines(facts["guesses"]):
         say(f"  {line}")
     for warning in facts["warnings"]:
         say(f"  ! {warning}")

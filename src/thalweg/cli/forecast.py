@@ -20,7 +20,7 @@ from thalweg.cli.output import (
     say,
     state_labels,
 )
-from thalweg.cli.problem import guessed_lines
+from thalweg.cli.problem import detected_lines
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor, load
@@ -100,7 +100,7 @@ def run_forecast(
     p0, size = None, None
     if start is not None:
         table = read_snapshots(start, states=state_labels(model.kernel_))
-        for line in guessed_lines(f"{start.name}: {message}" for message in table.messages):
+        for line in detected_lines(f"{start.name}: {message}" for message in table.messages):
             say(line, stderr=True)
         p0 = smoothed_shares(model.kernel_, table.snapshots, -1)
         size = float(table.snapshots.sizes[-1])

@@ -62,19 +62,19 @@ class Problem:
         from thalweg.cli.check import warnings
         from thalweg.cli.output import say
 
-        for line in guessed_lines(self.guesses):
+        for line in detected_lines(self.guesses):
             say(line, stderr=True)
         for warning in warnings(self):
             say(f"! {warning}", stderr=True)
         say(f"{self.summary} on {self.kernel.n_states} states", stderr=True)
 
 
-def guessed_lines(guesses: Iterable[str]) -> list[str]:
+def detected_lines(guesses: Iterable[str]) -> list[str]:
     """The choices made, one line per file; what the files state explicitly is left out.
 
-    >>> guessed_lines(["a.csv: time is column 'time'", "a.csv: state is column 'place'"])
-    ["guessed: a.csv: state is column 'place'"]
-    >>> guessed_lines(["edges.csv: weight is 'weight'"])
+    >>> detected_lines(["a.csv: time is column 'time'", "a.csv: state is column 'place'"])
+    ["detected: a.csv: state is column 'place'"]
+    >>> detected_lines(["edges.csv: weight is 'weight'"])
     []
     """
     by_file: dict[str, list[str]] = {}
@@ -82,7 +82,7 @@ def guessed_lines(guesses: Iterable[str]) -> list[str]:
         file, _, text = guess.partition(": ") if ": " in guess else ("", "", guess)
         if text and not _PLAIN.fullmatch(text):
             by_file.setdefault(file and f"{file}: ", []).append(text)
-    return [f"guessed: {file}{'; '.join(texts)}" for file, texts in by_file.items()]
+    return [f"detected: {file}{'; '.join(texts)}" for file, texts in by_file.items()]
 
 
 def load_problem(
@@ -101,7 +101,7 @@ def load_problem(
     neighbors_key: str | None = None,
     individuals: float | None = None,
 ) -> Problem:
-    """Read both files and match them; every guess is reported.
+    """Read both files and match them; each choice made is reported.
 
     An `.h5ad` file brings its own graph, the neighbours of its cells.
     """

@@ -14,7 +14,7 @@ from thalweg.adapters.edges import read_graph
 from thalweg.adapters.pieces import read_table
 from thalweg.adapters.tables import state_key
 from thalweg.cli.output import ends_in, finish, give, long_table, parse_times, say
-from thalweg.cli.problem import guessed_lines
+from thalweg.cli.problem import detected_lines
 from thalweg.errors import InputError
 from thalweg.geometry import Geodesic, TransportGeometry
 from thalweg.kernel import MarkovKernel
@@ -53,7 +53,7 @@ def _geodesic(
     found = read_graph(graph, largest_component=largest)
     odd = [message for message in found.messages if isinstance(message, Oddity)]
     guesses = [f"{graph.name}: {message}" for message in found.messages if message not in odd]
-    for line in [*guessed_lines(guesses), *(f"! {message}" for message in odd)]:
+    for line in [*detected_lines(guesses), *(f"! {message}" for message in odd)]:
         say(line, stderr=True)
     ends = [read_population(path, found.kernel) for path in (first, second)]
     return TransportGeometry(found.kernel, _mean(mean)).geodesic(*ends), found.kernel
