@@ -2,7 +2,7 @@
 
 A script that reads data which the repository does not hold (it names `THALWEG_DATA`) is not run:
 its page and its pictures are kept in `docs/gallery/kept`, where this file, run as a program with
-the scripts as arguments and the data at hand, puts them. Pictures and numbers are kept, not data.
+the scripts as arguments and the data available, puts them. Pictures and numbers are kept, not data.
 
 A script starts with a docstring: its first line is the title, the rest the introduction. Comments
 that begin with `# %%` start a new passage of text. What it prints appears below its code, and so
@@ -33,12 +33,12 @@ WHERE = """
 
 !!! note "The data"
     {source} Put the file where the head of the script looks for it, below the folder that the
-    environment variable `THALWEG_DATA` names. This page was made with the data at hand by
-    `python docs/gallery_hook.py examples/{name}.py`.
+    environment variable `THALWEG_DATA` names. `python docs/gallery_hook.py examples/{name}.py`
+    made this page from the data.
 """
 CELLS = (
-    "Mouse blood cells of Weinreb and others (2020) in two dimensions, as the repositories of "
-    "TIGON and DeepRUOT hold them (MIT)."
+    "Mouse blood cells of Weinreb and others (2020) in two dimensions, as distributed in the "
+    "repositories of TIGON and DeepRUOT (MIT)."
 )
 SOURCES = {
     "alanine_dipeptide": "Dihedral angles of ten runs of 10 ns, derived from the trajectories of "
@@ -153,7 +153,7 @@ def _interactive(figure: Any) -> str:
 
 
 def keep(script: Path) -> None:
-    """Run a script with its data at hand, and keep its page with still pictures."""
+    """Run a script with its data, and keep its page with still pictures."""
     count = 0
 
     def still(figure: Any) -> str:

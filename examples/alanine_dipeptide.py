@@ -1,7 +1,7 @@
 """A molecule whose answer is known
 
-Alanine dipeptide is the fruit fly of molecular dynamics. Ten runs of 10 ns tell its two dihedral
-angles every picosecond; all frames in the alpha_R basin make the first snapshot, and where they are
+Alanine dipeptide is the fruit fly of molecular dynamics. Ten runs of 10 ns record its two dihedral
+angles every picosecond; all frames in the alpha_R basin make up the first snapshot, and the frames
 a lag later the others. The long runs themselves are the answer to compare with.
 """
 
@@ -27,8 +27,8 @@ if file.is_file():
 else:
     print(f"There is no {file.name} here; set THALWEG_DATA to the folder with the data sets.")
 
-# %% States: the cells of a 10 x 10 torus with twenty frames or more. Rarely visited cells count for
-# the nearest of them.
+# %% States: the cells of a 10 x 10 torus with twenty frames or more. Rarely visited cells are
+# merged into the nearest of these.
 if runs:
     boxes = [np.floor((a + np.pi) / (2 * np.pi) * 10).astype(int) % 10 for a in runs]
     index = [b[:, 0] * 10 + b[:, 1] for b in boxes]
@@ -44,9 +44,9 @@ if runs:
     )
     print(kernel, "with the same weight on every edge: it knows nothing of the dynamics")
 
-# %% Snapshots: counts a lag after every frame in alpha_R. Frames are correlated, so that a thousand
-# of them are worth far fewer; the spread between runs says how many, and the counts are divided by
-# that.
+# %% Snapshots: counts a lag after every frame in alpha_R. Frames are correlated, so a thousand of
+# them are worth far fewer independent ones; the spread between runs gives the factor by which the
+# counts are divided.
 if runs:
     lags = np.array([0, 20, 50, 100, 200, 500, 1000])
     groups = np.zeros((10, lags.size, n))
@@ -97,12 +97,12 @@ if runs:
     figure.update_xaxes(title="lag (ps)").update_yaxes(title="share in alpha_R")
     show(figure.update_layout(title="Leaving the basin"))
 
-# %% How long until a molecule gets from alpha_R to beta? The frames are followed to their first
-# entry into the target, looking every 1 to 20 ps. If the target is the whole region beyond the edge
-# of alpha_R, the answer is whatever one makes of it: molecules cross the edge for a picosecond and
-# return, and who looks more rarely sees fewer of these visits. There is no number to compare the
-# landscape with. Into the core of beta (its three fullest cells) nobody steps by accident; that
-# time hardly depends on how often one looks, and it is the fair comparison. The interval of the
+# %% How long until a molecule gets from alpha_R to beta? Frames are followed to their first entry
+# into the target, looking every 1 to 20 ps. If the target is the whole region beyond the edge of
+# alpha_R, the answer depends on the sampling interval: molecules cross the edge for a picosecond
+# and return, and sparser sampling misses more of these visits. There is no number to compare the
+# landscape with. The core of beta (its three fullest cells) is not entered by accident; that time
+# hardly depends on the sampling interval, and it is the fair comparison. The interval of the
 # learned time comes from the bootstrap over runs, the error of the other from their spread.
 if runs:
     beyond = (centre[:, 0] < 0) & ~inside

@@ -1,7 +1,7 @@
-"""Blood cells at a day nobody looked
+"""Blood cells on a day that was not observed
 
-Mouse blood cells differentiate; days 2, 4 and 6 were sampled, each cell once. Day 4 is hidden, the
-flow is learned from days 2 and 6, and then day 4 is uncovered.
+Mouse blood cells differentiate; days 2, 4 and 6 were sampled, each cell once. Day 4 is held out,
+the flow is learned from days 2 and 6, and its day 4 is compared with the real one.
 """
 
 import os
@@ -30,7 +30,7 @@ else:
     print(f"There is no {file.name} here; set THALWEG_DATA to the folder with the data sets.")
 
 # %% The three snapshots. Most of the motion happens in the first two days: the population slows
-# down as it arrives, which a straight line between days 2 and 6 cannot know.
+# down as it arrives, which a straight line between days 2 and 6 cannot follow.
 if cells:
     figure = make_subplots(1, 3, subplot_titles=["day 2", "day 4 (hidden)", "day 6"])
     for k, cloud in enumerate(cells, start=1):
@@ -41,8 +41,8 @@ if cells:
     figure.update_xaxes(matches="x").update_yaxes(matches="y")
     show(figure.update_layout(showlegend=False, title="Each cell is seen on one day only"))
 
-# %% States are k-means centres of days 2 and 6, three partitions of them, and the energy is fitted
-# on each. Two snapshots leave the clock open: every `beta` above some value fits as well. The fit
+# %% States are k-means centres of days 2 and 6, in three partitions, and the energy is fitted on
+# each. Two snapshots leave the clock open: every `beta` above some value fits equally well. The fit
 # takes the one whose walk departs least from free diffusion, in relative entropy of paths.
 if cells:
     model = PointInterpolator(n_states=50).fit([2, 6], [cells[0], cells[2]])
@@ -56,8 +56,8 @@ if cells:
     kernel = model.partitions_[0].kernel
     show(tw.plots.landscape(kernel, fit.energy.potential, title="The learned landscape"))
 
-# %% Day 4 is uncovered. Distances are exact Wasserstein-1 between clouds thinned to 1500 cells; two
-# draws of that size from day 4 itself differ by the last row.
+# %% The real day 4. Distances are exact Wasserstein-1 between clouds thinned to 1500 cells; the
+# last row is the distance between two draws of that size from day 4 itself.
 if cells:
     rng = np.random.default_rng(0)
     truth = WeightedPoints(cells[1], np.full(len(cells[1]), 1 / len(cells[1])))
@@ -82,5 +82,5 @@ if cells:
     show(figure.update_layout(showlegend=False, title="New cells drawn from the flow"))
 
 # %% What this does not show: cells also divide and die, and there are four times as many on day 6
-# as on day 2. How many were caught is not how many there were, so growth is left out here; see the
-# page on US states for a population whose totals are known.
+# as on day 2. The number of cells sampled is not the number there were, so growth is left out here;
+# see the page on US states for a population whose totals are known.

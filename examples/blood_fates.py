@@ -1,8 +1,8 @@
-"""Where do the blood cells end?
+"""Where do the blood cells end up?
 
-The landscape of mouse blood cells on days 2, 4 and 6 is asked what people ask of it: which fates
-there are and how likely each is, with error bars; which way the cells go; and whether treated cells
-move over another landscape than untreated ones.
+What the landscape of mouse blood cells on days 2, 4 and 6 can answer: which fates there are and how
+likely each is, with error bars; which way the cells go; and whether treated cells move over another
+landscape than untreated ones.
 """
 
 import os
@@ -25,9 +25,9 @@ if table is None:
     print(f"There is no {file.name} here; set THALWEG_DATA to the folder with the data sets.")
 
 # %% States are 25 groups of neighbouring cells; a snapshot counts the cells of a day in each. The
-# test of fit comes first, and here it says no: cells also divide and die, and so many are counted
-# that this shows. The error bars below say what the counts leave open if one landscape moved the
-# cells; they do not hold what the model leaves out. Read the fates as a first look.
+# test of fit comes first, and here it rejects: cells also divide and die, and with so many counts
+# this shows. The error bars below cover what the counts leave open if one landscape moved the
+# cells; they do not cover what the model leaves out. Read the fates as a first look.
 if table is not None:
     days = 2.0 + 2.0 * table["samples"].to_numpy()
     where = table[["x1", "x2"]].to_numpy()
@@ -47,8 +47,8 @@ if table is not None:
     print(f"{model.status_.name}, beta {model.beta_:.2g} +- {model.beta_stderr_:.1g} per day")
     print("goodness of fit:", fit)
 
-# %% Fates: the macrostates are found by the walk itself, and the probability to end in the first
-# rather than in another is computed for every group of cells.
+# %% Fates: the macrostates are found from the walk itself, and the probability of ending up in the
+# first rather than in another is computed for every group of cells.
 if table is not None:
     macro = model.macrostates()
     fates = model.fate_probabilities()
@@ -95,7 +95,7 @@ if table is not None:
     show(figure.update_layout(title="Downhill: potential and velocity", height=600))
 
 # %% Treated against control. The cells are divided at random into two halves, which must not
-# differ. Then a treatment is made up: the fullest group of day 6 is lifted by two beta, treated
+# differ. Then a treatment is simulated: the fullest group of day 6 is raised by two beta, treated
 # cells are drawn from the flow over that landscape, and the halves are compared again.
 if table is not None:
     rng = np.random.default_rng(0)

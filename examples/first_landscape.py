@@ -1,7 +1,7 @@
 """A landscape from snapshots
 
-A population is simulated on a small graph, forgotten but for eleven snapshots, and its landscape
-recovered with error bars.
+A population is simulated on a small graph; only eleven snapshots are kept, and the landscape is
+recovered from them with error bars.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ truth = tw.FreeEnergy(np.sin(5 * x) * np.cos(4 * y), beta=0.15)
 start = kernel.stationary * np.exp(-4 * ((x - 0.5) ** 2 + (y - 0.5) ** 2))
 start /= start.sum()
 
-# %% The population, drawn afresh at eleven times: five thousand individuals each. Nobody is
+# %% The population, drawn anew at eleven times: five thousand individuals each. No individual is
 # followed from one time to the next.
 times = np.linspace(0, 10, 11)
 seen = tw.simulate(kernel, truth, start, times, 5000, tracked=False, rng=rng)

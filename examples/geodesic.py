@@ -1,4 +1,4 @@
-"""The shortest way from one population to another
+"""The shortest path from one population to another
 
 Two populations on a grid, their distance in the transport metric, and the path between them. The
 straight mixture fades one population out and the other in; the geodesic moves the mass.

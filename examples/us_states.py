@@ -1,7 +1,7 @@
 """Where the model loses: people of the US states
 
 People move between states, but they are also born, die and come from abroad. The flow is trained on
-the censuses of 1980 to 2010 and asked for 2025, beside two baselines that need no model at all.
+the censuses of 1980 to 2010 and forecasts 2025, beside two baselines that need no model at all.
 """
 
 import os
@@ -62,10 +62,10 @@ if found:
     figure = go.Figure(go.Bar(x=list(score), y=list(score.values())))
     show(figure.update_layout(title="2010 to 2025", yaxis_title="Hellinger distance"))
 
-# %% Why. The whole grows, which no flow does, and births and immigration differ between states. The
-# graph joins states that touch, but who leaves one coast for the other does not stop in between.
-# And a flow slows down as it nears its equilibrium, while a line does not: over fifteen years the
-# trend of the last decade went on.
+# %% Why? The total grows, which no flow allows, and births and immigration differ between states.
+# The graph joins states that touch, but people who move from one coast to the other do not stop in
+# between. And a flow slows down as it nears its equilibrium, while a line does not: over fifteen
+# years the trend of the last decade continued.
 if found:
     print(growing.growth_)
     off = pd.Series(np.sqrt(flow) - np.sqrt(truth), index=names).sort_values()

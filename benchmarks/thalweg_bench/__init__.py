@@ -1,6 +1,6 @@
 """The benchmarks behind `thalweg bench NAME`: each is a module with one function, `run`.
 
-`run(settings)` returns a `BenchResult`: a table, figures, and sentences that sum it up. Nothing
+`run(settings)` returns a `BenchResult`: a table, figures, and summary sentences. Nothing
 here prints or writes; the command line does.
 """
 
@@ -24,13 +24,13 @@ class BenchSettings:
     quick: bool = False
     seed: int = 0
     jobs: int | None = 1
-    """None leaves the choice to joblib's configuration, such as a cluster's."""
+    """Number of workers; `None` leaves it to joblib's configuration, such as a cluster's."""
     instances: int | None = None
-    """Of each family of graphs in a sweep; None takes the benchmark's own number."""
+    """Number of graphs per family in a sweep; by default the benchmark's own."""
     folder: Path | None = None
     """Where sweeps keep their journal; without it an interrupted sweep starts again."""
     progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
-    """Called as `progress(what, done, total)` while the work goes on."""
+    """Called as `progress(what, done, total)` during the work."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """`thalweg bench accuracy`: fits of synthetic snapshots against the statistical limit.
 
-One row a figure: what was measured, the target, whether it is met. Seeds are fixed; `quick` runs a
-few of each kind. Every finished fit is kept in the folder's journal, so that an interrupted run
-goes on where it stopped.
+One row per figure: what was measured, the target, whether it is met. Seeds are fixed; `quick` runs
+a few of each kind. Every finished fit is kept in the folder's journal, so that an interrupted run
+resumes where it stopped.
 """
 
 from __future__ import annotations

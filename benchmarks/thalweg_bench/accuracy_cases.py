@@ -48,7 +48,7 @@ Array = NDArray[np.float64]
 
 _FEWEST = {"regular": 4, "watts_strogatz": 4}  # states that a random problem needs at least
 _REFINEMENTS = 4  # halvings of a problem's time steps until its flow is taken from the integrator
-_FORECASTS = 4  # sampled forecasts a tracked run, averaged: their noise is half the figure's
+_FORECASTS = 4  # sampled forecasts per tracked run, averaged: their noise is half the figure's
 
 
 @dataclass(frozen=True, eq=False)

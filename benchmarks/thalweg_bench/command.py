@@ -68,7 +68,7 @@ def run(
         )
         result = load_benchmark(name)(settings)
     seconds = time.perf_counter() - started
-    # Scripts read the standard output; what is said to people then goes the other way.
+    # Scripts read the standard output; messages then go to the standard error.
     console = Console(stderr=as_json)
     if as_json:
         rows = json.loads(result.table.to_json(orient="records", double_precision=15))
@@ -107,7 +107,7 @@ def _read(path: Path) -> str:
 
 @contextmanager
 def _workers(cluster: str | None) -> Iterator[None]:
-    """Send the work to a running Dask scheduler, where one is named."""
+    """Send the work to a running Dask scheduler, if one is named."""
     if cluster is None:
         yield
         return

@@ -1,7 +1,7 @@
 """`thalweg bench dynamics`: fates, passage times, comparison and steering against other ways.
 
 One row per figure: what was measured, the target, whether it is met. Times are CPU seconds of one
-process. What is finished is kept in the folder's journals, and the same command goes on from there.
+process. Finished parts are kept in the folder's journals, and the same command resumes from them.
 """
 
 from __future__ import annotations

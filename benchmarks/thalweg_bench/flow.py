@@ -197,7 +197,7 @@ def _corner(settings: BenchSettings) -> Iterator[Case]:
 
 
 def _large(settings: BenchSettings) -> Iterator[Case]:
-    """A smooth start on a torus with twelve neighbours a state."""
+    """A smooth start on a torus with twelve neighbours per state."""
     side = 150 if settings.quick else 1000
     x, y = np.divmod(np.arange(side * side), side)
     rows, columns = [], []

@@ -1,6 +1,6 @@
 """The graphs on which methods are compared: a picture and a table of each.
 
-`thalweg bench gallery` draws the twelve random families and six graphs without chance. States are
+`thalweg bench gallery` draws the twelve random families and six deterministic graphs. States are
 coloured by how much of the stationary distribution they hold relative to the mean state.
 """
 

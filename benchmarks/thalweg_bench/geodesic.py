@@ -51,7 +51,7 @@ ORACLES = {
 
 
 def run(settings: BenchSettings, only: Collection[str] = ()) -> BenchResult:
-    """One row a case: what was measured, the figure, the target, and whether it is met.
+    """One row per case: what was measured, the figure, the target, and whether it is met.
 
     `only`: names of parts of the benchmark (such as "near pairs"); all of them if empty.
     """
@@ -90,7 +90,7 @@ def _parts() -> dict[str, Callable[[BenchSettings], list[Row]]]:
 
 
 def one_part(cell: Cell, _: np.random.Generator) -> dict[str, Any]:
-    """The rows of one part, as plain values; a finished part is kept, so a killed run goes on."""
+    """The rows of one part, as plain values; a finished part is kept, so a killed run resumes."""
     rows = _parts()[cell["part"]](BenchSettings(quick=cell["quick"], seed=cell["seed"]))
     plain = [
         {

@@ -73,11 +73,13 @@ def _compared(cell: dict[str, Any], *, everywhere: bool = False) -> list[str]:
     return [name for name in METHODS if name not in left_out]
 
 
-def _dearest_last(cells: list[dict[str, Any]], dear: Callable[[dict[str, Any]], bool]) -> None:
+def _costliest_last(cells: list[dict[str, Any]], costly: Callable[[dict[str, Any]], bool]) -> None:
     """Give every cell its methods; those whose mean-field fit takes minutes come last."""
     for cell in cells:
         cell["methods"] = _compared(cell)
-    cells.sort(key=lambda cell: (cell["instance"], cell["reading"] != _READINGS[0] and dear(cell)))
+    cells.sort(
+        key=lambda cell: (cell["instance"], cell["reading"] != _READINGS[0] and costly(cell))
+    )
 
 
 def _sweep(name: str, settings: BenchSettings, cells: list[dict[str, Any]]) -> SweepResult:
@@ -190,7 +192,7 @@ def run_energy(settings: BenchSettings) -> BenchResult:
         {**cell, "horizon": 5.0, "steps": 50, "n_states": 10, "n": 10_000}
         for cell in _cells(settings, 3, amplitude=amplitudes, beta=betas)
     ]
-    _dearest_last(cells, lambda cell: cell["amplitude"] > 1)
+    _costliest_last(cells, lambda cell: cell["amplitude"] > 1)
     sweep = _sweep("energy", settings, cells)
     table = summary(sweep.table, ["reading", "amplitude", "beta"])
     headline = sweep.table[sweep.table["reading"] == _READINGS[0]]
@@ -215,7 +217,7 @@ def _line(
         {**cell, **fixed, "horizon": 5.0, "steps": 50}
         for cell in _cells(settings, instances, **{axis: values})
     ]
-    _dearest_last(cells, lambda cell: cell["n_states"] > 20)
+    _costliest_last(cells, lambda cell: cell["n_states"] > 20)
     sweep = _sweep(name, settings, cells)
     table = summary(sweep.table, ["reading", axis])
     notes = (*sweep.notes, *_collapses(sweep.table))

@@ -1,9 +1,9 @@
 """Points that descend known potentials: forecasts against the truth, gradients, and warnings.
 
-Finished data sets are kept in the folder's journals, so that a run that is cut goes on where it
+Finished data sets are kept in the folder's journals, so that an interrupted run resumes where it
 stopped. The parts: forecasts of every potential; the level of the warning on true gradient flows
-and its appearance where the model is false; blood cells; and a hundred thousand
-cells, which `thalweg bench cells` runs alone.
+and its appearance if the model is false; blood cells; and a hundred thousand cells, which
+`thalweg bench cells` runs alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Data that nobody here wrote: held-out times, known answers, and where the model loses.
+"""Real data: held-out times, known answers, and where the model loses.
 
 The data are read from `$THALWEG_DATA`, or from `../shared/data` beside the repository; a set that
 is absent is noted and left out.

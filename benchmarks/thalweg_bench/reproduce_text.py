@@ -10,14 +10,14 @@ OPENING = """
 
 This page is made from result files by `thalweg bench reproduce --from results --out docs`; every
 figure names the command that made it. *Published* figures are those the paper prints. They were
-not measured here, and stand apart from what was.
+not measured here, and are kept apart from our measurements.
 
 **How errors are measured.** Each method gets the same snapshots and forecasts from the true initial
 distribution. The error is the time-averaged Hellinger distance between the forecast and the truth.
-"Sampled" is what the paper measures: as many individuals as were seen are simulated from the
+"Sampled" is what the paper measures: as many individuals as were observed are simulated from the
 learned energy, and their histogram is compared. Its floor is the sampled error of the true energy.
 The Cramér-Rao limit is the least root mean square error that any unbiased estimate of the energy
-could have from these snapshots of followed individuals; a single run, or a biased method, may lie
+could have from these snapshots of tracked individuals; a single run, or a biased method, may lie
 below it, and histograms, which forecast nothing, may too. It is that of the chain of frozen rates
 itself: `sum_k dmu_k^T Sigma_k^-1 dmu_k` for the mean `mu_k` and covariance `Sigma_k` of the counts
 after each interval, pushed to the forecast by the chain's own slopes, or, in the empirical reading
@@ -31,16 +31,16 @@ count: snapshots of the chain itself reject them.
 the second reading they are those of the infinite population, so that individuals are independent;
 both have their own fit and their own limit. The initial distribution is known to the fit, as in
 the paper; in the row "start not known" it is learned as well (the fit to empirical rates does not
-ask for it). **In square brackets: the deviance per degree of freedom**, the median over the runs:
+need it). **In square brackets: the deviance per degree of freedom**, the median over the runs:
 about 1 where the energy describes the snapshots it was learned from, whatever the status says.
 
 **Where rivals were run.** Training the network and searching the free chain's likelihood take nine
-tenths of the time that a comparison takes. In the first section the network, and in the ablations
+tenths of the time of a comparison. In the first section the network, and in the ablations
 both, were run on the first instance of every third family (complete, Watts-Strogatz, spanning tree,
 torus), in the ablations in the empirical reading only; in Table 1 on the first instance of all
 families, in the empirical reading. Where a sweep was stopped early its notes count the cells that
-were run, and the tables count their graphs: whole families first, the dearest fits last. **Few
-graphs mean rough figures.**
+were run, and the tables count their graphs: whole families first, the most expensive fits last.
+**Few graphs mean rough figures.**
 """
 
 SECTIONS: dict[str, tuple[str, str]] = {
@@ -126,11 +126,11 @@ SECTIONS: dict[str, tuple[str, str]] = {
 ERRATA = """
 ## Errata of the paper
 
-Found by derivation, checked by number; the library follows the corrected forms.
+Found by derivation, checked numerically; the library follows the corrected forms.
 
 1. **The sign of the jump rates.** The appendix prints `[psi_j - psi_i]_+`, which raises the free
    energy. The rate must be `Q_ij = K_ij m_ij / rho_i [f_i - f_j]_+` with `f = V + beta log rho`.
-   The gradient in the model section has the opposite sign of its definition, too.
+   The gradient in the model section also has the opposite sign to its definition.
 2. **Algorithm 1 factorises a singular matrix.** `M` has the constants in its kernel. With one state
    grounded, the double Cholesky is one Laplacian solve `M psi = p_dot`, sparse and nearly linear,
    not cubic; and it gives the velocity of the chord, not of the geodesic.

@@ -1,4 +1,4 @@
-"""Sweeps that survive: every finished cell is on disk, and the same command goes on from there.
+"""Sweeps that can be resumed: every finished cell is on disk, and the same command continues.
 
 A cell is a dictionary of plain values, its coordinates in the sweep. Its random generator is
 derived from those coordinates and the sweep's seed, so that results do not depend on the number of
@@ -39,7 +39,7 @@ _OF_A_FAILURE = {"status", "seconds"}
 
 @dataclass(frozen=True)
 class SweepResult:
-    """One row a cell in the order of the cells: coordinates, results, `status`, `seconds`."""
+    """One row per cell in the order of the cells: coordinates, results, `status`, `seconds`."""
 
     table: pd.DataFrame
     notes: tuple[str, ...]

@@ -25,7 +25,6 @@ __all__ = ["run"]
 
 Row = dict[str, Any]
 
-STATES = (10, 30, 100, 300)
 SIZES = (100, 300, 1000, 5000)
 POTENTIALS = ("smooth", "rough")
 BETAS = (0.05, 0.2, 1.0)

@@ -43,7 +43,7 @@ MOST_SECONDS = 600.0
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """Counts, the truth behind them, and two distributions that nobody saw."""
+    """Counts, the truth behind them, and two distributions that were not observed."""
 
     kernel: MarkovKernel
     potential: Array

@@ -26,7 +26,7 @@ RIDGES = (0.003, 0.03, 0.25, 2.0)
 _STRENGTH_RIDGE = 0.3
 """Precision of the logarithms of a free chain's edge strengths, about their mobility."""
 _START_RIDGE = 0.01
-"""Precision of the initial logits: it decides only about states that nobody visited."""
+"""Precision of the initial logits: it matters only for states that were never visited."""
 _ITERATIONS = 150
 
 

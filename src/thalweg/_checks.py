@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 SUM_TOLERANCE = 1e-8
+"""Largest error of the sum of a probability."""
 
 
 def as_array(values: ArrayLike | Any, name: str) -> NDArray[np.float64]:
@@ -49,7 +50,7 @@ def as_array(values: ArrayLike | Any, name: str) -> NDArray[np.float64]:
 
 
 def _check_plain(values: Any, name: str) -> None:
-    """Refuse what numpy would turn into float64 with a loss, or by guessing."""
+    """Reject what numpy would turn into float64 with a loss, or by guessing."""
     pieces = values if isinstance(values, list | tuple) else (values,)
     if any(isinstance(piece, np.ma.MaskedArray) and np.ma.is_masked(piece) for piece in pieces):
         raise InputError(
@@ -204,7 +205,7 @@ def whole(value: Any, name: str, least: int = 0) -> int:
 
 
 def as_names(names: Any, n_states: int) -> tuple[Any, ...]:
-    """`names` as a tuple with one name of its own for each state.
+    """`names` as a tuple with one distinct name per state.
 
     >>> as_names([["a"], ["b"]], 2)
     Traceback (most recent call last):
@@ -227,7 +228,7 @@ def as_names(names: Any, n_states: int) -> tuple[Any, ...]:
     if len(given) != n_states or len(set(given)) != len(given):
         raise InputError(
             f"{len(given)} names ({len(set(given))} different) for {n_states} states; give each "
-            "state one name of its own."
+            "state its own name."
         )
     return given
 

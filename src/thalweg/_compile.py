@@ -2,8 +2,8 @@
 
 Compiled code is kept on disk beside the sources, or in the user's cache folder. Where neither can
 be written (an installation for all users, a service without a home), numba refuses to compile a
-function that asks for its cache; it is then compiled in memory, anew in each process. Compiled
-code releases Python's lock, so that an interruption can be answered while it runs.
+function that asks for its cache; it is then compiled in memory, again in each process. Compiled
+code releases Python's lock, so that an interruption can be handled while it runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["inner", "njit"]
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """`numba.njit` with these options; its cache is dropped where there is nowhere to keep it.
+    """`numba.njit` with these options, without its cache if there is nowhere to keep it.
 
     >>> @njit(cache=True)
     ... def twice(x):
@@ -81,10 +81,10 @@ With another one, functions that only compiled ones call are compiled as all oth
 
 
 class _Part(JITCodeLibrary):  # type: ignore[misc]
-    """The code of a function that is never called by itself, only linked into others.
+    """The code of a function that is never called from Python, only linked into others.
 
-    LLVM optimises the whole of what a function calls when it compiles that function: optimising the
-    parts beforehand, and making machine code of them, serves nothing.
+    LLVM optimises everything that a function calls when it compiles that function: optimising the
+    parts beforehand, and making machine code of them, is wasted.
     """
 
     def _optimize_final_module(self) -> None:
@@ -121,7 +121,7 @@ class _Inner(CPUDispatcher):  # type: ignore[misc]
 
 
 def inner(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """`njit` for functions that only compiled ones call: less to compile.
+    """`njit` for functions that only compiled ones call, which leaves less to compile.
 
     >>> @inner()
     ... def half(x):

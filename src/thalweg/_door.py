@@ -1,9 +1,9 @@
-"""One rule for the arguments of public functions: they are of the kind that the signature names.
+"""One rule for the arguments of public functions: they have the types that the signature names.
 
-`checked` reads it there. Numbers, whole numbers, flags, words and tolerances are checked before the
-call, since a wrong one may do much work before it fails, or fail nowhere. Arguments of other kinds
-have checks of their own; where one slips through and the call fails, the first argument that is not
-of its kind is named instead of a traceback.
+`checked` reads these types. Numbers, whole numbers, flags, words and tolerances are checked before
+the call, since a wrong one may cause much work before it fails, or not fail at all. Arguments of
+other types have their own checks; if one slips through and the call fails, the first argument of a
+wrong type is named instead of a traceback.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ __all__ = ["check_kinds", "checked"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LARGEST = 2**63 - 1
+"""Largest whole number that arrays can hold."""
 _WORDS: dict[Any, str] = {
     float: "a number",
     int: "a whole number",
@@ -37,7 +38,7 @@ _SLIPPED = (TypeError, AttributeError, ValueError, KeyError, IndexError)
 
 
 def checked(function: F) -> F:
-    """`function`, whose arguments are refused in one sentence if they are of another kind.
+    """`function` with arguments checked: one of the wrong type is rejected in one sentence.
 
     >>> @checked
     ... def share(part: float, *, tolerance: float = 1e-8) -> float:
@@ -70,7 +71,7 @@ def checked(function: F) -> F:
 
 
 def check_kinds(function: Callable[..., Any], values: dict[str, Any]) -> None:
-    """Refuse values that are not of the kind that the signature of `function` names for them."""
+    """Reject values that do not have the types in the signature of `function`."""
     for name, hint in _hints(function).items():
         if name in values:
             _check(name, values[name], hint)
@@ -90,7 +91,7 @@ def _bound(
 
 @cache
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The kind of each argument in order; `Any` where the name is not known at run time."""
+    """The type of each argument in order; `Any` if its name is not known at run time."""
     found: dict[str, Any] = {}
     for name, parameter in signature(function).parameters.items():
         if parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
@@ -112,7 +113,7 @@ def _check(name: str, value: Any, hint: Any) -> None:
 
 
 def _refuse(name: str, value: Any, hint: Any, *, plain: bool) -> None:
-    """Raise if `value` is of another kind; with `plain`, only where all kinds are plain ones."""
+    """Raise if `value` has another type; with `plain`, only if all alternatives are plain types."""
     kinds = list(_kinds(hint))
     if plain and not all(kind in _WORDS or get_origin(kind) is Literal for kind in kinds):
         return
@@ -164,7 +165,7 @@ def _fits(value: Any, kind: Any) -> bool:
         return callable(value)
     try:
         return isinstance(value, kind)
-    except TypeError:  # A hint that cannot be asked, such as ArrayLike or a protocol.
+    except TypeError:  # A hint without a run-time check, such as ArrayLike or a protocol.
         return True
 
 

@@ -1,4 +1,4 @@
-"""Files and folders appear complete or not at all: written beside their place, then renamed."""
+"""Files and folders written completely or not at all: first beside their place, then renamed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["atomic_folder", "atomic_write", "make_folder"]
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a temporary file beside `path`; on success it replaces `path`, on failure it is gone.
+    """Open a temporary file beside `path`; it replaces `path` on success, and is deleted otherwise.
 
     >>> folder = tempfile.TemporaryDirectory()
     >>> target = Path(folder.name) / "a.txt"
@@ -59,7 +59,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
 
 
 def _set_mode(new: int | Path, old: Path, usual: int) -> None:
-    """Give `new` the mode of `old`, which it will replace, or what a new file has here."""
+    """Give `new` the mode of `old`, which it will replace, or the default mode of a new file."""
     try:
         found = os.stat(old, follow_symlinks=False)
         mode = stat.S_IMODE(found.st_mode)
@@ -74,7 +74,7 @@ def _set_mode(new: int | Path, old: Path, usual: int) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it; one sentence where that cannot be."""
+    """Make a folder and those above it; a failure is reported in one sentence."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -85,10 +85,10 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A new folder beside `path`; on success it takes the place of `path`, on failure it is gone.
+    """Open a folder beside `path`; it replaces `path` on success, and is removed on failure.
 
-    An older folder stays until the new one is complete, and then the two change places at once. One
-    that holds more than the new one is not thrown away: the new files are renamed into it.
+    An older folder is kept until the new one is complete, and then the two are swapped at once. One
+    that holds more than the new one is not deleted: the new files are renamed into it.
 
     >>> place = tempfile.TemporaryDirectory()
     >>> with atomic_folder(Path(place.name) / "out") as folder:
@@ -101,12 +101,12 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     if target.exists() and not target.is_dir():
         raise InputError(f"{path} is a file; choose another name for the folder of the results.")
     make_folder(target.parent)
-    # A folder that somebody works in, or that is a disk of its own, must stay the one it is.
+    # A working directory, or the mount point of a disk, must not be replaced.
     stays = target.is_dir() and (_is_here(target) or target.is_mount())
     place = target if stays else target.parent
     _sweep(place, target)
     try:
-        # A random name, and nobody else may look inside: nothing can be planted in its way.
+        # A random name that only this user may read, so that nothing can be planted in it.
         staged = Path(tempfile.mkdtemp(prefix=f"{_prefix(target)}{os.getpid()}-", dir=place))
     except OSError as error:
         raise InputError(
@@ -130,7 +130,7 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _is_here(folder: Path) -> bool:
-    """Whether this process, and so the shell that started it, works in the folder or below."""
+    """Whether this process, and so the shell that started it, runs in the folder or below it."""
     try:
         here = Path.cwd()
     except OSError:
@@ -143,7 +143,7 @@ def _prefix(target: Path) -> str:
 
 
 def _sweep(place: Path, target: Path) -> None:
-    """Remove what killed processes of this machine left for `target`."""
+    """Remove what killed processes of this machine left behind for `target`."""
     for left in place.glob(f"{glob.escape(_prefix(target))}*"):
         number = left.name.removeprefix(_prefix(target)).partition("-")[0]
         if number.isdigit() and not _alive(int(number)):
@@ -189,7 +189,7 @@ def _take_place(staged: Path, target: Path, stays: bool) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Swap two folders in one step, where the system can (Linux: `renameat2`)."""
+    """Swap two folders in one step, if the system can (Linux: `renameat2`)."""
     try:
         swap = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError, TypeError):

@@ -1,4 +1,4 @@
-"""Packages that not every user needs: a missing one is named, together with its cure."""
+"""Optional packages: a missing one is named, together with how to install it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["optional"]
 
 
 def optional(module: str, *, extra: str, what: str) -> Any:
-    """Import `module`, or say which extra of thalweg brings it.
+    """Import `module`, or name the extra of thalweg that installs it.
 
     Parameters
     ----------

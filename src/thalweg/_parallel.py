@@ -1,7 +1,7 @@
 """One way to run independent pieces of work, on one core, on all, or on a cluster.
 
-It is joblib's: `with joblib.parallel_config(backend="dask"):` around any call that takes `jobs`
-moves its work to the cluster, if `jobs` is left at None.
+It uses joblib: `with joblib.parallel_config(backend="dask"):` around any call that takes `jobs`
+moves its work to the cluster, if `jobs` is None.
 """
 
 from __future__ import annotations

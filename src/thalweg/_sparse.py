@@ -1,8 +1,8 @@
 """Sparse matrices from outside, checked before compiled code follows their indices.
 
-scipy trusts the index arrays of a matrix and reads foreign memory where they are out of range; a
-file, or a caller who assembles the arrays by hand, can make them anything. `as_sparse` is the one
-place that looks at them. Its answer is a fresh CSR array that every later step may trust.
+scipy trusts the index arrays of a matrix and reads foreign memory if they are out of range; a file,
+or a caller who assembles the arrays by hand, can put anything there. `as_sparse` is the one place
+that checks them, and returns a new CSR array that every later step may trust.
 """
 
 from __future__ import annotations

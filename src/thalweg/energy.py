@@ -2,7 +2,7 @@
 
 `F(p) = sum_x V_x p_x + 1/2 sum_xy W_xy p_x p_y + beta sum_x pi_x U(rho_x)`, `rho = p / pi`.
 
-The first variation is `f = V + W p + beta U'(rho)`, up to a constant, which no gradient sees. For
+The first variation is `f = V + W p + beta U'(rho)`, up to a constant without effect. For
 the entropy `U(s) = s log s` that is `V + W p + beta log rho`.
 """
 
@@ -37,7 +37,7 @@ __all__ = [
 
 Array = NDArray[np.float64]
 _DENSE = 1000
-"""States up to which the equilibrium with an interaction is found with dense factors."""
+"""Number of states up to which an equilibrium with an interaction is found with dense factors."""
 Interaction: TypeAlias = Any
 """A symmetric matrix, dense or a scipy CSR array."""
 
@@ -59,7 +59,7 @@ class InternalEnergy(ABC):
 
     @abstractmethod
     def inverse(self, slope: Array) -> Array:
-        """`log rho` where `U'(rho) = slope` (minus infinity where there is none)."""
+        """`log rho` with `U'(rho) = slope`; minus infinity if there is none."""
 
     @property
     @abstractmethod
@@ -89,7 +89,7 @@ class Entropy(InternalEnergy):
 
 
 def as_internal(internal: InternalEnergy | None) -> InternalEnergy:
-    """The internal energy itself, the entropy for None; anything else is refused."""
+    """The internal energy itself, or the entropy for None; anything else is rejected."""
     if internal is None:
         return Entropy()
     if not isinstance(internal, InternalEnergy):
@@ -142,6 +142,17 @@ class PowerEnergy(InternalEnergy):
 @dataclass(frozen=True, eq=False)
 class FreeEnergy:
     """`F = V + interaction + beta * internal`, a function of a kernel and a probability.
+
+    Parameters
+    ----------
+    potential : array
+        `V`, one number per state.
+    beta : float
+        Weight of the internal energy, zero or positive: the noise.
+    interaction : array or sparse matrix, optional
+        The symmetric matrix `W` of the term `1/2 p^T W p`.
+    internal : InternalEnergy, optional
+        `Entropy()` (the default) or `PowerEnergy(q)`.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
     >>> energy = FreeEnergy([0.0, 1.0], beta=0.5)
@@ -214,8 +225,8 @@ class FreeEnergy:
         """The minimiser: `pi exp(-V / beta)` normalised, for the entropy without interaction.
 
         With an interaction, a critical point with less free energy than that, by Newton's method
-        where `F` is convex; where it is convex everywhere, the minimiser. For `beta = 0`, all mass
-        on the states of least potential.
+        where `F` is convex; if `F` is convex everywhere, it is the minimiser. For `beta = 0`, all
+        mass lies on the states of least potential.
         """
         self._check(kernel)
         if self.beta == 0:
@@ -228,7 +239,7 @@ class FreeEnergy:
             target = self._equilibrium_in(kernel, self.external(p))
             if abs(target - p).max() < tolerance:
                 return target
-            # Towards what would be the equilibrium if the interaction stood still, `F` falls.
+            # `F` falls towards the equilibrium of the present interaction held fixed.
             move, step = self._newton_step(kernel, p, target > 0), 1.0
             if move is None:
                 move = target - p
@@ -240,7 +251,7 @@ class FreeEnergy:
         return p
 
     def _newton_step(self, kernel: MarkovKernel, p: Array, held: NDArray[np.bool_]) -> Array | None:
-        """Newton's step of the states `held`; none where `F` is not convex or a state empties."""
+        """Newton's step of the states `held`; `None` if `F` is not convex or a state empties."""
         if p.size > _DENSE or p[held].min() <= 0 or p[~held].any():
             return None
         log_rho = np.log(p[held] / kernel.stationary[held])
@@ -306,7 +317,12 @@ def edge_interaction(
 ) -> sparse.csr_array:
     """The interaction that couples neighbours only: `W_xy = function(x, y)` on the edges.
 
-    `function` takes two arrays of states and gives one number a pair.
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    function : callable
+        Takes two arrays of states and returns one number per pair.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     >>> edge_interaction(kernel, lambda x, y: x + y).toarray()

@@ -1,7 +1,7 @@
 """The exceptions that thalweg raises.
 
-Every one derives from `ThalwegError`, so one `except` catches them all; those that mean "your input
-is wrong" derive from `ValueError` too.
+All derive from `ThalwegError`, so one `except` catches them all; those that mean "your input is
+wrong" also derive from `ValueError`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from thalweg import _checks
 from thalweg._door import checked
-from thalweg._sparse import as_sparse
 from thalweg.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,7 +31,9 @@ Index = NDArray[np.int32]
 Reversibilisation = Literal["check", "additive", "metropolis"]
 
 _STOCHASTIC_TOLERANCE = 1e-8
+"""Largest error of the sum of a row."""
 _BALANCE_TOLERANCE = 1e-8
+"""Largest relative violation of detailed balance."""
 
 
 class Edges(NamedTuple):
@@ -44,7 +45,7 @@ class Edges(NamedTuple):
 
 
 class Adjacency(NamedTuple):
-    """For state `x`: neighbours `neighbor[indptr[x]:indptr[x+1]]` through `edge[...]`."""
+    """Neighbours `neighbor[indptr[x]:indptr[x+1]]` of state `x`, through `edge[...]`."""
 
     indptr: NDArray[np.int64]
     neighbor: Index
@@ -86,8 +87,15 @@ class MarkovKernel:
     ) -> MarkovKernel:
         """The walk that leaves `x` towards `y` with probability `w(x, y) / sum_z w(x, z)`.
 
-        `weights`: symmetric, non-negative, connected; dense or any scipy sparse format. A diagonal
-        entry is a probability of staying.
+        Parameters
+        ----------
+        weights : array or sparse matrix
+            Symmetric, non-negative and connected, in any scipy sparse format or dense. A diagonal
+            entry is the weight of staying.
+        coordinates : array, optional
+            Positions to draw the states at, one row per state.
+        names : sequence, optional
+            One name per state; by default their numbers.
         """
         w = _as_csr(weights, "weights")
         _check_entries(w, "weights", "a weight")
@@ -122,10 +130,20 @@ class MarkovKernel:
     ) -> MarkovKernel:
         """The kernel with this row-stochastic matrix.
 
-        `reversible`: what to do about detailed balance, `pi_x K(x, y) = pi_y K(y, x)`.
-        `"check"` refuses a kernel that breaks it and says where; `"additive"` replaces `K` by
-        `(K + K*) / 2` with the time reversal `K*`; `"metropolis"` keeps on each edge the smaller
-        of the two flows and turns the rest into staying. Both keep the stationary distribution.
+        Parameters
+        ----------
+        matrix : array or sparse matrix
+            `K(x, y)`; every row sums to one.
+        reversible : {"check", "additive", "metropolis"}
+            How to treat a matrix without detailed balance, `pi_x K(x, y) = pi_y K(y, x)`:
+            `"check"` rejects it and names the worst edge; `"additive"` replaces `K` by
+            `(K + K*) / 2`, with the time reversal `K*`; `"metropolis"` keeps the smaller of the two
+            flows on each edge and turns the rest into staying. The last two keep the stationary
+            distribution.
+        coordinates : array, optional
+            Positions to draw the states at, one row per state.
+        names : sequence, optional
+            One name per state; by default their numbers.
 
         >>> MarkovKernel.from_matrix([[0, .9, .1], [.1, 0, .9], [.9, .1, 0]])
         Traceback (most recent call last):
@@ -164,10 +182,17 @@ class MarkovKernel:
     @classmethod
     @checked
     def from_networkx(cls, graph: nx.Graph[Any], *, weight: str | None = "weight") -> MarkovKernel:
-        """The walk on a networkx graph; edges without the `weight` attribute count 1.
+        """The walk on a networkx graph.
 
         Node names are kept in `names`, in the graph's order; a node attribute `pos` becomes the
         coordinates.
+
+        Parameters
+        ----------
+        graph : networkx.Graph
+            Undirected and connected.
+        weight : str, optional
+            The edge attribute that holds the weight; edges without it have weight 1.
         """
         import networkx as nx
 
@@ -194,7 +219,16 @@ class MarkovKernel:
         """The walk on the symmetrised nearest-neighbour graph of points.
 
         Weights are `exp(-|x - y|^2 / (s_x s_y))` with `s` the distance to the last neighbour
-        (self-tuning bandwidth); pieces are joined by the edges of the minimum spanning tree.
+        (self-tuning bandwidth); components are joined by edges of the minimum spanning tree.
+
+        Parameters
+        ----------
+        points : array
+            One row per point.
+        n_neighbors : int
+            Number of nearest neighbours of each point.
+        names : sequence, optional
+            One name per point; by default their numbers.
         """
         from thalweg.graphs.points import neighbor_weights
 
@@ -228,7 +262,7 @@ class MarkovKernel:
     def with_labels(
         self, *, coordinates: ArrayLike | None = None, names: Sequence[Hashable] | None = None
     ) -> MarkovKernel:
-        """The same kernel with positions and names for its states (`None` keeps what is there)."""
+        """The same kernel with other positions or names of its states; `None` keeps them."""
         new = self
         if coordinates is not None:
             array = _checks.as_array(coordinates, "coordinates")
@@ -254,7 +288,7 @@ class MarkovKernel:
 
     @cached_property
     def matrix(self) -> sparse.csr_array:
-        """`K` as a sparse matrix, the staying probabilities on its diagonal."""
+        """`K` as a sparse matrix, with the probabilities of staying on its diagonal."""
         off = self.flow_matrix
         leaving = np.asarray(off.sum(axis=1)).ravel()
         stay = np.maximum(self.stationary - leaving, 0.0)
@@ -289,7 +323,7 @@ class MarkovKernel:
     def to_networkx(self) -> nx.Graph[Any]:
         """The graph with names as nodes, conductances as weights, coordinates as `pos`.
 
-        `MarkovKernel.from_networkx` undoes it, but for self-loops.
+        `MarkovKernel.from_networkx` inverts it, except for self-loops.
 
         >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]], names=["a", "b"])
         >>> kernel.to_networkx().edges(data="weight")
@@ -330,6 +364,8 @@ class MarkovKernel:
 
 def _as_csr(matrix: Any, name: str) -> sparse.csr_array:
     if sparse.issparse(matrix):
+        from thalweg._sparse import as_sparse
+
         csr = as_sparse(matrix, name)
     else:
         matrix = _checks.as_array(matrix, name)
@@ -375,7 +411,7 @@ def _check_connected(
 
 
 def _stationary(k: sparse.csr_array) -> Array:
-    """The stationary distribution: by detailed balance where it holds, else by a linear solve."""
+    """The stationary distribution: by detailed balance if it holds, otherwise by a linear solve."""
     n = k.shape[0]
     order, parent = breadth_first_order(k, 0, directed=True, return_predecessors=True)
     child, mother = order[1:], parent[order[1:]]

@@ -169,7 +169,7 @@ def forecast(model: FreeEnergyRegressor, times: ArrayLike | Forecast, **options:
     model : FreeEnergyRegressor
         A fitted model.
     times : array or Forecast
-        Times, or what `model.forecast` gave.
+        Times, or the result of `model.forecast`.
     **options
         `ax`, `color`, `save`, `show`, `most`, as `thalweg.plots.mpl.forecast` takes them.
     """
@@ -192,4 +192,4 @@ def potential(model: FreeEnergyRegressor, **options: Any) -> Axes:
 
 
 _MOST_EDGES = 200_000
-"""Beyond, fluxes take longer than anybody looks at their arrows."""
+"""Above this number of edges, fluxes take longer than their arrows are worth."""

@@ -10,7 +10,7 @@ __all__ = ["Status"]
 
 
 class Status(Enum):
-    """How a computation ended.
+    """The end of a computation, with a sentence that says what to do.
 
     >>> bool(Status.CONVERGED), bool(Status.STALLED)
     (True, False)

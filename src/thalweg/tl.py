@@ -30,13 +30,30 @@ def free_energy(
 ) -> Any:
     """Learn the landscape that moves the cells, and write it to `adata`.
 
-    `time_key`: the column of `obs` with the day of each cell. `state_key`: a column of `obs` with
-    clusters to take as states; without it, groups of neighbouring cells. The graph is
-    `obsp["connectivities"]`, or that of `neighbors_key`. `options` go to `FreeEnergyRegressor`.
-
     Writes `obs[key_added + "_potential"]`, `"_potential_stderr"`, `"_equilibrium"`, `"_state"`,
     `obsm[key_added + "_probabilities"]` and `uns[key_added]`. Returns the fitted model, or, with
     `copy=True`, the annotated copy.
+
+    Parameters
+    ----------
+    adata : AnnData
+        Cells with times in `obs` and a neighbour graph in `obsp`.
+    time_key : str
+        The column of `obs` with the day of each cell.
+    state_key : str, optional
+        A column of `obs` with clusters to take as states; by default groups of neighbouring cells.
+    neighbors_key : str, optional
+        Key of the neighbour graph; by default `obsp["connectivities"]`.
+    n_states : int, optional
+        Number of groups without a `state_key`.
+    key_added : str
+        Prefix of what is written.
+    copy : bool
+        Whether to annotate and return a copy.
+    seed : int
+        Seed of every random number generator used.
+    **options
+        Of `FreeEnergyRegressor`.
     """
     adata = adata.copy() if copy and adata is not None else adata
     problem = cell_problem(
@@ -55,12 +72,12 @@ def free_energy(
 def fates(
     adata: Any, model: FreeEnergyRegressor, targets: Any = None, *, key: str = "thalweg"
 ) -> Fates:
-    """Where the cells end: write the probability of each fate, with standard errors, to `adata`.
+    """Write to `adata` the probability of each fate of the cells, with standard errors.
 
     Parameters
     ----------
     adata : AnnData
-        Cells that `free_energy` has seen.
+        Cells that `free_energy` was run on.
     model : FreeEnergyRegressor
         What it returned.
     targets : mapping or sequence, optional
@@ -122,7 +139,7 @@ def interpolate(
     key_added: str = "thalweg_interpolation",
     seed: int = 0,
 ) -> Interpolation:
-    """The cells at a time when none were taken, between or after those that were.
+    """Estimate the cells at a time between or after the observed ones.
 
     Writes `uns[key_added]`: the cloud in the embedding `basis` (by default X_pca), its weights, the
     method and why, the test of fit, warnings, and the interval of W1 that the trials expect.
@@ -134,7 +151,7 @@ def interpolate(
     time_key : str
         The column of `obs` with the time of each cell.
     time : float
-        The time asked for.
+        The time to interpolate or forecast at.
     basis : str, optional
         The embedding.
     method : str
@@ -176,7 +193,7 @@ def velocity(
     Parameters
     ----------
     adata : AnnData
-        Cells that `free_energy` has seen, with an embedding and a neighbour graph.
+        Cells that `free_energy` was run on, with an embedding and a neighbour graph.
     model : FreeEnergyRegressor or PointLandscape
         What it, or `landscape`, returned.
     basis : str

@@ -78,9 +78,9 @@ def flow(
     beta : tensor
         A positive scalar.
     p0 : tensor
-        Positive, one number per state, of sum one.
+        Positive, one number per state, with sum one.
     times : array
-        Rising; at least two.
+        At least two, increasing.
     substeps : int
         Steps between two times; the error falls with their square.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import thalweg
 
 
@@ -19,20 +21,38 @@ def test_importing_the_package_loads_nothing_heavy():
     assert not loaded & {"numpy", "scipy", "numba", "plotly", "torch", "sklearn"}
 
 
-def test_a_first_distance_loads_little():
-    loaded = _loaded_after(
-        "import numpy as np\n"
-        "from thalweg.geometry import TransportGeometry\n"
-        "from thalweg.kernel import MarkovKernel\n"
-        "ring = np.roll(np.eye(6), 1, axis=0)\n"
-        "kernel = MarkovKernel.from_weights(ring + ring.T + ring @ ring @ ring)\n"
-        "geometry = TransportGeometry(kernel)\n"
-        "geometry.distance([0.1, 0.2, 0.2, 0.1, 0.2, 0.2], np.full(6, 1 / 6))\n"
-        "geometry.distance(np.eye(6)[0], np.eye(6)[3], tolerance=1e-3)\n"
-    )
-    own = {name for name in loaded if name == "thalweg" or name.startswith("thalweg.")}
-    assert len(own) <= 37, sorted(own)
+_DISTANCE = (
+    "import numpy as np\n"
+    "from thalweg.geometry import TransportGeometry\n"
+    "from thalweg.kernel import MarkovKernel\n"
+    "ring = np.roll(np.eye(6), 1, axis=0)\n"
+    "kernel = MarkovKernel.from_weights({weights})\n"
+    "geometry = TransportGeometry(kernel)\n"
+    "geometry.distance([0.1, 0.2, 0.2, 0.1, 0.2, 0.2], np.full(6, 1 / 6))\n"
+)
+
+
+def _own(loaded: set[str]) -> list[str]:
+    return sorted(name for name in loaded if name == "thalweg" or name.startswith("thalweg."))
+
+
+_RING = "ring + ring.T"
+_GRAPHS = [_RING, "ring + ring.T + ring @ ring @ ring", "np.eye(6, k=1) + np.eye(6, k=-1)"]
+
+
+@pytest.mark.parametrize("weights", _GRAPHS, ids=["ring", "chords", "tree"])
+def test_a_first_distance_loads_little(weights: str):
+    loaded = _loaded_after(_DISTANCE.format(weights=weights))
+    assert len(_own(loaded)) <= 30, _own(loaded)
     assert not {"thalweg.energy", "thalweg.geometry.many", "joblib"} & loaded
+
+
+def test_a_distance_between_point_masses_adds_only_its_own_method():
+    inside = _DISTANCE.format(weights=_RING)
+    outside = inside + "geometry.distance(np.eye(6)[0], np.eye(6)[3], tolerance=1e-3)\n"
+    added = set(_own(_loaded_after(outside))) - set(_own(_loaded_after(inside)))
+    assert added
+    assert all(name.startswith("thalweg.paths.boundary") for name in added), added
 
 
 def test_no_public_name_needs_torch_or_anndata():

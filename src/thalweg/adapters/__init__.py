@@ -1,1 +1,1 @@
-"""Files and other libraries' objects, translated to thalweg's values and back; no more."""
+"""Files and other libraries' objects, translated to thalweg's values and back, and nothing more."""

@@ -72,12 +72,12 @@ def write_velocity(
     layer: str | None,
     keys: Keys,
 ) -> str:
-    """Velocities on the embedding and the cells' own transition matrix; gives the key of the first.
+    """Write velocities on the embedding and the cells' transition matrix; return the first key.
 
-    The landscape is taken to the graph of cells: the states' potential, spread smoothly over their
-    cells, and the same beta. `obsm["velocity_" + basis]` is what scvelo draws, `obsp["T_fwd"]`
-    (rows sum to one) what CellRank computes with. With an expression `layer`, the velocities of
-    the genes in it go to `layers["velocity"]`.
+    The landscape is carried over to the graph of cells: the states' potential, spread smoothly over
+    their cells, and the same beta. scvelo draws `obsm["velocity_" + basis]`; CellRank uses
+    `obsp["T_fwd"]` (rows sum to one). With an expression `layer`, the velocities of its genes go to
+    `layers["velocity"]`.
     """
     if layer is not None and layer not in adata.layers:
         raise InputError(
@@ -101,10 +101,10 @@ def write_velocity(
 
 
 def _spread(kernel: MarkovKernel, values: Array) -> Array:
-    """Values that are constant on groups of cells, made to fall within the groups too.
+    """Values that are constant on groups of cells, smoothed so that they vary within groups.
 
     Minimises the roughness along the graph plus `_HOLD` times the squared change, both weighted by
-    degree; the slope that smoothing takes off is given back.
+    degree; the slope that smoothing removes is restored.
     """
     if np.ptp(values) == 0:
         return values

@@ -40,18 +40,18 @@ __all__ = [
 Array = NDArray[np.float64]
 
 MOST_CELLS_AS_STATES = 300
-"""Up to this many cells, each is a state of its own; beyond, cells are grouped."""
+"""Number of cells up to which each is its own state, and above which cells are grouped."""
 
 
 _PROBE_SECONDS, _PROBE_BYTES = 5, 20_000_000
-"""CPU seconds for a look at a file's structure, and the bytes that add one; it takes 0.01 s."""
+"""CPU seconds to probe a file's structure, and the bytes that add one; it takes 0.01 s."""
 _LOOKED_AT = 2**20
-"""Bytes of an array below which that look reads it."""
+"""Bytes of an array below which that probe reads it."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """Where results are written, for a prefix such as `thalweg`.
+    """The keys under which results are written, for a prefix such as `thalweg`.
 
     >>> Keys("thalweg").potential
     'thalweg_potential'
@@ -129,9 +129,9 @@ def read_h5ad(path: Any) -> Any:
 
 
 def _probe(path: Path) -> None:
-    """Walk through the structure of an HDF5 file in a process of its own, with limited time.
+    """Walk through the structure of an HDF5 file in a separate process, with limited time.
 
-    The HDF5 library follows damaged addresses: it may crash, or run in circles for ever.
+    The HDF5 library follows damaged addresses: it may crash, or loop for ever.
     """
     if not hasattr(os, "fork") or not path.is_file():
         return
@@ -160,7 +160,7 @@ def _probe(path: Path) -> None:
 def _look(item: Any) -> None:
     """Read the attributes of one item and, if it is small, its content.
 
-    An error that Python can catch does not end the walk: behind it may be what does not end.
+    An error that Python can catch does not end the walk: what follows may crash or loop.
     """
     with contextlib.suppress(Exception):
         for name in item.attrs:
@@ -186,11 +186,10 @@ def cell_problem(
 ) -> CellProblem:
     """States and counts from annotated cells.
 
-    States are the groups in `obs[state_key]`; without it, the cells themselves up to 300, and
-    beyond that groups of neighbouring cells found by k-means on the graph's slow modes. Two states
-    are joined by the total connectivity between their cells. Times are read by `read_times`, so
-    that `day-2`, `E8.5`, numbers and dates all do. Of states that fall into several components,
-    `largest_component` keeps the largest.
+    States are the groups in `obs[state_key]`; without it, up to 300 cells are states themselves,
+    and more are grouped by k-means on the graph's slow modes. Two states are joined by the total
+    connectivity between their cells. Times are read by `read_times`: `day-2`, `E8.5`, numbers and
+    dates. If the states form several components, `largest_component` keeps the largest.
     """
     moments, row, scale = cell_times(adata, time_key)
     weights = connectivities(adata, neighbors_key)
@@ -239,7 +238,7 @@ def cell_problem(
 
 
 def _embedding(adata: Any) -> Any | None:
-    """The cells' own picture: two columns of the first embedding that people look at."""
+    """Positions to draw the cells at: two columns of the first common embedding."""
     for key in _EMBEDDINGS:
         if key in adata.obsm:
             xy = np.asarray(adata.obsm[key], dtype=np.float64)
@@ -274,7 +273,7 @@ def write_results(adata: Any, problem: CellProblem, model: FreeEnergyRegressor, 
 
 
 def cell_times(adata: Any, key: str) -> tuple[Array, NDArray[np.intp], TimeScale]:
-    """The different times, the number of each cell's, and what they mean."""
+    """The distinct times, the index of each cell's, and what they mean."""
     if not hasattr(adata, "obs"):
         raise InputError(f"adata is a {type(adata).__name__}; give an AnnData of cells.")
     if key not in adata.obs:
@@ -302,7 +301,7 @@ def label_columns(adata: Any, time_key: str) -> list[str]:
 
 
 def _labelled(adata: Any, key: str) -> None:
-    """Refuse cells without a label: they would become a state or a time of their own."""
+    """Reject cells without a label, which would become a state or a time of their own."""
     missing = adata.obs[key].isna().to_numpy()
     if missing.any():
         first = str(adata.obs_names[int(np.argmax(missing))])[:40]

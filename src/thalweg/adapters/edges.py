@@ -31,13 +31,15 @@ __all__ = ["GraphFile", "largest", "read_graph", "to_networkx"]
 
 _WEIGHT_NAMES = ("weight", "w", "weights", "conductance", "strength", "value", "similarity")
 _MOST_UNPACKED = 8 * 2**30
+"""Largest size of an unpacked file, in bytes."""
 _MOST_PACKED = 200
-"""A file that unpacks to this many times its size is no matrix (deflate reaches 1000)."""
+"""Ratio of unpacked to packed size above which a file is no matrix (deflate reaches 1000)."""
 _MOST_STATES = 5_000_000
+"""Largest number of states in a file."""
 
 
 class GraphFile(NamedTuple):
-    """The walk on the graph in a file, what was guessed or is odd, and the states left out."""
+    """The walk on the graph in a file, choices made and oddities, and the states left out."""
 
     kernel: MarkovKernel
     messages: tuple[str, ...] = ()
@@ -61,7 +63,7 @@ def read_graph(
     source, target, weight : str, optional
         The columns of a table; for GraphML, `weight` is the edge attribute.
     largest_component : bool
-        Keep that component of a graph that falls apart.
+        Whether to keep only the largest component of a disconnected graph.
     """
     file = Path(path)
     if not file.exists():
@@ -257,7 +259,7 @@ def _graphml(
     value = _edge_values(file.name, attribute, edges, names)
     ends = np.array([edge[:2] for edge in edges], dtype=np.int64).reshape(-1, 2)
     if not graph.is_directed():
-        ends.sort(axis=1)  # Which end comes first means nothing there.
+        ends.sort(axis=1)  # The order of the ends has no meaning there.
     return _symmetric(ends[:, 0], ends[:, 1], value, names, messages), names, _positions(graph)
 
 
@@ -275,7 +277,7 @@ def _edge_values(
 
 
 def _positions(graph: Any) -> Any:
-    """Coordinates from the node attributes `x` and `y`, where every node has both."""
+    """Coordinates from the node attributes `x` and `y`, if every node has both."""
     try:
         return np.array([[float(d["x"]), float(d["y"])] for _, d in graph.nodes(data=True)])
     except (KeyError, TypeError, ValueError):
@@ -283,7 +285,7 @@ def _positions(graph: Any) -> Any:
 
 
 def largest(weights: sparse.csr_array, where: str, names: Sequence[str], wanted: bool) -> list[int]:
-    """The states of the largest component; an error where there are several and it is not wanted.
+    """The states of the largest component; several are an error unless `wanted`.
 
     Parameters
     ----------
@@ -292,9 +294,9 @@ def largest(weights: sparse.csr_array, where: str, names: Sequence[str], wanted:
     where : str
         The file, for the message.
     names : sequence of str
-        Of the states.
+        Names of the states.
     wanted : bool
-        Whether only the largest component was asked for.
+        Whether only the largest component was requested.
     """
     from scipy.sparse.csgraph import connected_components
 

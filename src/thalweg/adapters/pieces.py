@@ -15,6 +15,7 @@ from thalweg.errors import InputError, MissingDependencyError
 __all__ = ["read_pieces", "read_table"]
 
 _CHUNK = 500_000
+"""Rows per piece."""
 _TEXT = (".csv", ".tsv", ".txt", ".tab")
 
 
@@ -24,7 +25,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
 
 
 def read_pieces(path: Path) -> Iterator[pd.DataFrame]:
-    """The table in pieces of bounded size, every column as text where it is not a number."""
+    """The table in pieces of bounded size, with every column that is not numeric as text."""
     if not path.exists():
         raise InputError(f"there is no file {path}; check the name and the folder.")
     if path.is_dir():
@@ -100,7 +101,7 @@ def _parquet_pieces(path: Path) -> Iterator[pd.DataFrame]:
 
 
 def _check_plain(path: Path, schema: Any) -> None:
-    """Refuse columns of lists, tables and bytes: no state, time or count is one."""
+    """Reject columns of lists, tables and bytes: no state, time or count is one."""
     import pyarrow.types as kinds
 
     for field_ in schema:
@@ -129,7 +130,7 @@ def _head(path: Path) -> bytes:
 
 
 def _encoding(path: Path) -> str:
-    """UTF-16 by its mark, UTF-8 where it decodes, else Latin-1, which always does."""
+    """UTF-16 by its byte-order mark, UTF-8 if it decodes, otherwise Latin-1, which always does."""
     head = _head(path)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"

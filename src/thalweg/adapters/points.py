@@ -25,7 +25,7 @@ _BASES = ("X_pca", "X_scVI", "X_umap")
 
 @dataclass(frozen=True, eq=False)
 class PointTable:
-    """Clouds at increasing times, the names of their coordinates, and what had to be guessed."""
+    """Clouds at increasing times, the names of their coordinates, and the choices made."""
 
     times: Array
     clouds: tuple[Array, ...]

@@ -41,12 +41,12 @@ def unguarded(text: str) -> str:
 
 
 def guarded_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with every text quoted where it needs to be."""
+    """The table with text quoted where needed."""
     return _mapped(frame, guarded, list(frame.columns))
 
 
 def unguarded_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table as it was before `guarded_frame`, its header too."""
+    """The table as it was before `guarded_frame`, including its header."""
     quoted = [
         column
         for column in frame.columns
@@ -60,7 +60,7 @@ def unguarded_frame(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _mapped(frame: pd.DataFrame, change: Callable[[str], str], columns: list[Any]) -> pd.DataFrame:
-    """The table with its texts changed, each different text looked at once."""
+    """The table with its texts changed, each distinct text once."""
     changed = {}
     for column in columns:
         if pd.api.types.is_numeric_dtype(frame[column]):

@@ -28,7 +28,9 @@ from thalweg.snapshots.times import TimeScale, read_times
 __all__ = ["SnapshotTable", "read_snapshots", "state_key"]
 
 _MOST_STATES = 5_000_000
+"""Largest number of states in a file."""
 _MOST_TIMES = 100_000
+"""Largest number of times in a file."""
 _OUTSIDE = -1
 """The number of every state whose individuals are left out."""
 _KEYS = ["time", "state", "replicate"]
@@ -36,7 +38,7 @@ _KEYS = ["time", "state", "replicate"]
 
 @dataclass(frozen=True, eq=False)
 class SnapshotTable:
-    """Snapshots, the names of their states, and what had to be guessed."""
+    """Snapshots, the names of their states, and the choices made."""
 
     snapshots: Snapshots
     states: tuple[str, ...]
@@ -64,17 +66,16 @@ def read_snapshots(
         A `.csv`, `.tsv` or `.parquet` table: long, or wide with one row per time.
     time, state, count : str, optional
         The columns. Unambiguous ones are detected, and each choice is in `messages`; a column of
-        numbers that could be the count is asked about, unless its name says that it is.
-        `count="none"`: each row is one individual.
+        numbers that could be the count, but whose name does not say so, is an error.
+        `count="none"` means that each row is one individual.
     states : sequence, optional
-        The states there are, in the kernel's order; by default those in the file, in order of
-        appearance.
+        The states, in the kernel's order; by default those in the file, in order of appearance.
     outside : collection of str
         States whose individuals are left out, and reported.
     individuals : float, optional
-        For shares: how many individuals each snapshot stands for.
+        For shares: the number of individuals behind each snapshot.
     replicate : str, optional
-        The column of replicates; it is never guessed.
+        The column of replicates; it is never detected automatically.
     """
     source = Path(path)
     pieces = read_pieces(source)
@@ -111,7 +112,7 @@ def read_snapshots(
 
 
 def state_key(name: object) -> str:
-    """How names are compared: as text without blanks around it, whole numbers without `.0`.
+    """The form in which names are compared: stripped text, whole numbers without `.0`.
 
     >>> state_key(3), state_key("3.0"), state_key(" liver ")
     ('3', '3', 'liver')
@@ -243,7 +244,7 @@ class _Collected:
         return number[codes]
 
     def replicates(self, piece: pd.DataFrame) -> Any:
-        """The number of each row's replicate; all zero where there is no such column."""
+        """The number of each row's replicate; all zero if there is no such column."""
         if self.replicate is None:
             return np.zeros(len(piece), dtype=np.int64)
         codes, uniques = pd.factorize(piece[self.replicate])
@@ -324,7 +325,7 @@ class _Collected:
 
 
 def _reading(labels: list[Any], moments: NDArray[np.float64], scale: TimeScale) -> str:
-    """How the first time was read."""
+    """A message about how times were read."""
     if scale.origin:
         return f"times are dates, counted in {scale}"
     return f"times such as {str(labels[0])[:40]!r} are read as {moments[0]:g} {scale.unit}"

@@ -1,7 +1,7 @@
-"""The command line: `thalweg demo`, `thalweg fit`, `thalweg bench NAME`, and what comes with them.
+"""The command line: `thalweg demo`, `thalweg fit`, `thalweg bench NAME` and the other commands.
 
 Exit codes: 0 done; 2 the input is wrong, or a file cannot be read or written (one sentence says
-how); 3 the computation ended without reaching its tolerance (the results are written all the same);
+how); 3 the computation ended without reaching its tolerance (the results are still written);
 130 interrupted.
 """
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 @cache
 def _command() -> Callable[..., object]:
-    """The commands, built once in a process."""
+    """The commands, built once per process."""
     from typer.main import get_command
 
     from thalweg.cli.app import app
@@ -65,7 +65,7 @@ def _command() -> Callable[..., object]:
 
 
 def _drop_output() -> None:
-    """What is still in the buffer has nowhere to go: let it not fail again at the exit."""
+    """Discard buffered output that has nowhere to go, so that the exit does not fail again."""
     import os
     import sys
 

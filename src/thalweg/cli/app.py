@@ -42,10 +42,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     epilog=(
-        "Start with [bold]thalweg demo[/]: it makes a population, and leaves a page to open. "
+        "Start with [bold]thalweg demo[/]: it simulates a population and writes a page. "
         "Exit codes: 0 done, 2 wrong input or a file that cannot be read or written, 3 not "
-        "converged (results are written all the same), 130 interrupted. "
-        "[bold]thalweg --install-completion[/] teaches your shell the commands."
+        "converged (results are still written), 130 interrupted. "
+        "[bold]thalweg --install-completion[/] sets up completion in your shell."
     ),
 )
 
@@ -75,21 +75,21 @@ def _demo_names() -> list[str]:
 @app.command()
 def demo(
     name: Annotated[
-        str, typer.Argument(help="Which example; see --list.", autocompletion=_demo_names)
+        str, typer.Argument(help="Name of the example; see --list.", autocompletion=_demo_names)
     ] = "valleys",
-    out: Annotated[Path, typer.Option(help="The folder that receives index.html.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder in which to write index.html.")] = Path(
         "thalweg-demo"
     ),
     states: Annotated[
-        int | None, typer.Option(min=10, max=20_000, help="How many states, about.")
+        int | None, typer.Option(min=10, max=20_000, help="Approximate number of states.")
     ] = None,
     seed: Seed = 0,
     list_them: Annotated[bool, typer.Option("--list", help="List the examples.")] = False,
     json: Json = False,
 ) -> None:
-    """Simulate a population, recover the landscape that moved it, and draw both to a page.
+    """Simulate a population, recover the landscape that moved it, and draw both on a page.
 
-    By default, a thousand places with several valleys; the population starts at the centre.
+    By default, five hundred places with several valleys; the population starts at the centre.
     """
     if list_them:
         from thalweg.cli.demo_names import print_demos
@@ -116,11 +116,11 @@ def check(
     neighbors_key: NeighborsKey = None,
     cost: Annotated[
         bool,
-        typer.Option("--cost/--no-cost", help="Measure by a trial fit what a fit will cost."),
+        typer.Option("--cost/--no-cost", help="Run a trial fit to estimate the cost."),
     ] = True,
     json: Json = False,
 ) -> None:
-    """Look at the data before fitting: what is there, what is odd, what a fit will cost."""
+    """Look at the data before fitting: what was read, what looks odd, what a fit will cost."""
     from thalweg.cli.check import print_check
     from thalweg.cli.problem import load_problem
 
@@ -144,7 +144,7 @@ def check(
 def fit(
     snapshots: SnapshotsFile,
     graph: OptionalGraph = None,
-    out: Annotated[Path, typer.Option(help="The folder for the results.")] = Path("thalweg-fit"),
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("thalweg-fit"),
     method: Annotated[
         str,
         typer.Option(
@@ -161,11 +161,11 @@ def fit(
     growth: Annotated[
         str,
         typer.Option(
-            help="Births and deaths: [bold]none[/], learned from [bold]shares[/], or from "
-            "[bold]totals[/] too, where the counts are the whole population."
+            help="Births and deaths: [bold]none[/], learned from [bold]shares[/], or also from "
+            "[bold]totals[/] if the counts are the whole population."
         ),
     ] = "none",
-    beta: Annotated[float | None, typer.Option(help="The noise, if you know it.")] = None,
+    beta: Annotated[float | None, typer.Option(help="The noise, if known.")] = None,
     horizon: Annotated[
         float | None, typer.Option(help="How far to forecast; as long as the data by default.")
     ] = None,
@@ -173,12 +173,12 @@ def fit(
         bool | None,
         typer.Option(
             "--remedies/--no-remedies",
-            help="Try what would predict better than one landscape: a jump in time, growth, "
-            "another mean, an interaction. By default where one is rejected on up to 30 states.",
+            help="Try models that may predict better than one landscape: a jump in time, growth, "
+            "another mean, an interaction. By default if it is rejected on up to 30 states.",
         ),
     ] = None,
     max_seconds: Annotated[
-        float | None, typer.Option(help="Stop the fit after this time, with what it has.")
+        float | None, typer.Option(help="Stop the fit after this time, keeping the best so far.")
     ] = None,
     time: TimeColumn = None,
     state: StateColumn = None,
@@ -217,7 +217,7 @@ def fit(
         state_key=state_key,
         neighbors_key=neighbors_key,
     )
-    problem.tell(quiet=json)
+    problem.announce(quiet=json)
     # Only now, so that file errors surface before numba is loaded.
     from thalweg.cli.fit import run_fit
 
@@ -242,7 +242,7 @@ def forecast(
     model: Annotated[
         Path,
         typer.Argument(
-            help="A model.thalweg that [bold]thalweg fit[/] wrote; with --points, a table or .h5ad."
+            help="A model.thalweg from [bold]thalweg fit[/]; with --points, a table or .h5ad."
         ),
     ],
     times: Times,
@@ -261,10 +261,10 @@ def forecast(
         typer.Option(help="With --points: landscape, flow, displacement or persistence."),
     ] = None,
     seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="A CSV file; else it is printed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV file to write; printed by default.")] = None,
     json: Json = False,
 ) -> None:
-    """The population that a fitted model expects at other times, with 95 % bands.
+    """Forecast the population from a fitted model, with 95 % bands.
 
     With --points: the cloud of points at times after the last one in a table.
     """
@@ -283,14 +283,14 @@ def interpolate(
     times: Times,
     graph: OptionalGraph = None,
     model: Annotated[
-        Path | None, typer.Option(help="A model.thalweg; else the landscape is fitted first.")
+        Path | None, typer.Option(help="A model.thalweg; by default the landscape is fitted first.")
     ] = None,
     method: Annotated[
         str | None,
         typer.Option(
             help=(
-                "[bold]flow[/]: follow the landscape, bent to meet the snapshots (default from "
-                "three snapshots on); [bold]geodesic[/]: the shortest path in W_K between the two "
+                "[bold]flow[/]: follow the landscape, bent to meet the snapshots (default with "
+                "three or more); [bold]geodesic[/]: the shortest path in W_K between the two "
                 "nearest ones. With --points also bridge, displacement, curved, unbalanced, "
                 "landscape."
             )
@@ -310,11 +310,12 @@ def interpolate(
     basis: Basis = None,
     seed: Seed = 0,
     out: Annotated[
-        Path | None, typer.Option(help="A .csv, or an .html page with a slider; else printed.")
+        Path | None,
+        typer.Option(help="A .csv, or an .html page with a slider; printed by default."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """The population at times between the snapshots; with --points, the cloud of points."""
+    """Estimate the population between the snapshots; with --points, the cloud of points."""
     if points or coordinates or basis:
         columns = (time or time_key, coordinates, basis)
         on_points("interpolate", snapshots, times, columns, method, seed, out, json)
@@ -334,7 +335,7 @@ def interpolate(
         state_key=state_key,
         neighbors_key=neighbors_key,
     )
-    problem.tell(quiet=json)
+    problem.announce(quiet=json)
     from thalweg.cli.interpolate import run_interpolate
 
     run_interpolate(
@@ -363,7 +364,7 @@ def distance(
     largest_component: Largest = False,
     json: Json = False,
 ) -> None:
-    """The transport distance W_K between two populations on a graph."""
+    """Compute the transport distance W_K between two populations on a graph."""
     from thalweg.cli.transport import run_distance
 
     run_distance(first, second, graph, mean, largest_component, json)
@@ -376,13 +377,14 @@ def geodesic(
     graph: GraphFile,
     mean: MeanName = "logarithmic",
     largest_component: Largest = False,
-    steps: Annotated[int, typer.Option(min=2, max=10_000, help="How many points.")] = 21,
+    steps: Annotated[int, typer.Option(min=2, max=10_000, help="Number of points.")] = 21,
     out: Annotated[
-        Path | None, typer.Option(help="A .csv, or an .html page with a slider; else printed.")
+        Path | None,
+        typer.Option(help="A .csv, or an .html page with a slider; printed by default."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """The shortest path in W_K from one population to another."""
+    """Compute the shortest path in W_K from one population to another."""
     from thalweg.cli.transport import run_geodesic
 
     run_geodesic(
@@ -401,12 +403,12 @@ def geodesic(
 def simulate(
     model: ModelFile,
     times: Times,
-    individuals: Annotated[int, typer.Option(min=1, help="How many individuals.")] = 1000,
+    individuals: Annotated[int, typer.Option(min=1, help="Number of individuals.")] = 1000,
     tracked: Annotated[
-        bool, typer.Option(help="Follow one population, or draw afresh at each time.")
+        bool, typer.Option(help="Follow one population, or draw a new one at each time.")
     ] = False,
     seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="A CSV file; else it is printed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV file to write; printed by default.")] = None,
     json: Json = False,
 ) -> None:
     """Draw snapshots from a fitted model, as a table that [bold]thalweg fit[/] reads."""
@@ -422,20 +424,20 @@ for question in (questions.fates, questions.compare, questions.steer):
 @app.command()
 def bench(
     name: Annotated[
-        str | None, typer.Argument(help="Which benchmark; leave it out to list them.")
+        str | None, typer.Argument(help="Name of the benchmark; leave it out to list them.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Finish in about a minute.")] = False,
     seed: Seed = 0,
-    jobs: Annotated[int, typer.Option(help="Worker processes; -1 takes all cores.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Worker processes; -1 uses all cores.")] = 1,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write table, figures and settings here; a killed sweep goes on here."),
+        typer.Option(help="Folder for table, figures and settings; a killed sweep resumes here."),
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="The address of a Dask scheduler to send the work to.")
     ] = None,
     instances: Annotated[
-        int | None, typer.Option(help="Graphs of each family in a sweep; fewer finish sooner.")
+        int | None, typer.Option(help="Graphs per family in a sweep; fewer finish sooner.")
     ] = None,
     results: Annotated[
         Path | None,

@@ -11,26 +11,27 @@ from typing import Any
 import numpy as np
 
 from thalweg.cli.output import say
-from thalweg.cli.problem import Problem, guessed_lines
+from thalweg.cli.problem import Problem, detected_lines
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.snapshots import hellinger
 
 __all__ = ["QUICK_STATES", "REJECTED", "findings", "print_check", "warnings"]
 
 QUICK_STATES = 30
-"""Up to this many states a fit and its rivals take seconds."""
+"""Number of states up to which a fit and its rivals take seconds."""
 REJECTED = 0.01
-"""P-value below which remedies are tried without being asked for."""
+"""P-value below which remedies are tried by default."""
 
 _MEASURED = 20_000
-"""Up to this many states one round takes seconds."""
+"""Number of states up to which one round takes seconds."""
 _TRIAL = 30.0
 """Seconds after which the trial fit is stopped."""
 _PAGE = 2.0
 """CPU seconds that drawing the report takes: 0.1 to 2.4 s at 12 to 1000 states."""
 _USUAL_ITERATIONS = (10, 80)
+"""Iterations of ordinary fits of small problems."""
 _USUAL_ROUNDS = (5, 25)
-"""What ordinary fits take, of small and of large problems."""
+"""Rounds of ordinary fits of large problems."""
 
 
 def findings(problem: Problem, *, cost: bool = True) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def findings(problem: Problem, *, cost: bool = True) -> dict[str, Any]:
 
 
 def warnings(problem: Problem) -> list[str]:
-    """What is odd about the data: the same before a fit and at it."""
+    """Oddities of the data, in the words that both `check` and `fit` print."""
     kernel, snapshots = problem.kernel, problem.snapshots
     sizes = np.asarray(snapshots.sizes)
     unseen = _unseen(problem)
@@ -114,7 +115,7 @@ def _unseen(problem: Problem) -> Any:
 
 
 def _motion(problem: Problem) -> tuple[float, float]:
-    """How far first and last snapshot differ, and how far counting noise alone would have them."""
+    """The distance between the first and last snapshots, and that due to counting noise alone."""
     snapshots = problem.snapshots
     p, n = snapshots.frequencies, np.asarray(snapshots.sizes)
     first, last = p[0], p[-1]
@@ -127,7 +128,7 @@ def _motion(problem: Problem) -> tuple[float, float]:
 
 
 def _cost(problem: Problem) -> str:
-    """What `thalweg fit` will take in CPU time: a trial, or one round times the usual number."""
+    """The CPU time of `thalweg fit`: from a trial, or one round times the usual number."""
     # Here, so that file errors surface before numba is loaded.
     from thalweg.cli.forecast import band_of, forecast_grid
     from thalweg.learn import FreeEnergyRegressor
@@ -164,7 +165,7 @@ def _cost(problem: Problem) -> str:
 
 
 def _by_rounds(problem: Problem) -> str:
-    """How long one round of a fit takes, and how many are usual."""
+    """The time of one round of a fit, and the usual number of rounds."""
     from thalweg.learn.answer import SMALL_STATES, dense_counts
     from thalweg.learn.fields import LargeOptions, fit_likelihood_large
     from thalweg.learn.likelihood.fit import fit_likelihood
@@ -189,7 +190,7 @@ def _by_rounds(problem: Problem) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """A time as people say it.
+    """A time in readable units.
 
     >>> _duration(0.2), _duration(41.0), _duration(200.0)
     ('less than a second', '41 s', '3 min')
@@ -217,7 +218,7 @@ def _print(facts: dict[str, Any], source: Path) -> None:
         f"{source.name}: {facts['summary']}, from {facts['first_time']} to {facts['last_time']}, "
         f"on {facts['states']} states and {facts['edges']} edges"
     )
-    for line in guessed_lines(facts["guesses"]):
+    for line in detected_lines(facts["guesses"]):
         say(f"  {line}")
     for warning in facts["warnings"]:
         say(f"  ! {warning}")

@@ -31,7 +31,7 @@ def run(name: str, out: Path, n_states: int | None, seed: int, as_json: bool = F
     rng = np.random.default_rng(seed)
     people = population(name, n_states, rng)
     kernel, times = people.kernel, people.times
-    console.print(f"a graph of {kernel.n_states} {people.things}", highlight=False)
+    console.print(f"a graph of {kernel.n_states} {people.noun}", highlight=False)
     console.print(f"{times.size} snapshots of {people.individuals} individuals", highlight=False)
     flow = gradient_flow(kernel, people.truth, people.start, times, rtol=1e-6)
     counts = [rng.multinomial(people.individuals, p / p.sum()) for p in flow.probabilities]
@@ -81,8 +81,8 @@ def _page(
         Section(
             "What was seen",
             (
-                f"{people.individuals} individuals on {kernel.n_states} {people.things}, drawn "
-                f"afresh at {seen.n_times} times up to {seen.times[-1]:g}. Nobody was followed. "
+                f"{people.individuals} individuals on {kernel.n_states} {people.noun}, drawn anew "
+                f"at {seen.n_times} times up to {seen.times[-1]:g}. No individual was followed. "
                 "Points are what was counted, lines what the recovered landscape makes of it.",
             ),
             (fitted_curves(names, seen.times, np.asarray(seen.frequencies),
@@ -92,7 +92,7 @@ def _page(
             "The landscape, recovered",
             (
                 f"From the snapshots alone. It agrees with the landscape that made them (below) "
-                f"with a correlation of {likeness:.3f}; {inside:.0%} of the {people.things} lie "
+                f"with a correlation of {likeness:.3f}; {inside:.0%} of the {people.noun} lie "
                 "within two standard errors.",
             ),
             (

@@ -9,14 +9,14 @@ from thalweg.cli.output import say
 __all__ = ["DEMOS", "print_demos"]
 
 DEMOS = {
-    "valleys": "a thousand places on a plane, several valleys (the default)",
+    "valleys": "five hundred places on a plane, several valleys (the default)",
     "cells": "cells that mature from one stem state into three fates, along a branching tree",
     "molecule": "a molecule with three basins over two dihedral angles, a torus",
 }
 
 
 def print_demos(as_json: bool) -> None:
-    """What there is."""
+    """Print the names of the demos and what each shows."""
     if as_json:
         print(json.dumps(DEMOS, indent=2))
         return

@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """What is simulated, and the words for it."""
+    """A simulated population, and the words for it."""
 
     kernel: MarkovKernel
     truth: FreeEnergy
@@ -31,11 +31,11 @@ class Population:
     individuals: int
     title: str
     lead: str
-    things: str
+    noun: str
 
 
 def population(name: str, n_states: int | None, rng: np.random.Generator) -> Population:
-    """The population of a demo; `n_states` is about how many states it gets."""
+    """The population of a demo, with about `n_states` states."""
     makers: dict[str, Callable[[int | None, np.random.Generator], Population]] = {
         "valleys": _valleys,
         "cells": _cells,
@@ -68,7 +68,7 @@ def _valleys(n_states: int | None, rng: np.random.Generator) -> Population:
 
 
 def _cells(n_states: int | None, rng: np.random.Generator) -> Population:
-    """A stem that branches twice: fates A, B and C, each the lower the more mature."""
+    """A stem that branches twice: fates A, B and C, lower the more mature they are."""
     stages = max(3, round((n_states or 42) / 7))
     turns = {"stem": 0.0, "progenitor": 0.0, "A": 0.9, "B": 0.45, "C": -0.6}
     origin = {"stem": None, "progenitor": "stem", "A": "progenitor", "B": "progenitor", "C": "stem"}

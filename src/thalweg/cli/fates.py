@@ -1,4 +1,4 @@
-"""`thalweg fates`: where individuals end, when they arrive, and which sets hold them."""
+"""`thalweg fates`: where individuals end up, when they arrive, and which sets hold them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def named_sets(wanted: Sequence[str]) -> dict[str, list[str]]:
         if not members:
             raise InputError(f"the target {text!r} is empty; write it as name=state,state.")
         if label in out:
-            raise InputError(f"two targets are called {label!r}; give each a name of its own.")
+            raise InputError(f"two targets are called {label!r}; give each its own name.")
         out[label] = members
     return out
 

@@ -49,9 +49,9 @@ def run_fit(
     as_json: bool,
     title: str,
 ) -> None:
-    """Fit, and write model, tables and report; the folder appears complete or not at all.
+    """Fit, and write model, tables and report; the folder is written completely or not at all.
 
-    An interruption leaves older results alone: what there is of the model is written beside them.
+    An interruption leaves older results alone: the unfinished model is written beside them.
     """
     if horizon is not None and not (np.isfinite(horizon) and horizon > 0):
         raise InputError(f"--horizon is {horizon:g}; it must be a positive number.")
@@ -144,7 +144,7 @@ def _hand_over(model: FreeEnergyRegressor, out: Path) -> None:
 
 
 def states_table(model: FreeEnergyRegressor) -> pd.DataFrame:
-    """What `states.csv` holds: one row per state."""
+    """The content of `states.csv`: one row per state."""
     frame = model.to_frame()
     return pd.DataFrame(
         {
@@ -179,7 +179,7 @@ def _validated(
 
 
 def _try_remedies(model: FreeEnergyRegressor, console: Console, *, asked: bool) -> None:
-    """Try what would fit better; where nobody asked for it, its failure does not end the fit."""
+    """Try what would fit better; if it was not asked for, its failure does not end the fit."""
     with progress_bars() as progress:
         model.set_params(progress=progress)
         try:
@@ -191,7 +191,7 @@ def _try_remedies(model: FreeEnergyRegressor, console: Console, *, asked: bool) 
 
 
 def _wanted(asked: bool | None, model: FreeEnergyRegressor) -> bool:
-    """Whether to try remedies: as asked; else where the landscape is rejected and that is quick."""
+    """Whether to try remedies: as asked; by default if quick and the landscape is rejected."""
     if asked is not None:
         return asked
     plain = model.method == "likelihood" and model.observation == "independent"

@@ -20,7 +20,7 @@ from thalweg.cli.output import (
     say,
     state_labels,
 )
-from thalweg.cli.problem import guessed_lines
+from thalweg.cli.problem import detected_lines
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor, load
@@ -38,21 +38,22 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _MOST_BAND_STATES = 30_000
+"""Number of states above which forecasts have no bands."""
 
 
 def band_draws(model: FreeEnergyRegressor) -> int:
-    """How many draws the bands of a forecast take; 0 where the fit has no error bars."""
+    """Number of draws for the bands of a forecast; 0 if the fit has no error bars."""
     fit, n = model.fitted_, model.kernel_.n_states
     known = fit.joint_covariance is not None or fit.draws is not None
     plain = model.time_basis is None and model.discretization == "continuous"
     if not (known and plain and n <= _MOST_BAND_STATES):
         return 0
-    # A flow of many states is dear: a dozen draws give a standard error to a fifth.
+    # A flow of many states is expensive: a dozen draws give a standard error to a fifth.
     return 32 if n <= 3000 else 12
 
 
 def forecast_grid(model: FreeEnergyRegressor, horizon: float | None = None) -> Array:
-    """The times of a report: the snapshots', between them, and as long again or for `horizon`."""
+    """Times of a report: of and between the snapshots, then as long again, or for `horizon`."""
     times = model.times_
     ahead = float(times[-1] - times[0]) if horizon is None else horizon
     fine = np.linspace(times[0], times[-1], 21 if model.kernel_.n_states <= 1000 else 2)
@@ -66,9 +67,9 @@ def band_of(
     p0: Array | None = None,
     p0_size: float | None = None,
 ) -> Forecast:
-    """The forecast, with bands where the fit has error bars; else the bounds are NaN.
+    """The forecast, with bands if the fit has error bars; otherwise the bounds are NaN.
 
-    `p0_size`: how many individuals the start was counted from.
+    `p0_size` is the number of individuals counted at the start.
     """
     draws = band_draws(model)
     if draws:
@@ -92,14 +93,14 @@ def band_of(
 def run_forecast(
     model_file: Path, times: str, start: Path | None, out: Path | None, as_json: bool
 ) -> None:
-    """The flow of a saved model at the given times, from its own start or from a snapshot file."""
+    """Write the flow of a saved model at the given times, from its own start or a snapshot file."""
     ends_in(out, ".csv")
     model = load(model_file)
     when = parse_times(times, model.time_scale_)
     p0, size = None, None
     if start is not None:
         table = read_snapshots(start, states=state_labels(model.kernel_))
-        for line in guessed_lines(f"{start.name}: {message}" for message in table.messages):
+        for line in detected_lines(f"{start.name}: {message}" for message in table.messages):
             say(line, stderr=True)
         p0 = smoothed_shares(model.kernel_, table.snapshots, -1)
         size = float(table.snapshots.sizes[-1])
@@ -120,7 +121,7 @@ def run_forecast(
 
 
 def run_report(model_file: Path, out: Path, as_json: bool) -> None:
-    """The report of a saved model, without the snapshots it was fitted to."""
+    """Write the report of a saved model, without the snapshots it was fitted to."""
     from thalweg.report import findings, fit_page
 
     ends_in(out, ".html", ".htm")

@@ -1,4 +1,4 @@
-"""`thalweg interpolate`: the population at times when nobody looked.
+"""`thalweg interpolate`: the population between the snapshots.
 
 `flow`: the flow of a landscape, bent so that it meets the snapshots: with `r_k` the logarithm of
 observed over expected shares at snapshot `k`, `p(t) ~ flow(t) exp((1 - s) r_k + s r_{k+1})` for `t`
@@ -40,7 +40,7 @@ def run_interpolate(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Write or print the population at `times`, by the method asked for."""
+    """Write or print the population at `times`, by the chosen method."""
     ends_in(out, ".csv", ".html")
     seen = problem.snapshots
     when = parse_times(times, seen.scale)
@@ -78,7 +78,7 @@ def bent_flow(model: Any, seen: Snapshots, when: Array) -> tuple[Array, Status]:
     for k, row in enumerate(at):
         counts = seen.counts[k]
         counts = counts if isinstance(counts, np.ndarray) else counts.toarray().ravel()
-        # Half an individual a state, placed as the flow has it: an empty state keeps a logarithm.
+        # Half an individual per state, spread like the flow, gives an empty state a logarithm.
         extra = 0.5 * flow.shape[1]
         share = (counts + extra * flow[row]) / (counts.sum() + extra)
         tilt[k] = np.log(share) - np.log(flow[row])
@@ -168,7 +168,7 @@ def _picture(problem: Problem, when: Array, p: Array, method: str, out: Path) ->
     )
     how = {
         "flow": "Between the snapshots the population follows the learned landscape, bent to meet "
-        "what was seen.",
+        "them.",
         "geodesic": "Between two snapshots the population takes the shortest path in the transport "
         "metric, at constant speed.",
     }[method]

@@ -1,4 +1,4 @@
-"""Ctrl-C: the work winds up at once, or is stopped a second later."""
+"""Ctrl-C: the work stops at once, or is stopped a second later."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ __all__ = ["stopping_soon"]
 _GRACE = 1.0
 """CPU seconds that a fit has to hand over its best iterate; it usually needs a tenth."""
 _WAIT = 5.0
-"""Seconds after which a process that hardly runs is interrupted again, too."""
+"""Seconds after which a process that gets little CPU time is interrupted again as well."""
 _AGAIN = 0.2
+"""Seconds between two interruptions."""
 
 
 @contextmanager
 def stopping_soon() -> Iterator[None]:
     """After an interruption inside, interrupt again until the block is left.
 
-    A fit answers `KeyboardInterrupt` with its best iterate, and may go on to assess it; nobody who
-    pressed Ctrl-C wants to wait for that.
+    A fit answers `KeyboardInterrupt` with its best iterate, and would then assess it; a user who
+    pressed Ctrl-C does not want to wait for that.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGALRM"):
         yield

@@ -55,7 +55,9 @@ CountColumn = Annotated[
 ]
 Individuals = Annotated[
     float | None,
-    typer.Option("--individuals", help="For shares: how many individuals a snapshot stands for."),
+    typer.Option(
+        "--individuals", help="For shares: the number of individuals behind each snapshot."
+    ),
 ]
 ReplicateColumn = Annotated[
     str | None,
@@ -64,7 +66,7 @@ ReplicateColumn = Annotated[
 WeightColumn = Annotated[str | None, typer.Option("--weight", help="The edges' weights.")]
 Largest = Annotated[
     bool,
-    typer.Option("--largest-component", help="Keep the largest piece of a graph that falls apart."),
+    typer.Option("--largest-component", help="Keep the largest piece of a disconnected graph."),
 ]
 OptionalGraph = Annotated[
     Path | None,
@@ -73,12 +75,15 @@ OptionalGraph = Annotated[
         help="Edges as CSV ([bold]source,target[,weight][/]), GraphML, or a scipy .npz matrix.",
     ),
 ]
-TimeKey = Annotated[str | None, typer.Option("--time-key", help="For .h5ad: the obs column.")]
+TimeKey = Annotated[
+    str | None, typer.Option("--time-key", help="For .h5ad: the obs column of times.")
+]
 StateKey = Annotated[
-    str | None, typer.Option("--state-key", help="For .h5ad: clusters to take as states.")
+    str | None,
+    typer.Option("--state-key", help="For .h5ad: the obs column of clusters to take as states."),
 ]
 NeighborsKey = Annotated[
-    str | None, typer.Option("--neighbors-key", help="For .h5ad: which neighbour graph.")
+    str | None, typer.Option("--neighbors-key", help="For .h5ad: the key of the neighbour graph.")
 ]
 Times = Annotated[
     str,
@@ -89,8 +94,8 @@ Times = Annotated[
         )
     ),
 ]
-ModelFile = Annotated[Path, typer.Argument(help="A model.thalweg that [bold]thalweg fit[/] wrote.")]
-Population = Annotated[Path, typer.Argument(help="A table with a state and a share a row.")]
+ModelFile = Annotated[Path, typer.Argument(help="A model.thalweg from [bold]thalweg fit[/].")]
+Population = Annotated[Path, typer.Argument(help="A table with one state and its share per row.")]
 MeanName = Annotated[
     str, typer.Option(help="logarithmic, geometric, arithmetic or harmonic mobility.")
 ]

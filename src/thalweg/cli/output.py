@@ -36,8 +36,10 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _MOST_TIMES = 100_000
+"""Largest number of times in a range."""
 _CLOCK = re.compile(r"\d[T ]\d{2}:")
 MOST_CELLS = 20_000_000
+"""Largest number of rows of a table."""
 
 
 def parse_times(text: str, scale: TimeScale | None = None) -> Array:
@@ -54,7 +56,7 @@ def parse_times(text: str, scale: TimeScale | None = None) -> Array:
         "0:10:21"
     )
     remedy += ", or dates such as 2024-03-20." if scale.origin else "."
-    # The colons of 2024-03-20T12:30 are no range.
+    # The colons of 2024-03-20T12:30 are not those of a range.
     ranged = ":" in text and not _CLOCK.search(text)
     try:
         parts = text.split(":") if ranged else text.split(",")
@@ -75,7 +77,7 @@ def parse_times(text: str, scale: TimeScale | None = None) -> Array:
 
 
 def state_labels(kernel: MarkovKernel) -> list[str]:
-    """The names of the states as they are in tables."""
+    """The names of the states as they appear in tables."""
     return [str(x) for x in (kernel.names or range(kernel.n_states))]
 
 
@@ -86,7 +88,7 @@ def long_table(
     *more: tuple[str, Array],
     scale: TimeScale | None = None,
 ) -> pd.DataFrame:
-    """One row per time and state: time (a date where they are dates), state, probability, ..."""
+    """One row per time and state: time (a date if the data have dates), state, probability, ..."""
     import pandas as pd
 
     names = state_labels(kernel)
@@ -105,12 +107,12 @@ def long_table(
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows as JSON has them: what is not a number becomes null."""
+    """The rows for JSON: values that are not numbers become null."""
     return list(json.loads(frame.to_json(orient="records", double_precision=15)))
 
 
 def write_table(frame: pd.DataFrame, path: Path) -> None:
-    """Write CSV, whole or not at all."""
+    """Write CSV, completely or not at all."""
     from thalweg.adapters.spreadsheet import guarded_frame
 
     with atomic_write(path) as file:
@@ -120,7 +122,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
 def give(
     frame: pd.DataFrame, out: Path | None, as_json: bool, key: str, facts: dict[str, Any]
 ) -> None:
-    """Rows as JSON, to a file, or to the terminal; to both a file and JSON if both are asked."""
+    """Print the rows, as JSON if asked, or write them to a file; both if both are asked."""
     if out is not None:
         write_table(frame, out)
     if as_json:
@@ -139,7 +141,7 @@ def give(
 
 
 def ends_in(out: Path | None, *suffixes: str) -> None:
-    """Refuse an output file whose name promises a format that is not written."""
+    """Reject an output file whose extension names a format that the command does not write."""
     if out is not None and out.suffix.lower() not in ("", *suffixes):
         raise InputError(
             f"--out is {out.name!r}; this command writes {' or '.join(suffixes)}, so end the name "
@@ -148,12 +150,12 @@ def ends_in(out: Path | None, *suffixes: str) -> None:
 
 
 def finish(status: Status) -> None:
-    """End with code 3 where a computation did not reach its tolerance: the results are written."""
+    """Exit with code 3 if a computation did not reach its tolerance; the results are written."""
     if not status:
         say(f"thalweg: {status.value}", stderr=True)
         raise typer.Exit(3)
 
 
 def say(text: str, *, stderr: bool = False) -> None:
-    """One line of plain text, whatever is in it."""
+    """Print one line of plain text, without markup."""
     Console(stderr=stderr).print(text, highlight=False, markup=False, soft_wrap=True)

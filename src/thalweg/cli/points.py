@@ -9,7 +9,7 @@ import numpy as np
 
 from thalweg.adapters.points import PointTable
 from thalweg.cli.output import ends_in, give, parse_times, say
-from thalweg.cli.problem import guessed_lines
+from thalweg.cli.problem import detected_lines
 from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError
 
@@ -36,7 +36,7 @@ def run_points(
     if table.times.size < 2:
         raise InputError(f"only one time was found, {table.times[0]:g}; at least two are needed.")
     if not as_json:
-        for line in guessed_lines(table.messages):
+        for line in detected_lines(table.messages):
             say(line, stderr=True)
         sizes = ", ".join(str(len(x)) for x in table.clouds[:12])
         say(

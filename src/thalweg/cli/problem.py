@@ -30,12 +30,12 @@ _PLAIN = re.compile(
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What a fit needs, and what was guessed on the way."""
+    """The input of a fit, and the choices made while reading it."""
 
     kernel: MarkovKernel
     snapshots: Snapshots
     messages: tuple[str, ...]
-    """What was guessed; an `Oddity` is a warning."""
+    """Choices made while reading; an `Oddity` is a warning."""
 
     @property
     def guesses(self) -> list[str]:
@@ -47,7 +47,7 @@ class Problem:
 
     @property
     def summary(self) -> str:
-        """How many snapshots of how many individuals."""
+        """The number of snapshots and of individuals, in words."""
         sizes = np.asarray(self.snapshots.sizes)
         low, high = (f"{n:g}" if n < 1e6 else f"{n:,.0f}" for n in (sizes.min(), sizes.max()))
         if sizes.size == 1:
@@ -55,26 +55,26 @@ class Problem:
         each = f"{low} individuals each" if low == high else f"{low} to {high} individuals"
         return f"{sizes.size} snapshots of {each}"
 
-    def tell(self, *, quiet: bool) -> None:
-        """Say what was guessed, what is odd, and what is about to be worked on."""
+    def announce(self, *, quiet: bool) -> None:
+        """Print the choices made, what is odd, and what is about to be fitted."""
         if quiet:
             return
         from thalweg.cli.check import warnings
         from thalweg.cli.output import say
 
-        for line in guessed_lines(self.guesses):
+        for line in detected_lines(self.guesses):
             say(line, stderr=True)
         for warning in warnings(self):
             say(f"! {warning}", stderr=True)
         say(f"{self.summary} on {self.kernel.n_states} states", stderr=True)
 
 
-def guessed_lines(guesses: Iterable[str]) -> list[str]:
-    """What was guessed, one line per file; what the files say in so many words is no guess.
+def detected_lines(guesses: Iterable[str]) -> list[str]:
+    """The choices made, one line per file; what the files state explicitly is left out.
 
-    >>> guessed_lines(["a.csv: time is column 'time'", "a.csv: state is column 'place'"])
-    ["guessed: a.csv: state is column 'place'"]
-    >>> guessed_lines(["edges.csv: weight is 'weight'"])
+    >>> detected_lines(["a.csv: time is column 'time'", "a.csv: state is column 'place'"])
+    ["detected: a.csv: state is column 'place'"]
+    >>> detected_lines(["edges.csv: weight is 'weight'"])
     []
     """
     by_file: dict[str, list[str]] = {}
@@ -82,7 +82,7 @@ def guessed_lines(guesses: Iterable[str]) -> list[str]:
         file, _, text = guess.partition(": ") if ": " in guess else ("", "", guess)
         if text and not _PLAIN.fullmatch(text):
             by_file.setdefault(file and f"{file}: ", []).append(text)
-    return [f"guessed: {file}{'; '.join(texts)}" for file, texts in by_file.items()]
+    return [f"detected: {file}{'; '.join(texts)}" for file, texts in by_file.items()]
 
 
 def load_problem(
@@ -101,7 +101,7 @@ def load_problem(
     neighbors_key: str | None = None,
     individuals: float | None = None,
 ) -> Problem:
-    """Read both files and match them; every guess is reported.
+    """Read both files and match them; each choice made is reported.
 
     An `.h5ad` file brings its own graph, the neighbours of its cells.
     """
@@ -117,12 +117,12 @@ def load_problem(
         }
         for option, value in given.items():
             if value is not None:
-                raise InputError(f"{option} means nothing for an .h5ad file; leave it out.")
+                raise InputError(f"{option} has no effect on an .h5ad file; leave it out.")
         return _cells(
             snapshots, time_key or time, state_key or state, neighbors_key, largest_component
         )
     if graph is None:
-        raise InputError("the graph is missing; give the file of its edges with --graph.")
+        raise InputError("the graph is missing; give its file of edges with --graph.")
     kernel, about_graph, outside = read_graph(
         graph, weight=weight, largest_component=largest_component
     )
@@ -144,7 +144,7 @@ def load_problem(
 
 
 def _named(file: Path, messages: Iterable[str]) -> list[str]:
-    """Each message with the file it is about, still an oddity where it was one."""
+    """Each message with the file it is about; an oddity stays one."""
     return [type(text)(f"{file.name}: {text}") for text in messages]
 
 

@@ -1,4 +1,4 @@
-"""The commands that ask a landscape: `thalweg fates`, `thalweg compare`, `thalweg steer`."""
+"""Commands that put questions to a landscape: `thalweg fates`, `compare` and `steer`."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def fates(
         bool, typer.Option("--when", help="Mean times to reach each target, instead of fates.")
     ] = False,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    out: Annotated[Path | None, typer.Option(help="A CSV file; else it is printed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV file to write; printed by default.")] = None,
     json: Json = False,
 ) -> None:
-    """Where does an individual end, and when? From every state, with error bars.
+    """Where does an individual end up, and when? From every state, with error bars.
 
     One individual jumps at random in the landscape while the population rests. Its fate is the
     target that it enters first. Columns: state, fate, probability, stderr, lower, upper; with
@@ -70,9 +70,9 @@ def compare(
 ) -> None:
     """Are the landscapes behind two data sets the same? Treated against control, for instance.
 
-    Both are fitted on the same graph, apart and together. The p-value says how often data sets of
-    one landscape look as different as these; states and edges that differ are named at a
-    false-discovery rate of 5 %. No constant of the potential is chosen.
+    Both are fitted on the same graph, separately and together. The p-value says how often data sets
+    of one landscape differ as much as these; states and edges that differ are named at a
+    false-discovery rate of 5 %. The result does not depend on the constant of the potential.
 
     thalweg compare control.csv treated.csv --graph edges.csv --out difference.html
     """
@@ -82,8 +82,8 @@ def compare(
         load_problem(file, graph, time=time, state=state, count=count, weight=weight)
         for file in (first, second)
     )
-    one.tell(quiet=json)
-    other.tell(quiet=json)
+    one.announce(quiet=json)
+    other.announce(quiet=json)
     from thalweg.cli.compare import run_compare
 
     run_compare(one, other, (first.name, second.name), seed=seed, out=out, as_json=json)
@@ -91,31 +91,36 @@ def compare(
 
 def steer(
     model: ModelFile,
-    horizon: Annotated[float, typer.Option(help="How much time there is.")],
+    horizon: Annotated[float, typer.Option(help="The time available.")],
     target: Annotated[
         Path | None, typer.Option(help="The population to reach: the last snapshot of this file.")
     ] = None,
     wish: Annotated[
         str | None,
-        typer.Option("--raise", help="Or a share that states must hold then, as [bold]a,b=0.6[/]."),
+        typer.Option(
+            "--raise", help="Or the share that some states must then hold, as [bold]a,b=0.6[/]."
+        ),
     ] = None,
     few: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Push at most this many states, always alike, instead of all over time."
+            min=1,
+            help="Push at most this many states, constantly, instead of all of them over time.",
         ),
     ] = None,
     start: Annotated[
         Path | None,
-        typer.Option("--from", help="Start from the last snapshot of this file, else of the fit."),
+        typer.Option(
+            "--from", help="Start from the last snapshot of this file; by default that of the fit."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="A CSV file; else it is printed.")] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV file to write; printed by default.")] = None,
     json: Json = False,
 ) -> None:
     """How do I get there? The cheapest potential to add so that the population arrives in time.
 
     The cost is 1/2 of the time integral of |grad u|^2, weighted by the population. The plan is
-    simulated, and compared with a bound below which no plan can cost. Columns: time, state,
+    simulated, and compared with a lower bound on the cost of any plan. Columns: time, state,
     potential (to add), probability.
 
     thalweg steer model.thalweg --horizon 3 --raise valley=0.6

@@ -1,4 +1,4 @@
-"""`thalweg steer`: the cheapest way to bring a population where it should be."""
+"""`thalweg steer`: the cheapest way to bring a population to a target."""
 
 from __future__ import annotations
 
@@ -27,9 +27,13 @@ def run_steer(
 ) -> None:  # fmt: skip
     """Plan from a saved model; write the potential to add, one row per time and state."""
     if (target is None) == (wish is None):
-        raise InputError("say where to: either --target FILE, or --raise states=share, not both.")
+        raise InputError(
+            "the target is not clear; give either --target FILE or --raise states=share, not both."
+        )
     if few is not None and wish is None:
-        raise InputError("--few chooses states to push for --raise; give that instead of --target.")
+        raise InputError(
+            "--few chooses the states to push for --raise; give --raise instead of --target."
+        )
     model = load(model_file)
     kernel = model.kernel_
     p0 = _population(start, kernel, model)

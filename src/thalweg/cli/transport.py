@@ -14,7 +14,7 @@ from thalweg.adapters.edges import read_graph
 from thalweg.adapters.pieces import read_table
 from thalweg.adapters.tables import state_key
 from thalweg.cli.output import ends_in, finish, give, long_table, parse_times, say
-from thalweg.cli.problem import guessed_lines
+from thalweg.cli.problem import detected_lines
 from thalweg.errors import InputError
 from thalweg.geometry import Geodesic, TransportGeometry
 from thalweg.kernel import MarkovKernel
@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 def run_distance(
     first: Path, second: Path, graph: Path, mean: str, largest: bool, as_json: bool
 ) -> None:
-    """The distance between the populations in two files."""
+    """Print the distance between the populations in two files."""
     geodesic, _ = _geodesic(first, second, graph, mean, largest)
     if as_json:
         answer = {
@@ -49,11 +49,11 @@ def run_distance(
 def _geodesic(
     first: Path, second: Path, graph: Path, mean: str, largest: bool
 ) -> tuple[Geodesic, MarkovKernel]:
-    """The geodesic between the populations in two files; what was guessed is printed."""
+    """The geodesic between the populations in two files; choices made in reading are printed."""
     found = read_graph(graph, largest_component=largest)
     odd = [message for message in found.messages if isinstance(message, Oddity)]
     guesses = [f"{graph.name}: {message}" for message in found.messages if message not in odd]
-    for line in [*guessed_lines(guesses), *(f"! {message}" for message in odd)]:
+    for line in [*detected_lines(guesses), *(f"! {message}" for message in odd)]:
         say(line, stderr=True)
     ends = [read_population(path, found.kernel) for path in (first, second)]
     return TransportGeometry(found.kernel, _mean(mean)).geodesic(*ends), found.kernel
@@ -70,7 +70,7 @@ def run_geodesic(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """The populations along the geodesic, as a table, or as a page with a slider."""
+    """Write the populations along the geodesic, as a table or as a page with a slider."""
     ends_in(out, ".csv", ".html")
     geodesic, kernel = _geodesic(first, second, graph, mean, largest)
     facts = {"distance": geodesic.distance, "status": geodesic.status.name}
@@ -105,11 +105,11 @@ def run_simulate(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Snapshots such as a fitted model would give, as a table that `thalweg fit` reads."""
+    """Draw snapshots from a fitted model, as a table that `thalweg fit` reads."""
     ends_in(out, ".csv")
     model = load(model_file)
     when = parse_times(times, model.time_scale_)
-    # The model's own way of drawing, so that it is the saved mobility and dynamics that move them.
+    # Drawn by the model itself, with its saved mobility and dynamics.
     model.set_params(observation="tracked" if tracked else "independent")
     seen = model.sample(when, individuals, rng=np.random.default_rng(seed))
     counts = seen.counts if isinstance(seen.counts, np.ndarray) else seen.counts.toarray()

@@ -1,4 +1,4 @@
-"""Drawing tokens: from one distribution per position, or from one shared by many."""
+"""Drawing tokens from one distribution per position, or from one shared by many."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The two training losses of discrete diffusion, token by token, in torch.
 
-`cross_entropy` (Campbell et al.) asks for the clean token; `score_entropy` (Lou et al.) asks for
-the ratios `p_t(y) / p_t(x)` directly, by a Bregman divergence,
+`cross_entropy` (Campbell et al.) trains for the clean token; `score_entropy` (Lou et al.) for the
+ratios `p_t(y) / p_t(x)` directly, by a Bregman divergence,
 
     sum_y Q(y, x) [s_y - r_y log s_y + r_y (log r_y - 1)],    r_y = p_t(y | x_0) / p_t(x | x_0),
 
@@ -38,18 +38,19 @@ __all__ = [
 ]
 
 _TINY = 1e-30
+"""Least probability whose logarithm is taken."""
 
 
 @dataclass(frozen=True)
 class NoisyBatch:
-    """Clean and noisy tokens, with what the known noise says about them, as tensors."""
+    """Clean and noisy tokens, with tables of the known noise around them, as tensors."""
 
     clean: Any
     noisy: Any
     time: Any
     """The token time of each sequence: its clock over the length."""
     log_columns: Any
-    """`log P_t(a, x_t)`: how likely each clean token leads to the noisy one."""
+    """`log P_t(a, x_t)`: the log probability that each clean token leads to the noisy one."""
     log_ratios: Any
     """`log r_y`: the conditional ratios `P_t(x_0, y) / P_t(x_0, x_t)`."""
     inflow: Any

@@ -1,4 +1,4 @@
-"""What a sampler needs to know about the data: scores, or a context from which they follow.
+"""What a sampler needs from the data: scores, or a context from which they follow.
 
 The *context* at position `i` is `p(x_0^i | the other noisy tokens)`. With the known noise it gives
 both the posterior of the clean token and the ratios `p_t(y) / p_t(x)` for every change of that
@@ -22,7 +22,7 @@ Tokens = NDArray[np.int64]
 
 
 class ScoreModel(ABC):
-    """Knows the ratios `p_t(y) / p_t(x)` for every change of one token."""
+    """A source of the ratios `p_t(y) / p_t(x)` for every change of one token."""
 
     def __init__(self, process: HammingProcess) -> None:
         self.process = process
@@ -33,7 +33,7 @@ class ScoreModel(ABC):
 
 
 class ContextModel(ScoreModel):
-    """Knows the clean token at each position as the other noisy tokens see it."""
+    """A source of the clean token at each position, given the other noisy tokens."""
 
     @abstractmethod
     def context(self, sequences: Tokens, clock: Array) -> Array:
@@ -50,7 +50,7 @@ class ContextModel(ScoreModel):
 class ExactModel(ContextModel):
     """The true context of a known distribution over at most 10^6 sequences.
 
-    What a perfect network would say: the reference for samplers and for training.
+    The output of a perfect network: the reference for samplers and for training.
 
     >>> from thalweg.diffusion.tokens import uniform_tokens
     >>> process = HammingProcess(uniform_tokens(2), length=2)
@@ -78,7 +78,7 @@ class ExactModel(ContextModel):
         return out
 
     def _at(self, clock: float) -> list[Array]:
-        """For each position the table `p(clean token | the other noisy tokens)`."""
+        """The table `p(clean token | the other noisy tokens)` of each position."""
         if clock == self._clock:
             return self._tables
         n, d = self.process.n_tokens, self.process.length

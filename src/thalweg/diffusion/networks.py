@@ -1,8 +1,8 @@
-"""Small denoisers in torch: what the clean token at each position may be, given the noisy ones.
+"""Small denoisers in torch: the clean token at each position, given the noisy ones.
 
-A network takes noisy tokens `(batch, length)` and the token time `(batch,)`, and gives logits
-`(batch, length, n_tokens)` of the *context*: the clean token at a position as the other tokens see
-it. What the noisy token itself says is known exactly and is added by Bayes' rule
+A network takes noisy tokens `(batch, length)` and the token time `(batch,)`, and returns logits
+`(batch, length, n_tokens)` of the *context*: the clean token at a position, given the other noisy
+tokens. The information in the noisy token itself is known exactly and is added by Bayes' rule
 (`HammingProcess.posterior`), so the network need not learn it.
 """
 
@@ -41,7 +41,7 @@ class _TimeFeatures(nn.Module):
 
 
 class _Denoiser(nn.Module):
-    """What all denoisers share: their sizes, and no logit for a token that is never data."""
+    """Base of all denoisers: their sizes, and no logit for a token that is never data."""
 
     def __init__(self, n_tokens: int, length: int, mask: int | None) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class _Block(nn.Module):
         self.feed = nn.Sequential(
             nn.Linear(width, 3 * width), nn.GELU(), nn.Linear(3 * width, width)
         )
-        # What attention starts from: near tokens matter more, differently in each head.
+        # Initial attention: near tokens matter more, differently in each head.
         offset = torch.arange(1 - length, length).abs().float()
         slope = 2.0 ** -torch.arange(heads).float()
         self.bias = nn.Parameter(-slope[:, None] * offset)

@@ -30,6 +30,7 @@ Array = NDArray[np.float64]
 EdgeRates = tuple[Array, Array]
 
 _MAX_NUMBERS = 2**28
+"""Largest number of stored probabilities: 2 GB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,11 +109,28 @@ def time_reversal(
 ) -> Trajectory:
     """The law of the reversed chain of `path`, from time 1 down to `last_time`, close to `p_0`.
 
-    `start`: the law to start from, by default the path's own at the end of the schedule (then the
-    reversal is exact up to the integrator); the base distribution shows what a finite clock costs.
-    `times`: forward times between, in any order, at which to report the law too. The times of the
-    result run backwards: 0 is noise, `1 - last_time` data. Integrated in `log t` (explicit, eighth
-    order), because the reverse rates grow like `1 / t` where data has empty states.
+    Integrated in `log t` (explicit, eighth order), because the reverse rates grow like `1 / t`
+    where data has empty states. The times of the result run backwards: 0 is noise, `1 - last_time`
+    data.
+
+    Parameters
+    ----------
+    path : NoisingPath
+        The forward process.
+    schedule : Schedule, optional
+        The clock at each time; by default constant.
+    start : array, optional
+        The law to start from; by default the path's own at the end of the schedule, for which the
+        reversal is exact up to the integrator. The base distribution shows the cost of a finite
+        clock.
+    times : array
+        Forward times, in any order, at which to report the law as well.
+    last_time : float
+        The forward time at which to stop.
+    rtol, atol : float
+        Tolerances of the integrator.
+    max_steps : int
+        Bound on the number of steps.
     """
     schedule = ConstantSchedule(path.total) if schedule is None else schedule
     if schedule.total > path.total * (1 + 1e-12):

@@ -39,8 +39,9 @@ Corrector = Literal["langevin", "birth-death"]
 Progress = Callable[[str, int, int], None]
 
 _MAX_TABLE = 2**27
+"""Largest number of entries in the table of the rate bound: 1 GB."""
 FREE = -1
-"""The mark of a token to be filled in."""
+"""Marks a token to be filled in."""
 
 
 def sample(
@@ -61,10 +62,35 @@ def sample(
 ) -> Tokens:
     """`n_samples` sequences from the reversed process, started from the base distribution.
 
-    `n_steps` are equal in schedule time (for `"exact"`, halvings of the clock take their place).
-    `corrector_time`: token time of each birth-death move. `temperature`: below 1 sharpens what the
-    model says. `start`: sequences to start from instead of the base. `last_time`: where the steps
-    end and the clean tokens are drawn; a `ScoreModel` without a context returns the tokens there.
+    Parameters
+    ----------
+    model : ScoreModel
+        Scores, or a context from which they follow.
+    schedule : Schedule
+        The clock at each time.
+    n_samples : int
+        Number of sequences.
+    rng : numpy.random.Generator
+        Source of random numbers.
+    n_steps : int
+        Steps of equal schedule time; for `"exact"`, windows that halve the clock replace them.
+    method : {"posterior", "tau-leap", "exact"}
+        How a step is taken; see the table above.
+    corrector : {"langevin", "birth-death"}
+        The moves that follow each step.
+    corrector_steps : int
+        Number of corrector moves after each step.
+    corrector_time : float
+        Token time of each birth-death move.
+    temperature : float
+        Below 1 it sharpens the model's context.
+    last_time : float
+        The time at which the steps end and the clean tokens are drawn; a `ScoreModel` without a
+        context returns the tokens there.
+    start : array, optional
+        Sequences to start from instead of the base distribution.
+    progress : callable, optional
+        Called as steps finish.
 
     >>> from thalweg.diffusion import ConstantSchedule, ExactModel, HammingProcess, uniform_tokens
     >>> model = ExactModel(HammingProcess(uniform_tokens(2), 2), [0.5, 0.0, 0.0, 0.5])
@@ -98,10 +124,11 @@ def infill(
 ) -> Tokens:
     """Sequences that agree with `template` wherever it is not -1.
 
-    With masking noise the given tokens are simply shown: a visible token is what the model
-    conditions on, so this is exact up to the steps and the backward rate. With other noise a given
-    token enters at each clock as its own noisy copy, which is approximate (the copies at different
-    clocks do not know of each other); corrector moves on the free tokens bring it closer.
+    With masking noise the given tokens are simply shown: the model conditions on visible tokens, so
+    this is exact up to the steps and the backward rate. With other noise a given token enters at
+    each clock as its own noisy copy, which is approximate (copies at different clocks are
+    independent); corrector moves on the free tokens reduce the error. The other parameters are
+    those of `sample`.
     """
     process = model.process
     fixed = np.asarray(template)
@@ -122,7 +149,7 @@ def infill(
 
 
 class _Steps(NamedTuple):
-    """How the process is run backwards; the words are those of `sample`."""
+    """Options of running the process backwards, named as in `sample`."""
 
     n_steps: int
     method: Method
@@ -133,7 +160,7 @@ class _Steps(NamedTuple):
     last_time: float
 
     def check(self, model: ScoreModel) -> None:
-        """Refuse what the model cannot do."""
+        """Reject what the model cannot do."""
         if self.method not in get_args(Method):
             raise InputError(
                 f"method is {self.method!r}; choose 'posterior', 'tau-leap' or 'exact'."
@@ -211,7 +238,7 @@ def _move(
 
 
 def _distinct(process: HammingProcess, x: Tokens) -> tuple[Tokens, NDArray[np.int64] | None]:
-    """The different sequences, and which of them each one is; `None` where it would not pay."""
+    """The distinct sequences, and the index of each; `None` if that would not pay."""
     if process.n_states > x.shape[0]:
         return x, None
     codes = codes_of(x, process.n_tokens)
@@ -237,7 +264,7 @@ def _reverse(model: ScoreModel, x: Tokens, clock: float) -> Array:
 
 
 def _jump(rates: Array, x: Tokens, duration: float) -> Array:
-    """Stay with probability `exp(-total rate * duration)`, else jump in proportion to the rates."""
+    """Stay with probability `exp(-rate * duration)`, otherwise jump in proportion to the rates."""
     total = rates.sum(axis=-1, keepdims=True)
     leave = -np.expm1(-duration * total)
     out = rates * np.where(total > 0, leave / np.where(total > 0, total, 1.0), 0.0)
@@ -381,7 +408,7 @@ def _start(
 def _give(
     process: HammingProcess, x: Tokens, fixed: Tokens, clock: float, rng: np.random.Generator
 ) -> Tokens:
-    """`x` with the given tokens in place: shown as they are if noise hides, else noisy copies."""
+    """`x` with the given tokens in place: as they are for masking noise, otherwise noisy copies."""
     given = fixed != FREE
     if not given.any():
         return x

@@ -1,6 +1,6 @@
 """Noise schedules: how fast the flow's own clock runs, `beta_t`, and the clock `sigma(t)`.
 
-A schedule does not change the path of the noising process, only the speed at which it is walked:
+A schedule does not change the path of the noising process, only the speed along it:
 `p_dot = beta_t (K - I) p` is the heat flow at the clock `sigma(t) = int_0^t beta`. Time runs from 0
 (data) to 1 (noise); the clock from 0 to `total`. The clock is that of the kernel on sequences,
 which changes one position at a time: a sequence of `length` tokens needs `length` times the clock
@@ -46,7 +46,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def time(self, clock: ArrayLike) -> Array:
-        """The time at which the clock shows this: the inverse of `clock`."""
+        """The time of a clock value: the inverse of `clock`."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The score of discrete diffusion and the entropy gradient: one object in two currencies.
+"""The score of discrete diffusion and the entropy gradient: one object in two forms.
 
 Along an edge `(x, y)` the score is the ratio `p(y) / p(x)`; the gradient of the relative entropy in
 `W_K` is `(grad H)(x, y) = log rho(x) - log rho(y)`, `rho = p / pi`. Hence
@@ -36,6 +36,13 @@ Index = NDArray[np.int64]
 @checked
 def score_ratios(kernel: MarkovKernel, p: ArrayLike) -> sparse.csr_array:
     """`S[x, y] = p(y) / p(x)` on the edges of the kernel, in both directions.
+
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    p : array
+        A positive probability per state.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     >>> score_ratios(kernel, [0.2, 0.4, 0.4]).toarray()
@@ -87,8 +94,16 @@ def reverse_rates(
 ) -> sparse.csr_array:
     """The rates of the reversed process where the law is `p`: `R[x, y] = Q[y, x] p(y) / p(x)`.
 
-    `forward`: the rates `Q` of the forward process, by default those of the heat flow, `K - I`.
     Rows sum to zero. States without mass are never visited, and their rows are zero.
+
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    p : array
+        The law, a probability per state.
+    forward : scipy.sparse.csr_array, optional
+        The rates `Q` of the forward process; by default those of the heat flow, `K - I`.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
     >>> reverse_rates(kernel, [0.2, 0.8]).toarray()

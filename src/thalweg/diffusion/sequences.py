@@ -25,11 +25,19 @@ Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
 _MAX_STATES = 10**6
+"""Largest number of sequences that are enumerated."""
 
 
 @dataclass(frozen=True, eq=False)
 class HammingProcess:
     """The noising process of sequences of `length` tokens.
+
+    Parameters
+    ----------
+    tokens : TokenProcess
+        The noise on one token, such as `uniform_tokens(n)`.
+    length : int
+        Number of positions.
 
     >>> from thalweg.diffusion.tokens import uniform_tokens
     >>> process = HammingProcess(uniform_tokens(50257), length=1024)
@@ -59,7 +67,7 @@ class HammingProcess:
 
     @property
     def n_states(self) -> int:
-        """How many sequences there are, enumerated or not."""
+        """The number of sequences, enumerated or not."""
         return self.n_tokens**self.length
 
     # ---------------------------------------------------------------- per token

@@ -217,7 +217,7 @@ def tilted_tokens(
     """The token process tilted by a potential: one row for all positions, or one per position.
 
     The stationary distribution becomes `pi exp(-V / beta)`. A refresh stays a refresh and masking
-    stays masking (the tokens that come back are tilted; a potential for the mask is refused), both
+    stays masking (the tokens that come back are tilted; a potential for the mask is rejected), both
     with their closed forms; any other chain gets its heat-bath tilt, `tilted_kernel` at twice the
     clock.
 
@@ -256,13 +256,24 @@ def tilted_tokens(
 
 @dataclass(frozen=True, eq=False)
 class MarginalFlowTokens(TokenProcess):
-    """Each position follows the `W_K` gradient flow of its own marginal: exact for product laws.
+    """Tokens that follow the `W_K` gradient flow of their own marginal: exact for product laws.
 
-    `kernel`: the token kernel; `potential`: `V_i`, shape `(length, n_tokens)`; `marginals`: the law
-    of the data at each position; `total`: the largest token time that will be asked for. The rates
-    depend on time, through the marginals. For data that is not a product, every marginal still
-    moves exactly as said, and the process is still a product of chains; what it is not, is the
-    flow of the joint law in `W_K`.
+    The rates depend on time, through the marginals. For data that is not a product, every marginal
+    still follows its own flow, and the process is still a product of chains, but it is not the flow
+    of the joint law in `W_K`.
+
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The token kernel.
+    potential : array
+        `V_i`, shape `(length, n_tokens)`.
+    marginals : array
+        The law of the data at each position, shape `(length, n_tokens)`.
+    total : float
+        The largest token time that will be needed.
+    beta : float
+        The noise.
     """
 
     kernel: MarkovKernel

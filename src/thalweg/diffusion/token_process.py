@@ -1,4 +1,4 @@
-"""`TokenProcess`: what noise on one token must be able to say, and how tables are read by token."""
+"""`TokenProcess`: the interface of noise on one token, and how tables are read by token."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Tokens = NDArray[np.int64]
 
 
 class TokenProcess(ABC):
-    """The noise on one token: a chain on `n_tokens` tokens, homogeneous in time unless it says."""
+    """The noise on one token: a chain on `n_tokens` tokens, homogeneous in time by default."""
 
     @property
     @abstractmethod
     def stationary(self) -> Array:
-        """What the token forgets towards: `(n_tokens,)`, or `(length, n_tokens)` per position."""
+        """The stationary distribution: `(n_tokens,)`, or `(length, n_tokens)` per position."""
 
     @property
     def n_tokens(self) -> int:
@@ -31,7 +31,7 @@ class TokenProcess(ABC):
 
     @property
     def n_positions(self) -> int | None:
-        """The number of positions where parameters are given per position, else `None`."""
+        """The number of positions if parameters are given per position, otherwise `None`."""
         return int(self.stationary.shape[0]) if self.stationary.ndim == 2 else None
 
     @property
@@ -41,16 +41,16 @@ class TokenProcess(ABC):
 
     @property
     def homogeneous(self) -> bool:
-        """True where the rates do not change with time."""
+        """Whether the rates are constant in time."""
         return True
 
     @abstractmethod
     def rows(self, tokens: Tokens, time: Array) -> Array:
-        """`P_t(x, .)`: where each token is at its time."""
+        """`P_t(x, .)`: the distribution of each token at its time."""
 
     @abstractmethod
     def columns(self, tokens: Tokens, start: Array, stop: Array) -> Array:
-        """`P_(start, stop)(., x)`: how likely each earlier token leads to this one."""
+        """`P_(start, stop)(., x)`: the probability that each earlier token leads to this one."""
 
     @abstractmethod
     def apply(self, weights: Any, time: Any) -> Any:
@@ -88,12 +88,12 @@ def one_hot(tokens: Tokens, n_tokens: int) -> Array:
 
 
 def at_tokens(table: Array, tokens: Tokens) -> Array:
-    """`table[token]`, or `table[position, token]` where it is given per position."""
+    """`table[token]`, or `table[position, token]` if it is given per position."""
     if table.ndim == 1:
         return np.asarray(table[tokens])
     return np.asarray(table[np.arange(tokens.shape[-1]), tokens])
 
 
 def like(weights: Any, array: Array) -> Any:
-    """`array` as whatever `weights` is: an array, or a tensor of its type on its device."""
+    """`array` in the form of `weights`: an array, or a tensor of its type on its device."""
     return array if isinstance(weights, np.ndarray) else weights.new_tensor(array)

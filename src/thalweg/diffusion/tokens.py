@@ -5,7 +5,7 @@ forms cover what is used:
 
 | class | kernel | `P_t` |
 | --- | --- | --- |
-| `RefreshTokens` | forget the token, draw a fresh one from a base distribution | closed form |
+| `RefreshTokens` | forget the token, draw a new one from a base distribution | closed form |
 | `AbsorbingTokens` | fall to a mask; small backward rates make it reversible | closed form |
 | `DenseTokens` | any reversible token matrix | positive scaling and squaring |
 
@@ -45,12 +45,14 @@ Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
 _TAYLOR_TERMS = 18
+"""Terms of the series of a transition matrix."""
 _TAYLOR_RADIUS = 0.5
+"""Rate times time up to which the series is summed; longer times are squared."""
 
 
 @dataclass(frozen=True, eq=False)
 class RefreshTokens(TokenProcess):
-    """Tokens are forgotten at rate `rate` and drawn afresh from `base`.
+    """Tokens that are forgotten at rate `rate` and drawn anew from `base`.
 
     `P_t = e^(-rate t) I + (1 - e^(-rate t)) 1 base^T`. Build the usual uniform noise with
     `uniform_tokens`.
@@ -130,7 +132,7 @@ class RefreshTokens(TokenProcess):
 
 @dataclass(frozen=True, eq=False)
 class AbsorbingTokens(TokenProcess):
-    """Tokens fall to a mask, the last token, at rate 1, and come back at the rate `backward`.
+    """Tokens that fall to a mask, the last token, at rate 1, and come back at rate `backward`.
 
     A token that comes back is drawn from `returns`. The backward rate makes the chain irreducible
     and reversible: its stationary distribution is `1 / (1 + backward)` on the mask and
@@ -365,7 +367,14 @@ def absorbing_tokens(
 ) -> AbsorbingTokens:
     """Masking noise on `n_tokens` tokens and the mask, which becomes the token `n_tokens`.
 
-    `backward`: the rate at which a mask turns back into a token, drawn from `returns` (uniform).
+    Parameters
+    ----------
+    n_tokens : int
+        Number of tokens without the mask.
+    backward : float
+        The rate at which a mask turns back into a token.
+    returns : array, optional
+        The distribution of that token; by default uniform.
 
     >>> absorbing_tokens(2, backward=0.5).stationary.round(4).tolist()
     [0.1667, 0.1667, 0.6667]

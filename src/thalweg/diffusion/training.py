@@ -1,8 +1,8 @@
 """Training a denoiser on sequences: batches, noise, Adam, checkpoints, and the bound on held-out
 data.
 
-`train` is resumable: with a `checkpoint` it writes its whole state now and then, and a second call
-with the same arguments goes on from there, to the same numbers as an uninterrupted run.
+`train` is resumable: with a `checkpoint` it writes its whole state at intervals, and a second call
+with the same arguments continues from there, to the same numbers as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ Head = Literal["context", "score"]
 
 _FORMAT = 1
 _LEAST_LOST = 0.05
+"""Least share of changed tokens by which the cross-entropy is divided."""
 
 
 class NetworkModel(ContextModel):
-    """A trained network as the samplers take it: arrays in, arrays out."""
+    """A trained network in the form that samplers take: arrays in, arrays out."""
 
     def __init__(
         self, process: HammingProcess, network: Any, *, device: str = "cpu", batch: int = 8192
@@ -115,14 +116,43 @@ def train(
 ) -> TrainingResult:
     """Train `network` to denoise `data` under the noise of `process` and `schedule`.
 
-    `data`: clean sequences, one per row, or a function `(rng, n) -> n sequences`. `loss`:
-    conditional cross-entropy per token that the noise has changed, or score entropy weighted so
-    that it is the likelihood bound. `head`:
-    what the outputs of the network mean, `"context"` (the clean token as the others see it, both
-    losses) or `"score"` (the ratios themselves, score entropy only). `averaging`: decay of the
-    running average of the weights, which is what is returned. `first_time`: times are drawn between
-    this and 1. `stop()` is asked at each step; when it says so, a checkpoint is written and the
-    result carries `Status.INTERRUPTED`.
+    Parameters
+    ----------
+    process : HammingProcess
+        The noise on sequences.
+    schedule : Schedule
+        The clock at each time.
+    network : torch.nn.Module
+        Maps noisy tokens and token times to logits, as in `thalweg.diffusion.networks`.
+    data : array or callable
+        Clean sequences, one per row, or a function `(rng, n) -> n sequences`.
+    loss : {"cross-entropy", "score-entropy"}
+        Conditional cross-entropy per token that the noise has changed, or score entropy weighted
+        so that it is the likelihood bound.
+    head : {"context", "score"}
+        The meaning of the network's outputs: the clean token given the others (both losses), or
+        the ratios themselves (score entropy only).
+    n_steps, batch_size : int
+        Number of steps, and of sequences per step.
+    learning_rate : float
+        The largest rate of Adam.
+    averaging : float
+        Decay of the running average of the weights, which is returned.
+    first_time : float
+        Times are drawn between this and 1.
+    seed : int
+        Seed of every random number generator used.
+    device : str
+        The torch device.
+    checkpoint : path, optional
+        File for the state of the training, from which a later call continues.
+    checkpoint_every : int
+        Steps between two checkpoints.
+    progress : callable, optional
+        Called as `progress(what, done, total)`.
+    stop : callable, optional
+        Called at each step; if it returns `True`, a checkpoint is written and the result carries
+        `Status.INTERRUPTED`.
     """
     _check_options(loss, head, n_steps, batch_size)
     draw = _batches(process, data)
@@ -204,7 +234,7 @@ def likelihood_bound(
     first_time: float = 1e-3,
     rng: np.random.Generator,
 ) -> Bound:
-    """How many bits per token the model needs at most for `data`: lower is better.
+    """An upper bound on the bits per token that the model needs for `data`; lower is better.
 
     Three parts: the noise that is left at the end, `KL(p(x_1 | x_0) | base)`; the score entropy
     integrated over the clock (stratified in time, `n_times` draws for each sequence); and the
@@ -258,7 +288,7 @@ def _in_batches(model: NetworkModel | NetworkScores, sequences: Tokens, clock: A
 
 
 def _learning_curve(step: int, n_steps: int) -> float:
-    """Up over the first twentieth (at most 100 steps), then a half cosine down to a hundredth."""
+    """A rise over the first twentieth (at most 100 steps), then a half cosine to a hundredth."""
     warm = max(1, min(100, n_steps // 20))
     if step < warm:
         return (step + 1) / warm

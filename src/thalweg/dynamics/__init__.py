@@ -3,18 +3,18 @@
 | question | functions |
 | --- | --- |
 | how does one individual move? | `transition_rates`, `relaxation_modes` |
-| where does it end? | `committor`, `fate_probabilities` |
+| where does it end up? | `committor`, `fate_probabilities` |
 | when? | `mean_first_passage_time`, `passage_quantiles` |
 | which sets hold it? | `macrostates`, `basins` |
 | which way does it go? | `fluxes`, `reactive_flux`, `coarse_fluxes`, `streams`, `velocity` |
-| does it lead where people were seen? | `held_out` |
+| does it agree with held-out snapshots? | `held_out` |
 | what if? | `perturb`, `without` |
 | are two landscapes the same? | `compare` |
 | how do I get there? | `steer`, `push_few` |
 | where will it be, where was it? | `descendants`, `ancestors`, `transition_matrix` |
 
-Each takes a `Landscape` (of a fitted model: `model.landscape_`) and gives values with standard
-errors and intervals from the fit's posterior. All are methods of a fitted model too.
+Each takes a `Landscape` (of a fitted model: `model.landscape_`) and returns values with standard
+errors and intervals from the fit's posterior. All are also methods of a fitted model.
 """
 
 from thalweg.dynamics.compare import Comparison, compare, compare_globally

@@ -1,8 +1,8 @@
 """Tail of a quadratic form in Gaussian variables: `sum_i a_i (z_i + d_i)^2`.
 
 Approximated by the non-central chi-square variable with the same mean, variance and skewness, and
-a kurtosis as near as such a variable comes (Liu, Tang and Zhang 2009). Where one weight is alone,
-or all are the same, this is exact.
+a kurtosis as near as such a variable comes (Liu, Tang and Zhang 2009). With a single weight, or
+equal ones, this is exact.
 """
 
 from __future__ import annotations

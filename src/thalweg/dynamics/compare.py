@@ -1,10 +1,10 @@
-"""Is the landscape the same, is beta the same, and where do two landscapes differ?
+"""Tests whether two landscapes and their betas are the same, and where they differ.
 
 A potential is known up to a constant only, so nothing here depends on how the two are centred. An
 edge compares differences of potentials across it. A state is compared with a *reference*, the
 states that did not move among themselves: they are found by a robust start (the median of the
 difference) and kept while they stay within two standard errors. One state pushed up therefore
-shows as one state, not as all others pulled down.
+shows up as one state, not as all others pulled down.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 _NEAR = 2.0
-"""Standard errors within which a state counts as unmoved."""
+"""Number of standard errors within which a state counts as unmoved."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +48,10 @@ class Differences:
     stderr: Array
     p_value: Array
     q_value: Array
-    """The false-discovery rate of calling this one and all clearer ones different."""
+    """The false-discovery rate if this one and all clearer ones are called different."""
 
     def significant(self, level: float = 0.05) -> Index:
-        """What differs, at this false-discovery rate."""
+        """The positions that differ, at this false-discovery rate."""
         return np.flatnonzero(self.q_value <= level)
 
 
@@ -60,7 +60,7 @@ class Comparison:
     """The answer of `compare`.
 
     `same` tests the landscape and beta together, `same_landscape` the potential while beta may
-    differ, `same_beta` beta while the potential may differ; None where the graph is too large.
+    differ, `same_beta` beta while the potential may differ; None if the graph is too large.
     """
 
     kernel: MarkovKernel
@@ -77,7 +77,7 @@ class Comparison:
 
     @property
     def p_value(self) -> float:
-        """Of the hypothesis that landscape and beta are the same."""
+        """P-value of the hypothesis that landscape and beta are the same."""
         return float("nan") if self.same is None else self.same.p_value
 
     def to_frame(self) -> pd.DataFrame:
@@ -143,11 +143,11 @@ def compare(
     a, b : FreeEnergyRegressor or Snapshots
         Two models fitted to independent snapshots by the likelihood, or the two data sets.
     kernel : MarkovKernel, optional
-        The graph, where data sets are given.
+        The graph, if data sets are given.
     seed : int
-        Seed of the two fits, where data sets are given.
-    options
-        Of `FreeEnergyRegressor`, where data sets are given.
+        Seed of the two fits, if data sets are given.
+    **options
+        Of `FreeEnergyRegressor`, if data sets are given.
 
     >>> from thalweg import make_graph
     >>> rng = np.random.default_rng(0)
@@ -244,7 +244,7 @@ def _check_same_graph(one: MarkovKernel, other: MarkovKernel) -> None:
 
 
 def _data(fit: LikelihoodFit) -> Data:
-    """Counts of as many independent individuals as the fit's counts are worth."""
+    """Counts divided to the effective number of independent individuals."""
     plain = fit.settings.observation == "independent"
     if not plain or fit.settings.discretization != "continuous" or fit.model.n_basis > 1:
         raise InputError(
@@ -257,7 +257,7 @@ def _data(fit: LikelihoodFit) -> Data:
 
 
 def _strength(fit: LikelihoodFit) -> float | None:
-    """Of the prior, where the caller has set it."""
+    """Strength of the prior, if the caller has set it."""
     asked = fit.settings.prior_strength
     return None if isinstance(asked, str) else float(asked)
 
@@ -313,8 +313,8 @@ def _state_differences(gap: Array, directions: Array) -> tuple[Differences, Inde
     close = np.abs(gap - gap[centre]) <= _NEAR * np.sqrt(variance)
     value, error = gap, variance
     for _ in range(20):
-        # Weights by how well each state is known relative to the plain mean of them: no state is
-        # the reference by itself, which would have no error and lend its own to all others.
+        # Weights by the precision of each state relative to their plain mean: no single state is
+        # the reference, which would have no error and pass its own on to all others.
         even = directions @ (close / close.sum())
         variance = np.sum((directions - even[:, None]) ** 2, axis=0)
         weight = close / np.maximum(variance, 0.5 * np.median(variance[close]))

@@ -2,7 +2,7 @@
 
 `S = D^-1/2 (A + ground) D^-1/2` is symmetric. Small problems are diagonalised. Large ones are
 projected onto the span of `v` and of products with `(I + g S)^-1`, the poles `g` cycling through
-the decades of time asked for: each product is one grounded Laplacian solve.
+the requested decades of time: each product is one grounded Laplacian solve.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 DENSE = 600
+"""Number of states up to which problems are diagonalised."""
 MOST_VECTORS = 60
+"""Largest dimension of the Krylov space."""
 ENOUGH = 1e-7
 """Relative change between two subspaces below which a large problem stops."""
 
@@ -34,7 +36,7 @@ class Exponentials(NamedTuple):
     rates: Array
     status: Status
     error: float
-    """Change of the last values when the subspace grew; 0 where it is exact."""
+    """Change of the last values when the subspace grew; 0 if it is exact."""
 
     def at(self, t: Array) -> Array:
         """The function of each row at its own time (`t` of shape `(rows,)`) or at common times.

@@ -1,6 +1,6 @@
-"""Where an individual ends: committors and fate probabilities of the walk at rest.
+"""Where an individual ends up: committors and fate probabilities of the walk at rest.
 
-With `A` the Laplacian of the walk's conductances (see `walk`), the probability `q` to reach `b`
+With `A` the Laplacian of the walk's conductances (see `walk`), the probability `q` of reaching `b`
 before `a` solves `A q = 0` outside the two sets, with `q = 0` on `a` and `q = 1` on `b`: one
 grounded Laplacian solve. Its derivative along a change of the landscape, `A dq = -dA q`, is another
 with the same factor.
@@ -35,7 +35,7 @@ Index = NDArray[np.int64]
 TOLERANCE = 1e-12
 """Energy error of a solve; pointwise errors of committors were below 1e-9 at this value."""
 ROUGH = 1e-6
-"""The same for derivatives, which only enter error bars."""
+"""Energy error of a solve for derivatives, which only enter error bars."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class Absorbed:
 
 @single_threaded
 def committor(landscape: Landscape, a: Any, b: Any, *, level: float = 0.95) -> Estimate:
-    """The probability to reach `b` before `a`, from every state.
+    """The probability of reaching `b` before `a`, from every state.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def committor(landscape: Landscape, a: Any, b: Any, *, level: float = 0.95) -> E
     a, b : state or states
         By number or by name; disjoint, and not all states of the graph.
     level : float
-        Of the intervals.
+        Level of the intervals.
 
     >>> from thalweg import FreeEnergy, MarkovKernel
     >>> path = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
@@ -127,7 +127,7 @@ def committor(landscape: Landscape, a: Any, b: Any, *, level: float = 0.95) -> E
 
 @dataclass(frozen=True, eq=False)
 class Fates:
-    """Where individuals end: `probabilities.value[x, k]` for state `x` and target `names[k]`."""
+    """Fates of individuals: `probabilities.value[x, k]` for state `x` and target `names[k]`."""
 
     kernel: MarkovKernel
     names: tuple[str, ...]
@@ -159,7 +159,7 @@ class Fates:
 
 @single_threaded
 def fate_probabilities(landscape: Landscape, targets: Any, *, level: float = 0.95) -> Fates:
-    """The probability to reach each target before the others, from every state.
+    """The probability of reaching each target before the others, from every state.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def fate_probabilities(landscape: Landscape, targets: Any, *, level: float = 0.9
     targets : mapping or sequence
         At least two disjoint sets of states: `{name: states}`, or a list of states or sets.
     level : float
-        Of the intervals.
+        Level of the intervals.
 
     >>> from thalweg import FreeEnergy, MarkovKernel
     >>> star = MarkovKernel.from_weights([[0, 1, 1, 2], [1, 0, 0, 0], [1, 0, 0, 0], [2, 0, 0, 0]])
@@ -220,7 +220,7 @@ def target_sets(kernel: MarkovKernel, targets: Any) -> dict[str, Any]:
 
 
 def disjoint(kernel: MarkovKernel, named: Mapping[str, Any]) -> list[Index]:
-    """The sets as state numbers; refused where two overlap or nothing is left outside."""
+    """The sets as state numbers; rejected if two overlap or no state is left outside."""
     groups, owner = [], np.full(kernel.n_states, -1, dtype=np.int64)
     names = list(named)
     for k, (name, states) in enumerate(named.items()):

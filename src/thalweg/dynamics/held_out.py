@@ -1,9 +1,9 @@
-"""Does the fitted walk lead where people were seen? A check on snapshots that the fit has not used.
+"""A test of the fitted flow on snapshots that the fit has not used.
 
-In the manner of a Chapman-Kolmogorov test: what the walk says about a time that it was not fitted
-to is compared with a snapshot of that time. The statistic is Pearson's,
-`sum_x (n_x - n p_x)^2 / (n p_x)`. Its null distribution holds both kinds of chance: landscapes and
-starts drawn from the posterior, and snapshots drawn from the population that each leads to.
+In the manner of a Chapman-Kolmogorov test, the prediction for a time that was not fitted is
+compared with a snapshot of that time. The statistic is Pearson's,
+`sum_x (n_x - n p_x)^2 / (n p_x)`. Its null distribution includes both sources of randomness:
+landscapes and starts drawn from the posterior, and snapshots drawn from the population of each.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ __all__ = ["HeldOut", "held_out"]
 Array = NDArray[np.float64]
 
 _RARE = 1e-12
+"""Least expected probability."""
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """How well held-out snapshots agree with the model, one entry per time."""
+    """Agreement of held-out snapshots with the model, one entry per time."""
 
     times: Array
     expected: Array
@@ -50,16 +51,16 @@ class HeldOut:
 def held_out(
     model: FreeEnergyRegressor, snapshots: Snapshots, *, n_draws: int = 199, seed: int = 0
 ) -> HeldOut:
-    """Compare snapshots that the fit has not seen with what the model expects.
+    """Compare snapshots that the fit has not used with the model's forecast.
 
     Parameters
     ----------
     model : FreeEnergyRegressor
         Fitted by the likelihood to independent snapshots at other times.
     snapshots : Snapshots
-        Of fresh individuals, at times after the first of the fit.
+        Snapshots of other individuals, at times after the first of the fit.
     n_draws : int
-        Landscapes drawn from the posterior.
+        Number of landscapes drawn from the posterior.
     seed : int
         Seed of the draws.
 

@@ -1,26 +1,26 @@
 """Two data sets, one landscape: the joint fit, and a test of it.
 
 The joint model shares `(V, log beta)` and gives each data set its own start. At its optimum, the
-score of a difference, half of it added to the first data set's `(V, log beta)` and half taken from
-the second's, says how much the likelihood would gain by letting them differ (in halves, since the
-prior's pull then acts on both alike and nearly cancels): with `s` the score after the joint
-parameters have been allowed to follow, and `H` its covariance plus the prior's precision,
+score of a difference, half of it added to the first data set's `(V, log beta)` and half subtracted
+from the second's, shows how much the likelihood would gain if they differed (in halves, since the
+prior's pull then acts on both equally and nearly cancels): with `s` the score adjusted for the
+joint parameters, and `H` its covariance plus the prior's precision,
 
     T = s^T H^-1 s,
 
 which is twice the gain in log likelihood to second order (Rao's form of the likelihood ratio).
 Under the hypothesis `s` is Gaussian, with the covariance that multinomial counts give it and the
-mean that the prior's pull leaves, both after the joint fit has followed the noise: `T` is a
-weighted sum of squares, whose tail is known. The covariance is that of the counts seen, which does
-not rely on the fit, where there are individuals enough for the directions tested; else that of the
-expected counts.
+mean that the prior's pull leaves, both after the joint fit has adapted to the noise: `T` is a
+weighted sum of squares, whose tail is known. The covariance is that of the observed counts, which
+does not rely on the fit, if there are enough individuals for the directions tested; otherwise that
+of the expected counts.
 
-Nothing is drawn. Counts drawn from the joint fit itself are a poor guide where they are few: the
-fit is smoother than the truth and gives no individuals to states where none was seen, so data sets
-of its own look more alike than real ones do, and ranks among refitted draws reject too often. Drawn
-counts through the linear map have tails that are too long, since a fit would follow a surprising
-count. `thalweg bench dynamics-level` prints how often pairs of one landscape are rejected.
-The joint fit depends on the counts alone: its prior is as strong as their evidence wants it.
+No simulation is used. If counts are few, draws from the joint fit itself are a poor guide: the fit
+is smoother than the truth and puts no individuals in states where none was seen, so its data sets
+look more alike than real ones, and ranks among refitted draws reject too often. Drawn counts mapped
+linearly have tails that are too long, since a fit would follow a surprising count. `thalweg bench
+dynamics-level` prints how often pairs of one landscape are rejected. The joint fit depends on the
+counts alone: the strength of its prior is chosen by their evidence.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Index = NDArray[np.int64]
 
 
 _STRENGTH = 1.0
-"""Of the prior at the start: potentials of the size that the weak form finds."""
+"""Strength of the prior at the start: potentials of the size that the weak form finds."""
 _ROUNDS = 8
 _SETTLED = 0.1
 """Change of the logarithm of the prior's strength that ends the search for it."""
@@ -63,8 +63,8 @@ _MESH_ERROR = 0.1
 
 
 _ENOUGH = 100.0
-"""Individuals per direction from which the counts seen give the covariance of a score. With 120, 4
-to 5 % of 800 pairs of one landscape are rejected at 5 %; with 36, 13 % of 150."""
+"""Individuals per direction above which the observed counts give the covariance of a score. With
+120, 4 to 5 % of 800 pairs of one landscape are rejected at 5 %; with 36, 13 % of 150."""
 
 
 class Data(NamedTuple):
@@ -103,7 +103,7 @@ class JointObjective:
         return JointObjective(a, b)
 
     def places(self) -> tuple[Index, Index]:
-        """Which entries of the joint `theta` each data set sees."""
+        """The entries of the joint `theta` on which each data set depends."""
         k, n = self.n_shared, self.a.model.n_states
         shared = np.arange(k)
         return (
@@ -112,7 +112,7 @@ class JointObjective:
         )
 
     def evaluate(self, theta: Array, mesh: Mesh) -> Evaluation | None:
-        """Value and derivatives; each data set has time steps of its own."""
+        """Value and derivatives; each data set has its own time steps."""
         size = theta.size
         value, error, gradient = 0.0, 0.0, np.zeros(size)
         curvature, information = np.zeros((size, size)), np.zeros((size, size))
@@ -183,7 +183,7 @@ class _JointPoint:
 
 
 class ScoreTest(NamedTuple):
-    """A statistic and how often it is as large under the hypothesis."""
+    """A statistic, and the probability that it is as large under the hypothesis."""
 
     statistic: float
     p_value: float
@@ -193,7 +193,7 @@ class ScoreTest(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class JointFit:
-    """One energy for both data sets, with everything that tests of it need."""
+    """One energy for both data sets, with what its tests need."""
 
     objective: JointObjective
     theta: Array
@@ -260,8 +260,8 @@ class JointFit:
         effective = information[np.ix_(delta, delta)]
         effective = effective - information[np.ix_(delta, nuisance)] @ follow
         weight = np.linalg.pinv(effective + penalty[np.ix_(delta, delta)], hermitian=True)
-        # The score as a combination of all slopes, and what is left of it after a fit to other
-        # counts of the same energy, which follows their noise and shrinks once more.
+        # The score as a combination of all slopes, and the remainder after a fit to other counts
+        # of the same energy, which follows their noise and shrinks once more.
         seen = np.zeros((total, tested.size))
         seen[delta] = np.eye(tested.size)
         seen[nuisance] -= follow
@@ -282,9 +282,9 @@ def _solved(matrix: Array, right: Array) -> Array:
 
 
 class SameTests(NamedTuple):
-    """Is everything the same, is the potential (whatever beta), is beta (whatever the potential)?
+    """Tests that everything is the same, the potential (for any beta), or beta (for any potential).
 
-    None where there is nothing of the kind to learn.
+    `None` if there is no such parameter.
     """
 
     same: ScoreTest
@@ -305,7 +305,7 @@ def same_tests(joint: JointFit) -> SameTests:
 def fit_jointly(a: Data, b: Data, *, strength: float | None = None) -> JointFit:
     """The landscape that makes both data sets most likely.
 
-    It depends on the data alone, not on how either set was fitted by itself. `strength` is that of
+    It depends on the data alone, not on separate fits of either set. `strength` is that of
     the prior on the potential; by default the evidence of both data sets chooses it.
     """
     if a.model.n_energy != b.model.n_energy:
@@ -400,7 +400,7 @@ def _coarse(mesh: Mesh) -> Mesh:
 def _minimum(
     objective: JointObjective, prior: Prior, theta: Array, known: Array | None = None
 ) -> Minimum | None:
-    """By sparse elimination where the model is plain and its graph not tiny."""
+    """The minimum, by sparse elimination if the model is plain and its graph not tiny."""
     model = objective.model
     if model.n_states >= SPARSE_STATES and is_plain(model):
         a, b = (SparseFlow(*part) for part in (objective.a, objective.b))

@@ -1,4 +1,4 @@
-"""Where those who are here now will be, and where they came from: the linear chain along the flow.
+"""Where the individuals of a state will be, and where they came from: the chain along the flow.
 
 The rates of one individual depend on the population (see `walk`), whose flow `p(t)` is known. The
 law of an individual then follows a linear equation, `r_dot = r Q(p(t))`. Over a short step it is
@@ -44,8 +44,9 @@ Array = NDArray[np.float64]
 
 _FIRST_STEPS = 8
 _MOST_STEPS = 512
+"""Largest number of steps along the flow."""
 _MOST_WORK = 2e5
-"""Norm of rates times time beyond which the sparse exponential is refused."""
+"""Norm of rates times time above which the sparse exponential is rejected."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,14 +132,14 @@ def descendants(
     tolerance: float = 1e-6,
     level: float = 0.95,
 ) -> Kinship:
-    """Where those who are in `states` at `times[0]` are at `times[1]`.
+    """The law at `times[1]` of the individuals in `states` at `times[0]`.
 
     Parameters
     ----------
     landscape : Landscape
         Kernel, energy and its uncertainty.
     states : state or states
-        Where the individuals are, in proportion to the population there.
+        The states of the individuals, in proportion to the population there.
     p0 : array
         The whole population at `times[0]`, taken as known.
     times : (float, float)
@@ -146,7 +147,7 @@ def descendants(
     rates : {"reversible", "downhill"}
         Which jumps carry the flow; see `thalweg.dynamics.walk`.
     tolerance : float
-        Of the probabilities, in the integration over time.
+        Error of the probabilities in the integration over time.
     level : float
         Of the intervals.
 
@@ -161,8 +162,8 @@ def descendants(
     p = _checks.as_probability(p0, kernel.n_states, "p0")
     if p[here].sum() <= 0:
         raise InputError(
-            "nobody is in these states at the first time, so they have no descendants; choose "
-            "states that are occupied."
+            "no individual is in these states at the first time, so they have no descendants; "
+            "choose states that are occupied."
         )
     r = np.zeros_like(p)
     r[here] = p[here] / p[here].sum()
@@ -184,7 +185,7 @@ def ancestors(
     tolerance: float = 1e-6,
     level: float = 0.95,
 ) -> Kinship:
-    """Where those who are in `states` at `times[1]` were at `times[0]`.
+    """The law at `times[0]` of the individuals in `states` at `times[1]`.
 
     By Bayes' rule, `p0_x P(x, states)`, with the backward equation of the chain along the flow.
     The parameters are those of `descendants`.
@@ -240,9 +241,9 @@ def _two(times: tuple[float, float]) -> tuple[float, float]:
 def _refined(
     at: Callable[[int], tuple[Array, Status]], tolerance: float
 ) -> tuple[Array, int, Status]:
-    """Extrapolated values for ever more steps until they change by less than `tolerance`.
+    """Extrapolated values for more and more steps until they change by less than `tolerance`.
 
-    Also how many steps that took, and the status.
+    Also returns the number of steps, and the status.
     """
     n_steps, (coarse, _) = _FIRST_STEPS, at(_FIRST_STEPS)
     while True:
@@ -270,7 +271,7 @@ def transition_matrix(
     Parameters
     ----------
     landscape : Landscape
-        Kernel and energy; at most `DENSE_STATES` states (beyond, use `transition_operator`).
+        Kernel and energy; at most `DENSE_STATES` states (above, use `transition_operator`).
     p0 : array or None
         The population at `times[0]`; at rest by default.
     times : (float, float)
@@ -278,7 +279,7 @@ def transition_matrix(
     rates : {"reversible", "downhill"}
         Which jumps carry the flow.
     tolerance : float
-        Of the probabilities, in the integration along the flow.
+        Error of the probabilities in the integration along the flow.
 
     >>> from thalweg import FreeEnergy, MarkovKernel
     >>> pair = MarkovKernel.from_weights([[0, 1], [1, 0]])

@@ -1,4 +1,4 @@
-"""`Landscape`: kernel, energy and what is uncertain about it; the value that this room works on.
+"""`Landscape`: a kernel, an energy and its uncertainty, on which this package works.
 
 Every quantity here is a function of `(V, beta)`. Its standard error comes from the fit's posterior
 by the delta method: with `directions` the rows `d` of a square root of the covariance,
@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
-from thalweg import _checks
 from thalweg.energy import Entropy, FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -57,7 +56,7 @@ class Landscape:
     directions: Array = field(default_factory=lambda: np.zeros((0, 0)))
     """`(n, N + 1)`: rows whose outer products add up to the covariance of `(V, beta)`."""
     fit_status: Status = Status.CONVERGED
-    """How the fit ended: what the data did not determine, no quantity here knows."""
+    """How the fit ended; the intervals do not show what the data did not determine."""
 
     @property
     def has_errors(self) -> bool:
@@ -86,7 +85,7 @@ class Landscape:
         return p
 
     def moved(self, row: Array, step: float = 1.0) -> FreeEnergy:
-        """The energy a way along a direction; `beta` moves on its logarithm."""
+        """The energy moved along a direction; `beta` moves on its logarithm."""
         energy, n = self.energy, self.kernel.n_states
         beta = energy.beta
         if beta > 0:
@@ -116,7 +115,7 @@ class Landscape:
 class Estimate:
     """Numbers with standard errors and an interval.
 
-    `stderr`, `lower` and `upper` are NaN where the fit has no covariance (see `as_landscape`).
+    `stderr`, `lower` and `upper` are NaN if the fit has no covariance (see `as_landscape`).
     """
 
     value: Array
@@ -128,7 +127,7 @@ class Estimate:
 
     @property
     def undetermined(self) -> NDArray[np.bool_]:
-        """Where the interval says nothing: over 0.9 wide, or over a factor of 100."""
+        """Whether each interval is uninformative: over 0.9 wide, or over a factor of 100."""
         with np.errstate(invalid="ignore", divide="ignore"):
             wide = np.where(self.value <= 1.0, self.upper - self.lower > 0.9, False)
             return np.asarray(
@@ -259,10 +258,10 @@ def _is_number(state: Any) -> bool:
 def differences(
     landscape: Landscape, function: Callable[[FreeEnergy], Array], *, most: int = 64
 ) -> Array | None:
-    """Derivatives along the directions by central differences, for what has no short formula.
+    """Derivatives along the directions by central differences, if there is no short formula.
 
-    At most `most` directions are differenced: beyond, random combinations of them, whose squares
-    add up to the variance in expectation.
+    At most `most` directions are differenced; if there are more, random combinations of them, whose
+    squares add up to the variance in expectation.
     """
     if not landscape.has_errors:
         return None
@@ -277,11 +276,3 @@ def differences(
         up, down = function(landscape.moved(row, step)), function(landscape.moved(row, -step))
         out.append((up - down) / (2 * step))
     return np.array(out)
-
-
-def check_level(level: float) -> float:
-    """`level` strictly between 0 and 1."""
-    value = _checks.positive(level, "level")
-    if value >= 1:
-        raise InputError(f"level is {level:g}; it must lie strictly between 0 and 1.")
-    return value

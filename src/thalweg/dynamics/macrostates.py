@@ -2,13 +2,13 @@
 
 *Modes.* The `k - 1` slowest modes and the constant span functions that are nearly constant on `k`
 metastable sets. PCCA+ (Roeblitz and Weber) takes the linear map of them to `k` non-negative
-memberships with sum one that is as crisp as possible. How many: where the ratio of two successive
-relaxation times is largest.
+memberships with sum one that is as crisp as possible. Their number is where the ratio of two
+successive relaxation times is largest.
 
 *Saddles.* In units of `beta`, a state has the free energy `-log p_x` and an edge `-log(p_x Q_xy)`:
 the log of the mean time to cross it from `x` is their difference. As the level rises, states join
-over ever higher edges; a basin's persistence is the barrier from its bottom to the saddle where it
-joins a deeper one, so `exp(persistence)` is a waiting time.
+over higher and higher edges; a basin's persistence is the barrier from its bottom to the saddle
+where it joins a deeper one, so `exp(persistence)` is a waiting time.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 MOST_MACROSTATES = 12
+"""Largest number of macrostates considered by default."""
 _OPTIMISED_ENTRIES = 200_000
-"""Beyond this many entries of the memberships the simplex start is kept, which is near-optimal."""
+"""Entries of the memberships above which the simplex start is kept, which is near-optimal."""
 
 
 @dataclass(frozen=True, eq=False)
 class Macrostates:
-    """Metastable sets of states and how sure each state's membership is."""
+    """Metastable sets of states, and the memberships of each state."""
 
     memberships: Array
     """`(N, k)`: non-negative, rows summing to one."""
@@ -60,9 +61,9 @@ class Macrostates:
         return np.flatnonzero(self.labels == k)
 
     def cores(self, threshold: float = 0.95) -> tuple[Index, ...]:
-        """States that belong to a macrostate almost surely: targets for fates.
+        """States that almost certainly belong to a macrostate: targets for fates.
 
-        A macrostate without any keeps its surest state.
+        A macrostate without any keeps its most certain state.
         """
         out = []
         for k in range(self.n_macrostates):
@@ -82,7 +83,7 @@ def macrostates(
     landscape : Landscape
         Kernel and energy.
     n_macrostates : int, optional
-        How many; by default where the gap between relaxation times is widest.
+        Number of sets; by default where the gap between relaxation times is widest.
     most : int
         The largest number considered by default; never more than a third of the states.
 
@@ -96,7 +97,7 @@ def macrostates(
     n = landscape.kernel.n_states
     if n_macrostates is not None and not 2 <= n_macrostates <= n:
         raise InputError(f"n_macrostates is {n_macrostates}; choose between 2 and {n}.")
-    # More sets than a third of the states sum nothing up.
+    # More sets than a third of the states are no summary.
     widest = max(2, min(most, n // 3))
     count = min(widest if n_macrostates is None else n_macrostates, n - 1)
     modes = relaxation_modes(landscape, count, tolerance=1e-8)
@@ -202,7 +203,7 @@ class Basins:
 
 @single_threaded
 def basins(landscape: Landscape) -> Basins:
-    """The landscape's basins by the heights of the saddles between them.
+    """The basins of the landscape, by the heights of the saddles between them.
 
     Parameters
     ----------
@@ -256,7 +257,7 @@ def _root(parent: Index, x: int) -> int:
 
 @njit(cache=True)
 def _merge(one: Index, other: Index, level: Array, depth: Array) -> tuple[Array, Index]:
-    """For each state the height at which its basin joins a deeper one, and that one's bottom."""
+    """The height at which each state's basin joins a deeper one, and that one's bottom."""
     n = depth.size
     parent = np.arange(n)
     saddle = np.full(n, np.inf)

@@ -1,7 +1,7 @@
-"""How long it takes: mean first-passage times of the walk at rest, and their quantiles.
+"""First-passage times of the walk at rest: means and quantiles.
 
 The mean time `tau` to reach the targets solves `A tau = p` outside them (one grounded Laplacian
-solve); the probability not to have arrived by `t` is `exp(t G) 1` with the generator `G` outside.
+solve); the probability of not having arrived by `t` is `exp(t G) 1` with the generator `G` outside.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def mean_first_passage_time(landscape: Landscape, targets: Any, *, level: float 
     targets : state or states
         By number or by name; not all states of the graph.
     level : float
-        Of the intervals, which are symmetric in the logarithm.
+        Level of the intervals, which are symmetric in the logarithm.
 
     >>> from thalweg import FreeEnergy, MarkovKernel
     >>> path = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
@@ -72,9 +72,9 @@ def passage_quantiles(
     targets : state or states
         By number or by name; not all states of the graph.
     quantiles : array
-        Between 0 and 1: by what share of the individuals the time is not exceeded.
+        Between 0 and 1: the shares of individuals that have arrived.
     level : float
-        Of the intervals.
+        Level of the intervals.
 
     >>> from thalweg import FreeEnergy, MarkovKernel
     >>> pair = MarkovKernel.from_weights([[0, 1], [1, 0]])

@@ -1,10 +1,10 @@
-"""Which way: net fluxes along edges, and the strongest routes from one set of states to another.
+"""Net fluxes along edges, and the strongest routes from one set of states to another.
 
 At time `t` of the flow the net flux along an edge is `c m (f_x - f_y)`. At rest it vanishes, but
-those on their way from `a` to `b` still have one: with the committor `q` the reactive flux is
-`p_x Q_xy (q_y - q_x)`, from low `q` to high. It has no cycles, so it splits into routes: each time
-the path whose narrowest edge is widest is taken off (transition-path theory; Metzner, Schuette and
-Vanden-Eijnden).
+individuals on their way from `a` to `b` still have one: with the committor `q` the reactive flux is
+`p_x Q_xy (q_y - q_x)`, from low `q` to high. It has no cycles, so it splits into routes: the path
+whose narrowest edge is widest is removed again and again (transition-path theory; Metzner, Schuette
+and Vanden-Eijnden).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Index = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Route:
-    """One way from `a` to `b`: the states in order, its flux, and its narrowest edge."""
+    """One route from `a` to `b`: the states in order, its flux, and its narrowest edge."""
 
     states: tuple[int, ...]
     flux: float
     share: float
-    """Of the whole reactive flux."""
+    """Share of the whole reactive flux."""
     bottleneck: tuple[int, int]
 
 
@@ -95,9 +95,9 @@ def fluxes(
     p0 : array
         The population at `times[0]`, taken as known.
     times : (float, float)
-        When the flow starts, and when the fluxes are asked for (the same time is allowed).
+        The start of the flow, and the time of the fluxes (the same time is allowed).
     level : float
-        Of the intervals.
+        Level of the intervals.
 
     >>> from thalweg import FreeEnergy, MarkovKernel
     >>> pair = MarkovKernel.from_weights([[0, 1], [1, 0]])
@@ -170,9 +170,9 @@ def reactive_flux(
     a, b : state or states
         By number or by name; disjoint, and not all states of the graph.
     n_routes : int
-        How many routes at most.
+        Largest number of routes.
     level : float
-        Of the interval of the total.
+        Level of the interval of the total.
 
     >>> from thalweg import FreeEnergy, MarkovKernel
     >>> w = [[0, 2, 1, 0], [2, 0, 0, 2], [1, 0, 0, 1], [0, 2, 1, 0]]

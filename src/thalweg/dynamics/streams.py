@@ -1,4 +1,4 @@
-"""Who goes where: streams of individuals between groups of states over successive times."""
+"""Streams of individuals between groups of states over successive times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Streams", "streams"]
 
 Array = NDArray[np.float64]
 _STEPS = 16
-"""Steps along the flow between two times: the streams are drawn, not computed with."""
+"""Steps along the flow between two times: enough for streams that are only drawn."""
 
 
 @dataclass(frozen=True, eq=False)

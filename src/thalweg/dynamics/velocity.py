@@ -1,7 +1,7 @@
 """The flow as a velocity field on an embedding.
 
 Along the edges of a state `x` with displacements `d_xy` in the embedding, the force is the gradient
-that explains the drops of the first variation best,
+that best explains the drops of the first variation,
 
     min_g sum_y K_xy (g . d_xy - (f_x - f_y))^2.
 

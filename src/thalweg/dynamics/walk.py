@@ -1,8 +1,8 @@
-"""The walk of one individual: the one place that says which jump rates are meant.
+"""The walk of one individual: the one place that defines its jump rates.
 
 The population's flow fixes the *net* flux along an edge, `J = c m (f_x - f_y)` with the first
-variation `f = V + beta log rho`; it does not fix how many individuals go forth and back. Two
-conventions are offered, and nothing else in `thalweg` uses a third:
+variation `f = V + beta log rho`; it does not fix how many individuals go each way. There are two
+conventions, and nothing in `thalweg` uses a third:
 
 `"reversible"` (the default here). The ratio of the fluxes forth and back is `exp(h)`, with
 `h = (f_x - f_y) / beta` (local detailed balance). With `J` given, that leaves one rate,
@@ -14,7 +14,7 @@ linearised flow at equilibrium, `-beta diag(1/p) M(rho)`, a weighted Laplacian. 
 it is the kernel's own walk, `beta (K - I)`, whatever the population.
 
 `"downhill"`. `Q_xy = K_xy (m_xy / rho_x) [f_x - f_y]_+` (`thalweg.jump_rates`), the fewest jumps
-that carry the flux; the limit of the first as `beta` goes to zero. At rest nobody moves.
+that carry the flux; the limit of the first as `beta` goes to zero. At rest no individual moves.
 
 Under both, `p^T Q = p_dot`.
 """
@@ -50,7 +50,7 @@ Array = NDArray[np.float64]
 Rates = Literal["reversible", "downhill"]
 
 DENSE_STATES = 600
-"""Up to this many states modes and exponentials are dense: 600^3 flops are a tenth of a second."""
+"""States up to which modes and exponentials are dense: 600^3 flops take a tenth of a second."""
 
 
 def transition_rates(
@@ -200,7 +200,7 @@ def resting_walk(landscape: Landscape) -> RestingWalk:
     if weights.min() <= 0:
         e = int(np.argmin(weights))
         raise InputError(
-            f"nobody crosses the edge between {int(source[e])} and {int(target[e])} at rest; the "
+            f"no jumps cross the edge between {int(source[e])} and {int(target[e])} at rest; the "
             "mean vanishes there: use the logarithmic mean."
         )
     return RestingWalk(landscape, p, weights)
@@ -222,17 +222,17 @@ def relaxation_modes(
 ) -> Modes:
     """Implied relaxation times and modes, slowest first.
 
-    Dense on small graphs; beyond, Lanczos iterations on the inverse of the symmetrised generator,
-    one Laplacian solve each.
+    Dense on small graphs; on larger ones, Lanczos iterations on the inverse of the symmetrised
+    generator, one Laplacian solve each.
 
     Parameters
     ----------
     landscape : Landscape
         Kernel, energy and its uncertainty.
     n_modes : int
-        How many modes, the constant one not counted.
+        Number of modes, without the constant one.
     level : float
-        Of the intervals of the times.
+        Level of the intervals of the times.
     tolerance : float
         Relative accuracy of the times from Lanczos.
 
@@ -294,9 +294,9 @@ def sample_paths(
     rng: np.random.Generator,
     max_jumps: int = 1_000_000,
 ) -> tuple[NDArray[np.int64], Array]:
-    """Simulate individuals until they enter a stopping state: where, and when.
+    """Simulate individuals until they enter a stopping state; return the state and the time.
 
-    All of them jump together, so that the work is one array pass per jump.
+    All of them jump together, so the work is one array pass per jump.
     """
     indptr, indices, data = rates.indptr, rates.indices, rates.data
     off = np.repeat(np.arange(rates.shape[0]), np.diff(indptr)) != indices

@@ -1,12 +1,13 @@
-"""What if: a fitted model with a changed landscape, edges or states removed, or another noise.
+"""Interventions: a fitted model with a changed landscape, without some edges or states, or with
+another noise.
 
-Removing an edge has two readings, and `rates` says which:
+Removing an edge has two meanings, chosen by `rates`:
 
-`"keep"` (the default). What went through the edge now stays: all other jump rates are what they
-were, and the kernel's stationary distribution is kept.
-`"renormalise"`. Individuals choose among the edges that are left: rows of the kernel are divided by
-their new sums, so the other rates of the edge's two ends grow, and with them the stationary
-distribution changes. That is what a kernel built anew from the remaining weights does.
+`"keep"` (the default). Individuals that would have used the edge stay: all other jump rates, and
+the kernel's stationary distribution, are kept.
+`"renormalise"`. Individuals choose among the remaining edges: rows of the kernel are divided by
+their new sums, so the other rates of the edge's two ends grow, and the stationary distribution
+changes. This is the kernel built from the remaining weights.
 
 The same holds for removed states. Their individuals are taken out of the population.
 """
@@ -48,7 +49,7 @@ def perturb(
     remove_states: Any = (),
     rates: RatesAfter = "keep",
 ) -> FreeEnergyRegressor:
-    """The model after an intervention; it forecasts with bands like the one it came from.
+    """The model after an intervention, which forecasts with bands like the original.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ def perturb(
     initial = fit.initial[kept]
     if initial.sum() <= 0:
         raise InputError(
-            "the whole population at the first time is in the removed states; nobody is left to "
+            "the whole population at the first time is in the removed states; nothing is left to "
             "forecast."
         )
     covariance, draws = _uncertainty(fit, graph, kept, known_beta=beta is not None, beta=noise)

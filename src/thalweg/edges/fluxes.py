@@ -35,7 +35,7 @@ Index = NDArray[np.int32]
 def internal_spec(energy: FreeEnergy, mobility: Mobility) -> Array:
     """`[q, r]`: the order of the internal energy (1: entropy), and the `r` of the closed form.
 
-    `r = 0` where mean and energy are not matched.
+    `r = 0` if mean and energy are not matched.
     """
     if isinstance(energy.internal, Entropy):
         q, heat, porous = 1.0, [LogMean(), PowerHeatMean(1.0), PorousMediumMean(1.0)], []
@@ -135,9 +135,9 @@ def accumulate_velocity(
     rho: Array,
     out: Array,
 ) -> None:
-    """`out = p_dot`, with `rho` for work space: one pass over the edges, nothing allocated."""
+    """Write `p_dot` to `out`, with `rho` as work space: one pass over the edges, no allocation."""
     for x in range(p.size):
-        # An explicit stage may dip below zero; the density it uses does not.
+        # An explicit stage may dip below zero; the density used here may not.
         rho[x] = max(p[x], 0.0) / pi[x]
         out[x] = 0.0
     if formulas.is_logarithmic(spec) and inner[1] == 1.0:

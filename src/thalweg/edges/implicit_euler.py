@@ -6,7 +6,7 @@ The step from masses `a` over a time `h` solves, for every state `x`,
 
 A positive solution exists for every `h`, conserves mass, and has lower free energy. Each row is
 divided by `e^{sigma_x}`, its own largest term, and every term is formed from logarithms: densities
-such as `e^{-2000}`, which the logarithmic mean feels, neither underflow nor spoil the solve.
+such as `e^{-2000}`, which still affect the logarithmic mean, neither underflow nor spoil the solve.
 
 Matrices are written into a flat array `values` through slots: position `diagonal[x]` holds the
 entry `(x, x)`, `upper[e]` the entry `(source, target)` and `lower[e]` the entry
@@ -28,8 +28,8 @@ from thalweg.mobility import formulas
 Array = NDArray[np.float64]
 
 _EMPTY = -1e16
-"""The least `u`. A state that runs empty for `beta = 0` falls without end; from here on a mean like
-the logarithmic, `1 / |u|`, lets nothing through that rounding would show."""
+"""The least `u`. A state that runs empty for `beta = 0` falls without end; below this value a mean
+like the logarithmic, `1 / |u|`, lets through less than rounding."""
 Index = NDArray[np.int32]
 Slots = NDArray[np.int64]
 
@@ -133,7 +133,7 @@ def assemble(
 
 @njit(cache=True)
 def newton_update(u: Array, step: Array, fraction: float, log_pi: Array, out: Array) -> None:
-    """`out = u + fraction * step`, kept where masses can be: at most one, at most a jump down.
+    """`out = u + fraction * step`, limited to masses of at most one and to one jump down.
 
     Upwards the step is read as a relative change of mass, `log(1 + step)`, which is exact where
     the residual is linear in the mass.
@@ -163,7 +163,7 @@ def add_interaction(
 
 
 class Relaxation(NamedTuple):
-    """What the equations of single states are made of: adjacency, logarithms, the energy.
+    """The parts of the equations of single states: adjacency, logarithms, the energy.
 
     `q` is the order of the internal energy, `external` the potential with the interaction.
     """

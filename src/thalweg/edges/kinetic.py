@@ -47,7 +47,7 @@ def stage_weights(
     return out
 
 
-# Room is made outside: an allocation in compiled code takes a fifth of a second to compile.
+# Allocated outside: an allocation in compiled code takes a fifth of a second to compile.
 @njit(cache=True, error_model="numpy")
 def _stage_weights(
     source: Index, target: Index, conductance: Array, rho: Array, spec: Array, out: Array
@@ -111,7 +111,7 @@ def flux_action(
 
 
 def flux_gain(source: Index, target: Index, flux: Array, n_states: int) -> Array:
-    """What each state gains at every stage."""
+    """The gain of each state at every stage."""
     out = np.empty((flux.shape[0], n_states))
     for gain, row in zip(out, flux, strict=True):
         gain[:] = np.bincount(source, row, n_states) - np.bincount(target, row, n_states)
@@ -176,9 +176,9 @@ def linearise(
 ) -> tuple[Array, Array, Array, Array]:
     """Newton's coefficients `c m, c d s m_s, c d t m_t, c d^2 (s^2 m_ss, s t m_st, t^2 m_tt) / 2`.
 
-    They are put into `table`, `(edges, 6, stages)`, single or double; `d` is the difference of the
-    potentials. Returns `M psi`, half the derivative of `psi^T M psi` in
-    `rho`, the action at every stage, and the average of `c m`.
+    They are written to `table`, `(edges, 6, stages)`, in single or double precision; `d` is the
+    difference of the potentials. Returns `M psi`, half the derivative of `psi^T M psi` in `rho`,
+    the action at every stage, and the average of `c m`.
     """
     edges = _Edges(source, target, conductance, psi[source] - psi[target])
     return _linearised(edges, rho, spec, quadrature, table)
@@ -285,7 +285,7 @@ def _product(
 def diagonals(
     source: Index, target: Index, table: Coefficients, n_states: int
 ) -> tuple[Array, Array, Array]:
-    """What `product` gives a state for its own potential and its own change: `M`, `A`, `K`."""
+    """Diagonal of `product`, for a state's own potential and its own change: `M`, `A`, `K`."""
     stages = table.shape[2]
     each = np.arange(stages)
     ends = [(states[:, None] * stages + each).ravel() for states in (source, target)]

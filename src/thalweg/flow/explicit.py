@@ -28,10 +28,11 @@ _ERROR = np.array(
 _WEIGHTS = [np.array(row, dtype=np.float64) for row in _A]
 _MAX_REJECTIONS = 8
 _PATIENCE = 40
+"""Signs of stiffness after which the method gives up."""
 
 
 class Accuracy(NamedTuple):
-    """The error of a step is kept below `atol + rtol p`, in at most `max_steps` steps."""
+    """Tolerances of a step, whose error is kept below `atol + rtol p`, and a bound on the steps."""
 
     rtol: float
     atol: float
@@ -39,7 +40,7 @@ class Accuracy(NamedTuple):
 
 
 class ExplicitRun(NamedTuple):
-    """Where the explicit method came to: `reached` outputs, at time `time`, with `step` next."""
+    """The progress of the explicit method: `reached` outputs, at `time`, with `step` next."""
 
     reached: int
     time: float
@@ -90,10 +91,10 @@ def dormand_prince(
     minimum_step: float = 0.0,
     longest_step: Callable[[Array], float] | None = None,
 ) -> ExplicitRun:
-    """Integrate over `times`, writing rows of `out`; stop early where the flow is not for it.
+    """Integrate over `times`, writing rows of `out`; stop early if the flow needs another method.
 
     It gives up, with the state at the last good step, when a state is about to run empty, after
-    several rejections in a row, or when too many steps fall under `minimum_step`; unless
+    several rejections in a row, or when too many steps fall below `minimum_step`, except with
     `persist`, for callers who insist on an explicit method. `longest_step(p)` limits the steps
     until it exceeds one tenth of the whole time.
     """
@@ -128,7 +129,7 @@ def dormand_prince(
             slopes[0] = slopes[6]
             rejections = 0
             factor = 5.0 if error == 0 else min(5.0, max(0.3, 0.9 * error**-0.2))
-            # A step cut to land on an output time says nothing against the longer step.
+            # A step cut to land on an output time is no evidence against the longer step.
             step = max(step, h * factor) if h < step else h * factor
             if lands:
                 time = float(times[k])

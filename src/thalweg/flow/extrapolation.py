@@ -21,14 +21,15 @@ Array = NDArray[np.float64]
 
 _MAX_ORDER = 7
 _LEAST = 1e-20
+"""Mass below which the error of a growing state is not relative to itself."""
 _PATIENCE, _CRAWL = 200, 0.1
-"""Give up if so many steps in a row, at ten times their pace, would not reach the end in time."""
+"""Give up if this many steps in a row, at ten times their pace, would not reach the end in time."""
 # Work, in Euler steps, of all rows up to the k-th.
 _WORK = np.cumsum(np.arange(_MAX_ORDER + 1)).astype(np.float64)
 
 
 class ImplicitRun(NamedTuple):
-    """How far the implicit method came, and at what cost."""
+    """The progress of the implicit method, and its cost."""
 
     reached: int
     u: Array
@@ -81,7 +82,7 @@ def extrapolated_euler(
             else:
                 time += h
             proposed, target = _next_step(h, attempt)
-            # A step cut to land on an output time says nothing against the longer step.
+            # A step cut to land on an output time is no evidence against the longer step.
             step = max(step, proposed) if h < step else proposed
         elif attempt.solved:
             proposed, target = _next_step(h, attempt)
@@ -98,7 +99,7 @@ def extrapolated_euler(
 
 
 def _next_step(h: float, attempt: _Attempt) -> tuple[float, int]:
-    """The step and the order with the least work per unit of time, from the errors at hand."""
+    """The step and the order with the least work per unit of time, from the errors so far."""
     errors = attempt.errors.copy()
     last = int(np.flatnonzero(np.isfinite(errors))[-1])
     if attempt.order and 3 <= last < _MAX_ORDER:
@@ -127,7 +128,7 @@ def _basic_step(
     for row in range(1, min(target + 1, _MAX_ORDER) + 1):
         u, path = u0, [u0]
         for i in range(1, row + 1):
-            # The row before went the same way in longer steps: start Newton there.
+            # The previous row took the same path in longer steps: start Newton there.
             guess = _along(coarser, i * (row - 1) / row) if coarser else None
             result = euler.step(u, h / row, tolerance=tolerance, guess=guess)
             solves += result.n_solves
@@ -148,7 +149,7 @@ def _basic_step(
         new = _positive(table[-1], finest, table_log[-1] + euler.log_pi)
         scale = atol + rtol * np.maximum(p0, new)
         if euler.vanishing:
-            # What grows from next to nothing must be right relative to itself.
+            # Masses that grow from nearly zero need a small relative error.
             scale = np.where((new > p0) & (new < atol), 10 * rtol * np.maximum(new, _LEAST), scale)
         errors[row] = float(np.max(abs(new - table[-2]) / scale))
         if errors[row] <= 1.0 and row >= max(target - 1, 3):

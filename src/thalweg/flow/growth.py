@@ -25,6 +25,7 @@ Array = NDArray[np.float64]
 _LONGEST = 0.03
 """Step times the spread of the rates: the error of the splitting is about a tenth of its square."""
 _MOST_STEPS = 2000
+"""Largest number of splitting steps between two times."""
 
 
 @single_threaded
@@ -41,8 +42,8 @@ def growth_flow(
     """Masses per state at `times`: transport by the energy's flow, births at `rates`.
 
     Strang splitting, second order: half a step of growth, a step of flow on the shares, half a
-    step of growth; by default steps over which no share grows by more than 3 %. `energy=None` is
-    growth alone.
+    step of growth; by default no share grows by more than 3 % in a step. `energy=None` is growth
+    alone.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
     >>> growth_flow(kernel, None, [1.0, 2.0], [0.0, 1.0], rates=[np.log(2), 0.0])[-1]

@@ -21,25 +21,32 @@ __all__ = ["EulerStep", "ImplicitEuler"]
 Array = NDArray[np.float64]
 
 _DENSE_STATES = 120
+"""Number of states up to which systems are always dense."""
 _DENSE_FILL = 0.05
+"""Share of all pairs that are edges above which systems of up to 3000 states are dense."""
 _PIVOT = 0.01
+"""Threshold of SuperLU's diagonal pivots."""
 _ROUNDING = 1e-12
+"""Total residual mass that is rounding."""
 _SETTLED = 1e-5
+"""Change of `u` below which a density has converged."""
 _POLISH = 25
+"""Largest number of Newton steps that polish small densities."""
 _MAX_ITERATIONS = 60
+"""Largest number of Newton steps."""
 _BACKTRACKS = 4
 _MAX_RECOVERIES = 4
 _SWEEPS = 2
 _LITTLE = 1e-6
-"""Noise, in units of the potential's range, that hardly holds a state at any density."""
+"""Noise, in units of the potential's range, too weak to hold a state at any density."""
 _EMPTY = -40.0
-"""Logarithm of the mass below which a state without noise counts as empty: no flow shows it."""
+"""Logarithm of the mass below which a state without noise counts as empty, being invisible."""
 _STILL = -300.0
-"""Logarithm of the largest mass in a state's equation, below which nothing moves there."""
+"""Logarithm of the largest mass in a state's equation below which nothing moves there."""
 
 
 class EulerStep(NamedTuple):
-    """The solution `u = log rho` of one step, and whether it is one."""
+    """The solution `u = log rho` of one step, and whether it converged."""
 
     u: Array
     converged: bool
@@ -182,8 +189,8 @@ class ImplicitEuler:
         if not np.isfinite(solution).all():
             return None
         if self.quiet:
-            # Nothing moves at an empty state between empty ones. Its linear equation promises the
-            # more of a rise, the faster its neighbours empty: up to the whole mass.
+            # Nothing moves at an empty state between empty ones. Its linear equation predicts a
+            # rise that is larger the faster its neighbours empty, up to the whole mass.
             solution[(self.sigma < _STILL) & (solution > 0.0)] = 0.0
         return np.asarray(solution)
 
@@ -217,7 +224,7 @@ class ImplicitEuler:
         return again._replace(n_solves=again.n_solves + result.n_solves)
 
     def _reopened(self, u: Array, h: float) -> Array:
-        """Where Newton's method starts: states that ran empty are lifted to where they refill.
+        """The start of Newton's method, with states that ran empty raised to where they refill.
 
         Without noise the flow is not unique there: `rho' = F / |log rho|` with `F > 0` may stay at
         zero or leave it, and so may a step. Noise, however weak, makes it leave.
@@ -251,7 +258,7 @@ class ImplicitEuler:
                 fraction *= 0.4
             else:
                 if norm <= _ROUNDING:
-                    # Rounding, not the iterate, is what is left.
+                    # What is left is rounding.
                     return EulerStep(self._normalised(u), True, solves)
                 recoveries += 1
                 if recoveries > _MAX_RECOVERIES:
@@ -265,9 +272,9 @@ class ImplicitEuler:
     def _polish(
         self, u: Array, h: float, log_mass: Array, mass: Array, tolerance: float, solves: int
     ) -> EulerStep:
-        """Newton steps until the smallest densities that grow are settled too.
+        """Take Newton steps until the smallest growing densities have converged, too.
 
-        Under a mean that vanishes like a power, they carry no mass yet decide when they will.
+        Under a mean that vanishes like a power, they carry no mass but decide when they will.
         """
         for count in range(_POLISH):
             delta = self.direction(u, log_mass)
@@ -301,7 +308,7 @@ class ImplicitEuler:
 def _elimination_order(
     n: int, source: NDArray[np.int32], target: NDArray[np.int32]
 ) -> NDArray[np.int64]:
-    """Where each state goes in an order of little fill (minimum degree, by SuperLU)."""
+    """The place of each state in an order of little fill (minimum degree, by SuperLU)."""
     ones = np.ones(source.size)
     half = sparse.coo_array((ones, (source, target)), shape=(n, n))
     pattern = sparse.csc_matrix(half + half.T + sparse.diags_array(np.full(n, 2.0 * n)))

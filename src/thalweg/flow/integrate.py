@@ -27,12 +27,14 @@ Array = NDArray[np.float64]
 Method = Literal["auto", "explicit", "implicit"]
 
 _MANY = 5000
+"""Number of states above which implicit solves are avoided at first."""
 _STEEP = 30.0
+"""Largest rate of a state, per time scale, for an explicit start."""
 _LONG = 3000
-"""Explicit steps after which implicit ones go on: near equilibrium only those can grow."""
+"""Explicit steps after which implicit ones take over: near equilibrium only those can grow."""
 
 FLOOR = 1e-300
-"""The density to which implicit steps lift the empty states of `p0`."""
+"""The density to which implicit steps raise the empty states of `p0`."""
 
 
 @single_threaded
@@ -52,9 +54,9 @@ def gradient_flow(
 ) -> Trajectory:
     """The gradient flow `p_dot = -M(rho) f` of a free energy, from `p0` at `times[0]`.
 
-    The probabilities are positive, sum to one, and the energy falls from each time to the next: a
-    change within the tolerance that would raise it, at equilibrium, is not made. `status` says how
-    the integration ended.
+    The probabilities are positive and sum to one, and the energy falls from each time to the next:
+    a change within the tolerance that would raise it, at equilibrium, is not made. `status` says
+    how the integration ended.
 
     Empty states in `p0`: for `beta > 0` the flow fills them at once, and implicit steps start them
     from the density `FLOOR`. For `beta = 0` a mean that vanishes with either density lets nothing
@@ -66,13 +68,13 @@ def gradient_flow(
     kernel : MarkovKernel
         The graph.
     energy : FreeEnergy
-        What falls along the flow.
+        The energy that falls along the flow.
     p0 : array
         Probabilities at `times[0]`.
     times : array
-        Increasing times at which the flow is wanted.
+        Increasing times at which to return the flow.
     mobility : Mobility, optional
-        The logarithmic mean by default.
+        By default the logarithmic mean.
     rtol, atol : float
         The error of a step is kept below `atol + rtol p`; `atol` is `rtol / n_states` by default,
         the tolerance relative to the mean probability.
@@ -162,8 +164,8 @@ def _explicit(
         )
 
     # Rates per unit of time are of order one over the time scale; far above, a state is nearly
-    # empty beside a full one. There the implicit method is at home; on many states, where its
-    # linear solves are dear, the explicit one takes steps that follow the steep mean.
+    # empty beside a full one. There the implicit method is better; on many states, where its
+    # linear solves are expensive, the explicit one takes steps that follow the steep mean.
     scale, few = _time_scale(energy, p), p.size < _MANY
 
     def steep(state: Array) -> float:

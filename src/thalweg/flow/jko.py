@@ -33,12 +33,12 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class JkoResult:
-    """The minimiser of a JKO step and what was found with it."""
+    """The minimiser of a JKO step, its path, and how the computation ended."""
 
     probability: Array
     status: Status
     first_order_residual: float
-    """`psi(1) / tau + f(q)` minus its mean, root mean square under `q`, and what `q` lacks of it.
+    """Root mean square of `psi(1) / tau + f(q)` minus its mean under `q`, plus the defect of mass.
 
     The second part is `beta log(1 + |defect| / q)` for the mass that the fluxes leave elsewhere."""
     distance: float
@@ -46,12 +46,12 @@ class JkoResult:
     potential: Array
     """The potential with which the geodesic leaves `p`."""
     final_potential: Array
-    """The potential with which it arrives: `-tau f(q)` up to a constant, or above where empty."""
+    """The potential with which it arrives: `-tau f(q)` up to a constant; above it if empty."""
     factorisations: int
     iterations: int
     """GMRES iterations."""
     smoothing: float = 0.0
-    """The share of the stationary distribution that was mixed into `p` first, as asked for."""
+    """The share of the stationary distribution that was mixed into `p` first, as requested."""
     path_error: float = 0.0
     """The estimated relative error of `distance`, from the mesh in time; 1 or more where the mesh
     is too coarse for an estimate, as it may be next to the boundary of the simplex."""
@@ -84,20 +84,20 @@ def jko_step(
     energy : FreeEnergy
         The energy `F` to be lowered.
     p : array
-        Where the step starts. It may have empty states, and so may the result if `beta` is zero or
-        its density underflows. (After a step from empty states the smallest densities, those that
-        the first-order condition does not feel at `tolerance`, are bounds left by a barrier.)
+        The start of the step. It may have empty states, and so may the result if `beta` is zero or
+        its density underflows. (After a step from empty states the smallest densities, which have
+        no effect on the first-order condition at `tolerance`, are bounds left by a barrier.)
     tau : float
         Length of the step.
     mobility : Mobility, optional
-        The logarithmic mean by default.
+        By default the logarithmic mean.
     tolerance : float
         Bound on the residual of the first-order condition.
     path_tolerance : float
         Relative error of the distance to which the mesh in time is refined, until 40
         factorisations are spent; `path_error` is the error reached.
     max_steps : int
-        Newton steps of the first, coarse curve, at most.
+        Bound on the Newton steps of the first, coarse curve.
     smoothing : float
         Share of the stationary distribution that is mixed into `p` first.
     solver : LaplacianSolver, optional

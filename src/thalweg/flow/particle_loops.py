@@ -1,4 +1,4 @@
-"""Compiled loops of the particle simulators: they move counts, never individuals one by one.
+"""Compiled loops of the particle simulators, which move counts instead of single individuals.
 
 The rates of a step are given by the fluxes along the edges at the population's distribution: an
 individual at `x` leaves towards `y` with rate `J(x, y) / p_x` where the flux `J` leads away from
@@ -25,7 +25,7 @@ Offsets = NDArray[np.int64]
 
 
 class Field(NamedTuple):
-    """What drives a flux beside the densities: see `thalweg.edges.fluxes.edge_flux`."""
+    """The drivers of a flux besides the densities: see `thalweg.edges.fluxes.edge_flux`."""
 
     external: Array
     beta: float
@@ -38,7 +38,7 @@ def slot_rates(
 ) -> tuple[Array, Array]:
     """Rates per adjacency slot and per state; a state's total is cut to `fastest`.
 
-    An empty state sends nobody away. That is the limit of the rate where `beta > 0`: its first
+    No individual leaves an empty state. That is the limit of the rate where `beta > 0`: its first
     variation falls below its neighbours' as it empties.
     """
     n = p.size
@@ -71,7 +71,7 @@ def _send(
     out: Counts,
     rng: np.random.Generator,
 ) -> None:
-    """Share `movers` out among the neighbours of `x`, in proportion to the rates."""
+    """Distribute `movers` among the neighbours of `x`, in proportion to the rates."""
     left = total
     last = -1
     for k in range(indptr[x], indptr[x + 1]):
@@ -99,7 +99,7 @@ def leap(
     dt: float,
     rng: np.random.Generator,
 ) -> Counts:
-    """Everybody leaves at most once during `dt`, with probability `1 - exp(-dt leaving)`."""
+    """Let every individual leave at most once in `dt`, with probability `1 - exp(-dt leaving)`."""
     out = counts.copy()
     for x in range(counts.size):
         if counts[x] > 0 and leaving[x] > 0.0:
@@ -185,10 +185,10 @@ def gillespie(
     time: float,
     rng: np.random.Generator,
 ) -> int:
-    """Exact jumps of the interacting population for `time`; changes `counts`, gives their number.
+    """Simulate exact jumps of the interacting population for `time`; returns their number.
 
     The propensity of an edge is `counts_x J / p_x` with `p` the population's own distribution. A
-    jump changes `p` at two states, so only the edges around them are computed anew; a binary tree
+    jump changes `p` at two states, so only the edges around them are recomputed; a binary tree
     of sums over the states finds the next jump.
     """
     indptr, neighbor, edge = adjacency
@@ -272,7 +272,7 @@ def _propensity(
 
 @inner(cache=True)
 def _set(tree: Array, i: int, value: float) -> None:
-    """Store a leaf and add up the branch above it anew: sums never drift."""
+    """Store a leaf and sum the branch above it again, so that sums never drift."""
     tree[i] = value
     i //= 2
     while i >= 1:

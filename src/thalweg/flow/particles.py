@@ -1,4 +1,4 @@
-"""`simulate`: finite populations that follow a free energy, seen at given times.
+"""`simulate`: finite populations that follow a free energy, observed at given times.
 
 An individual at `x` jumps to `y` with rate `Q_xy = K_xy m_xy / rho_x [f_x - f_y]_+`, `f` the first
 variation of the free energy: down `f`, so that the free energy falls (the paper prints the opposite
@@ -36,10 +36,15 @@ Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 _DENSE_STATES = 200
+"""Number of states up to which frozen steps use dense matrices."""
 _FASTEST_DENSE = 1e8
+"""Largest rate per step with dense matrices."""
 _FASTEST_SPARSE = 1e3
+"""Largest rate per step by uniformisation."""
 _STEP = 0.01
+"""Default time step."""
 _CHUNK = 50
+"""Number of steps along the flow computed at once."""
 
 
 @single_threaded
@@ -61,44 +66,44 @@ def simulate(
 ) -> Snapshots:
     """Counts of a simulated population at `times`, drawn from `p0` at the first of them.
 
-    An empty state sends nobody away while rates are held: that is the limit of its rates for
+    While rates are held, no individual leaves an empty state: that is the limit of its rates for
     `beta > 0`. Rates above 1e3 per step (1e8 up to 200 states) are cut to that; such states are
-    empty but for a thousandth of a step.
+    occupied for a thousandth of a step only.
 
     Parameters
     ----------
     kernel : MarkovKernel
         The graph.
     energy : FreeEnergy
-        What drives the population.
+        The energy that drives the population.
     p0 : array
         Probabilities of the states at the first time.
     times : array
         Increasing times of the snapshots.
     n_particles : int or list of int
-        Individuals; with `tracked=False` it may be a list, one number per time.
+        Number of individuals; with `tracked=False` it may be a list, one number per time.
     method : {"exact", "tau-leap", "frozen"}
         `"exact"` simulates every jump: in mean-field rates, held over steps of at most `dt` at the
         flow's value in their middle, second order in `dt`; in empirical rates by Gillespie's
         algorithm, without a time step. `"tau-leap"` takes steps of at most `dt`, in each of which
         an individual leaves at most once, first order in `dt`. `"frozen"`, the paper's, holds
-        rates from one time to the next (or over steps of at most `dt`) at the distribution of the
-        beginning, and moves individuals by `exp(dt Q)`; with long intervals that is another
-        dynamics than the flow.
+        rates from one time to the next (or over steps of at most `dt`) at the initial
+        distribution, and moves individuals by `exp(dt Q)`; over long intervals this differs from
+        the flow.
     rates : {"mean-field", "empirical"}
         The density in `Q`: that of the infinite population (for `"frozen"` the recursion
         `p <- p exp(dt Q(p))`, else the gradient flow), so that individuals are independent; or
         that of the population itself.
     pseudo_count : float
-        Added to every state for empirical rates, because the logarithmic mean lets no potential
-        push anybody into an empty state.
+        Added to every state for empirical rates, because under the logarithmic mean no potential
+        can push an individual into an empty state.
     dt : float, optional
         Longest step in time; 0.01 by default, and the interval between times for `"frozen"`.
     tracked : bool
-        Follow the same individuals (the default), or draw every snapshot afresh from the
-        distribution at its time.
+        Whether to follow the same individuals (the default), or to draw every snapshot anew from
+        the distribution at its time.
     mobility : Mobility, optional
-        The logarithmic mean by default.
+        By default the logarithmic mean.
     rng : numpy.random.Generator
         Source of random numbers.
 
@@ -202,7 +207,7 @@ class _Population:
             yield self.rng.multinomial(size, row / row.sum())
 
     def followed(self, p: Array, times: Array, size: int) -> Iterator[Counts]:
-        """One population, seen again and again."""
+        """One population, observed at every time."""
         counts = self.rng.multinomial(size, p).astype(np.int64)
         yield counts
         for start, stop in zip(times[:-1], times[1:], strict=True):
@@ -306,7 +311,7 @@ class _Population:
     def _frozen_step(
         self, p: Array, counts: Counts | None, h: float
     ) -> tuple[Array, Counts | None]:
-        """`p exp(h Q(p))`, and the counts moved by the same matrix where there are any."""
+        """`p exp(h Q(p))`, and the counts, if any, moved by the same matrix."""
         a = self.kernel.adjacency
         if self.kernel.n_states <= _DENSE_STATES:
             transition = self._transition(p, h)
@@ -349,7 +354,7 @@ class _Population:
 
 
 def _ticks(mean: float) -> tuple[Array, Array]:
-    """Probabilities of `j` ticks of a Poisson clock, and of stopping at `j` having come so far."""
+    """Probabilities of `j` ticks of a Poisson clock, and of stopping at `j` having reached it."""
     last = int(mean + 9 * math.sqrt(mean) + 20)
     j = np.arange(last + 1)
     weights = np.exp(j * math.log(mean) - mean - gammaln(j + 1))

@@ -25,7 +25,7 @@ def velocity(
     """`p_dot = -M(rho) f` of the gradient flow at `p`, with `f` the first variation.
 
     Under a mean that matches the internal energy (the logarithmic mean and the entropy) it is
-    defined on the boundary of the simplex too. `mobility=None` is the logarithmic mean.
+    also defined on the boundary of the simplex. `mobility=None` is the logarithmic mean.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
     >>> velocity(kernel, FreeEnergy([0.0, 0.0], beta=1.0), [0.25, 0.75])
@@ -79,7 +79,7 @@ def jump_rates(
 def edge_rates(
     kernel: MarkovKernel, energy: FreeEnergy, p: Array, mobility: Mobility
 ) -> tuple[Index, Index, Array]:
-    """For each edge the state that is left, the one that is reached, and the rate."""
+    """The state that a jump along each edge leaves, the state it reaches, and its rate."""
     source, target, conductance = kernel.edges
     flux = edge_fluxes(
         source,

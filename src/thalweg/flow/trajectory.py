@@ -1,4 +1,4 @@
-"""`Trajectory`: what a flow gives back."""
+"""`Trajectory`: the result of a flow."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Trajectory:
     method: str = ""
     """`"explicit"`, `"implicit"`, or `"explicit, implicit from t = ..."`."""
     names: tuple[Hashable, ...] | None = None
-    """What the states are called, where the kernel knows."""
+    """Names of the states, if the kernel has them."""
     scale: TimeScale = field(default_factory=TimeScale)
-    """What the times mean: dates where the data had them."""
+    """What the times mean: dates if the data had dates."""
 
     @property
     def n_states(self) -> int:
@@ -56,7 +56,7 @@ class Trajectory:
         return replace(self, times=self.times[1:], probabilities=self.probabilities[1:])
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per time (the index), one column per state, under its name."""
+        """A data frame with one row per time (the index) and one column per state."""
         pd = optional("pandas", extra="cli", what="a data frame")
 
         index = pd.Index(self.scale.column(self.times), name="time")

@@ -1,8 +1,8 @@
 """The exponential map: the geodesic equations as an initial value problem.
 
 `p' = M(rho) psi`, `psi' = -(1/2) d/dp (psi^T M(rho) psi)`: Hamilton's equations of the kinetic
-energy, integrated by an explicit method of order eight. They lose their meaning where a density
-reaches zero; the integration stops there and says so.
+energy, integrated by an explicit method of order eight. They break down where a density reaches
+zero; the integration stops there and the status says so.
 """
 
 from __future__ import annotations

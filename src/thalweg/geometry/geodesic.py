@@ -1,9 +1,9 @@
 """`Geodesic`: the answer, and `solve_geodesic`, which chooses the method that finds it.
 
 `distance_gradient` gives the derivatives of `W_K^2` from the geodesic itself: the action is
-stationary along it (the envelope theorem), so only what is given matters. `d W^2 / dp = -2 psi(0)`,
-`d W^2 / dq = 2 psi(1)` (up to a constant: mass is fixed), and for the conductance of an edge, at
-fixed `pi`, `d W^2 / dc_e = -integral F_e^2 / (c_e^2 m_e) dt`.
+stationary along it, so only its data are differentiated (envelope theorem). `d W^2 / dp = -2
+psi(0)`, `d W^2 / dq = 2 psi(1)` (up to a constant: mass is fixed), and for the conductance of an
+edge, at fixed `pi`, `d W^2 / dc_e = -integral F_e^2 / (c_e^2 m_e) dt`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import Mobility
-from thalweg.paths.boundary.method import DENSE_STATES, solve_far
 from thalweg.paths.interior.method import solve_inside
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import Path, PathProblem
@@ -43,9 +42,9 @@ Array = NDArray[np.float64]
 GeodesicMethod = Literal["auto", "collocation", "interior-point"]
 
 _SMALL = 400
-"""Up to this many states the interior point is tried where collocation misses its tolerance."""
+"""Number of states up to which the interior point is tried if collocation misses its tolerance."""
 _TOLERANCE, _FAR_TOLERANCE = 1e-8, 1e-3
-"""Default tolerances: of most pairs, and of pairs that need staggered curves, of second order."""
+"""Default relative errors: of most pairs, and of pairs that need second-order staggered curves."""
 _SINGULAR = 1e-3
 """An end point with a density below this needs a mesh graded towards it."""
 
@@ -72,11 +71,11 @@ class Geodesic:
     distance: float
     status: Status
     tolerance: float
-    """The relative error of `distance` that was asked for."""
+    """The requested relative error of `distance`."""
     error_estimate: float
-    """Estimated error of `distance`, absolute."""
+    """Estimated absolute error of `distance`."""
     upper_bound: float
-    """The length of a path between the end points: the distance is not larger."""
+    """The length of an admissible path between the end points: an upper bound on the distance."""
     method: str
     steps: int
     """Newton steps or sweeps."""
@@ -94,7 +93,7 @@ class Geodesic:
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per time (the index), one column per state, under its name."""
+        """A data frame with one row per time (the index) and one column per state."""
         from thalweg._optional import optional
 
         pd = optional("pandas", extra="cli", what="a data frame")
@@ -125,10 +124,10 @@ class Geodesic:
 
     @cached_property
     def lower_bound(self) -> float:
-        """The distance is not smaller, up to quadrature, by duality; zero where nothing is known.
+        """A lower bound on the distance by duality, up to quadrature; 0 if none is found.
 
         Sharp for near pairs; where densities are rough it is below the distance by more than
-        `error_estimate`. Known for concave one-homogeneous means only; computed on first use.
+        `error_estimate`. Only for concave one-homogeneous means; computed on first use.
         """
         proper = self.mobility.is_concave and self.mobility.is_homogeneous
         if not proper or self.distance == 0.0:
@@ -201,8 +200,11 @@ def solve_geodesic(
     used = "collocation"
     inside = min(lowest) > 1e-8
     if tolerance is None:
-        large = kernel.n_states > DENSE_STATES and (any(singular) or method == "interior-point")
-        tolerance = _FAR_TOLERANCE if large else _TOLERANCE
+        tolerance = _TOLERANCE
+        if any(singular) or method == "interior-point":
+            from thalweg.paths.boundary.method import DENSE_STATES
+
+            tolerance = _FAR_TOLERANCE if kernel.n_states > DENSE_STATES else _TOLERANCE
     if method == "collocation" and not inside:
         raise InputError(
             f"the least density of the end points is {min(lowest):.3g}; collocation needs "
@@ -217,10 +219,12 @@ def solve_geodesic(
             accuracy=float(np.clip(wanted, 1e-11, 3e-3)),
             max_stages=120 if max_stages is None else max_stages,
         )
-    # On a large graph the other method has nothing better to offer than the best path so far.
+    # On a large graph the other method does not improve on the best path so far.
     settled = found is not None and (bool(found.status) or kernel.n_states > _SMALL)
     if found is None or (method == "auto" and not settled):
         used = "interior-point"
+        from thalweg.paths.boundary.method import solve_far
+
         other = solve_far(problem, tolerance, singular, max_stages)
         if found is None or other.status or other.error < found.error:
             found = other

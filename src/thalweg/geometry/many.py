@@ -19,7 +19,7 @@ Progress = Callable[[int, int], None]
 
 
 class Neighbors(NamedTuple):
-    """Row `i`: the nearest others of distribution `i`, and how far they are."""
+    """Row `i` holds the nearest other distributions of `i`, and their distances."""
 
     indices: NDArray[np.int64]
     distances: Array

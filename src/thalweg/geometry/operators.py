@@ -63,7 +63,7 @@ def transport_laplacian(kernel: MarkovKernel, p: Array, mobility: Mobility) -> s
 
 
 def inner(kernel: MarkovKernel, p: Array, phi: Array, psi: Array, mobility: Mobility) -> float:
-    """`<grad phi, grad psi>_rho`, eq. (7) of the paper."""
+    """`<grad phi, grad psi>_rho`, eq. (8) of the paper."""
     weights = transport_weights(kernel, p, mobility)
     source, target, _ = kernel.edges
     return float(static.quadratic_form(source, target, weights, phi, psi))

@@ -1,7 +1,7 @@
 """`W_K^2` as a torch function of both end points and of the edge weights: the `neural` extra.
 
-The backward pass uses the potentials and fluxes of the geodesic (see `derivatives`); nothing is
-differentiated through iterations. Gradients in the end points are those on the simplex: they are
+The backward pass uses the potentials and fluxes of the geodesic (see `distance_gradient`); nothing
+is differentiated through iterations. Gradients in the end points are those on the simplex: they are
 defined up to a constant, and have mean zero under `pi`.
 """
 
@@ -71,8 +71,8 @@ def squared_distance(
 ) -> Any:
     """`W_K(p, q)^2` of two tensors, differentiable in both and in the conductances of the edges.
 
-    `conductance` (default: the kernel's own) replaces the edge weights `pi_x K(x, y)` at a fixed
-    stationary distribution.
+    By default the conductances are the kernel's own; `conductance` replaces the edge weights
+    `pi_x K(x, y)` at a fixed stationary distribution.
     """
     if conductance is None:
         conductance = torch.as_tensor(geometry.kernel.edges.conductance, dtype=p.dtype)

@@ -46,6 +46,13 @@ Progress = Callable[[int, int], None]
 class TransportGeometry:
     """Distances, geodesics, exponential and logarithm of W_K for one kernel and one mobility.
 
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    mobility : Mobility, optional
+        The mean of the densities at the ends of an edge; by default `LogMean()`.
+
     >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
     >>> geometry = TransportGeometry(kernel)
     >>> round(geometry.distance([0.75, 0.25], [0.25, 0.75]), 10)
@@ -65,7 +72,7 @@ class TransportGeometry:
     # ---------------------------------------------------------------- tangent vectors
 
     def inner(self, p: ArrayLike, phi: ArrayLike, psi: ArrayLike) -> float:
-        """`<phi, psi>_rho = sum_e c m (phi_x - phi_y)(psi_x - psi_y)`, eq. (7) of the paper."""
+        """`<phi, psi>_rho = sum_e c m (phi_x - phi_y)(psi_x - psi_y)`, eq. (8) of the paper."""
         from thalweg.geometry import operators
 
         n = self.kernel.n_states
@@ -149,11 +156,11 @@ class TransportGeometry:
             Intervals between the points that the result lists.
         tolerance : float, optional
             Bound on the estimated relative error of the distance: by default 1e-8, and 1e-3 from
-            or to nearly empty states of a graph with more than 120 states (the one that was used
-            is in the result). If it cannot be met, the status says so, and `upper_bound`,
+            or to nearly empty states of a graph with more than 120 states (the result holds the
+            one that was used). If it cannot be met, the status says so, and `upper_bound`,
             `lower_bound` and `error_estimate` say what is known.
         method : {"auto", "collocation", "interior-point"}
-            How to solve; by default as the end points suggest.
+            The solver; by default chosen from the end points.
         max_stages : int, optional
             Bound on the number of times at which the curve is computed.
         potential_tolerance : float, optional
@@ -189,9 +196,17 @@ class TransportGeometry:
         tolerance: float | None = None,
         throw: bool = True,
     ) -> float:
-        """`W_K(p, q)`; with `throw=False` the best value found if `tolerance` is not met.
+        """The distance `W_K(p, q)`.
 
-        The default `tolerance` is that of `geodesic`.
+        Parameters
+        ----------
+        p, q : array
+            Probabilities.
+        tolerance : float, optional
+            Bound on the estimated relative error, as in `geodesic`.
+        throw : bool
+            Whether to raise `ConvergenceError` if `tolerance` is not met; with `False` the best
+            value found is returned.
         """
         geodesic = self.geodesic(p, q, tolerance=tolerance, n_steps=1)
         if throw and not geodesic.status:
@@ -222,7 +237,7 @@ class TransportGeometry:
         return self.tangent(p, q - p)
 
     def log_midpoint(self, p: ArrayLike, q: ArrayLike) -> Array:
-        """One solve at `(p + q) / 2` carried back to `p`: second order at the same price.
+        """One solve at `(p + q) / 2` carried back to `p`: second order at the same cost.
 
         With `M(rho_mid) phi = q - p` it is `phi + (1/4) d/dp (phi^T M phi)`.
         """
@@ -238,7 +253,7 @@ class TransportGeometry:
     @single_threaded
     @checked
     def exp(self, p: ArrayLike, psi: ArrayLike, *, tolerance: float = 1e-12) -> Array:
-        """Where the geodesic that leaves `p` with potential `psi` is at time one."""
+        """The point at time one of the geodesic that leaves `p` with potential `psi`."""
         shot = self.shoot(p, psi, [0.0, 1.0], tolerance=tolerance)
         shot.status.check()
         return shot.probabilities[-1]
@@ -250,7 +265,7 @@ class TransportGeometry:
     ) -> Shot:
         """The geodesic that leaves `p` with potential `psi`, at increasing times from zero.
 
-        With `psi = log(p, q)` times in [0, 1] interpolate, times beyond extrapolate.
+        With `psi = log(p, q)`, times in [0, 1] interpolate and later times extrapolate.
         """
         from thalweg.geometry.exponential import shoot
 
@@ -282,10 +297,22 @@ class TransportGeometry:
         jobs: int = -1,
         progress: Progress | None = None,
     ) -> Array:
-        """`W_K` between all rows of `ps`, or from those of `ps` to those of `qs`, on all cores.
+        """`W_K` between all rows of `ps`, or from the rows of `ps` to those of `qs`.
 
-        Each pair of one set is computed once. `progress(done, total)` is called as pairs finish.
-        A pair that misses the tolerance gives its best value.
+        Each pair is computed once; a pair that misses the tolerance gives its best value.
+
+        Parameters
+        ----------
+        ps : array
+            Probabilities, one distribution per row.
+        qs : array, optional
+            A second set of distributions; by default `ps` itself.
+        tolerance : float
+            Bound on the estimated relative error of each distance.
+        jobs : int
+            Number of worker processes; -1 uses all cores.
+        progress : callable, optional
+            Called as `progress(done, total)` while pairs finish.
         """
         from thalweg.geometry.many import distance_matrix
 
@@ -304,7 +331,10 @@ class TransportGeometry:
         jobs: int = -1,
         progress: Progress | None = None,
     ) -> Neighbors:
-        """For each row of `ps` its `k` nearest other rows: indices and distances, sorted."""
+        """The `k` nearest other rows of each row of `ps`: indices and distances, sorted.
+
+        The parameters are those of `distance_matrix`, and `k`, the number of neighbours.
+        """
         from thalweg.geometry.many import nearest
 
         rows = _checks.as_probabilities(ps, self.kernel.n_states, "ps")
@@ -323,7 +353,19 @@ class TransportGeometry:
         tolerance: float = 1e-8,
         max_iterations: int = 100,
     ) -> Barycenter:
-        """The minimiser of `sum_k w_k W_K(p, p_k)^2 / 2`."""
+        """The minimiser of `sum_k w_k W_K(p, p_k)^2 / 2`.
+
+        Parameters
+        ----------
+        ps : array
+            Probabilities, one distribution per row.
+        weights : array, optional
+            `w_k`, non-negative with sum one; by default all equal.
+        tolerance : float
+            Bound on the norm of the gradient.
+        max_iterations : int
+            Bound on the number of gradient steps.
+        """
         from thalweg.geometry.barycenter import find_barycenter
 
         rows = _checks.as_probabilities(ps, self.kernel.n_states, "ps")

@@ -21,8 +21,11 @@ from thalweg.kernel import MarkovKernel
 __all__ = ["GRAPH_FAMILIES", "make_graph"]
 
 _MAX_EDGES = 20_000_000
+"""Largest number of edges."""
 _REDRAWS = 20
+"""Draws of a disconnected graph before its components are joined."""
 _SMALL = 1000
+"""Number of states up to which disconnected graphs are drawn again."""
 
 
 @checked
@@ -36,10 +39,22 @@ def make_graph(
 ) -> MarkovKernel:
     """A random connected graph of a family, as a kernel on exactly `n` states.
 
-    The walk leaves `x` towards `y` in proportion to the edge's weight, drawn uniformly between the
-    two bounds of `weights` (`None`: every edge weighs 1). The same generator state gives the same
-    graph. A draw that falls apart is drawn again (up to 20 times, up to 1000 states); what is still
-    apart is joined to the largest component by random edges, one a piece.
+    The walk leaves `x` towards `y` in proportion to the edge's weight. The same generator state
+    gives the same graph. A disconnected graph is drawn again (up to 20 times, up to 1000 states);
+    components that remain are joined to the largest by one random edge each.
+
+    Parameters
+    ----------
+    family : str
+        A name from the table below.
+    n : int
+        Number of states.
+    rng : numpy.random.Generator
+        Source of every random choice.
+    weights : (float, float), optional
+        Bounds between which edge weights are drawn uniformly; `None` gives every edge weight 1.
+    **options
+        Options of the family, from the table below.
 
     | family | what it is | options and defaults |
     | --- | --- | --- |
@@ -51,8 +66,8 @@ def make_graph(
     | `delaunay` | triangulation of random points | |
     | `spanning_tree` | Euclidean minimum spanning tree of random points | |
     | `k_partite` | pairs across parts | `n_parts=3, probability=1` |
-    | `grid` | rectangle, the last row perhaps shorter | `shape`, the squarest |
-    | `torus` | the same, wrapped | `shape`, the squarest |
+    | `grid` | rectangle, the last row possibly shorter | `shape`, by default the squarest |
+    | `torus` | the same, wrapped | `shape`, by default the squarest |
     | `apollonian` | triangles split at random | |
     | `barabasi_albert` | preferential attachment | `n_links=2` |
 

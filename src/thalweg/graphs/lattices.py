@@ -1,4 +1,4 @@
-"""Graphs without chance: paths, cycles, stars, lattices, cubes, and Hamming graphs of sequences."""
+"""Deterministic graphs: paths, cycles, stars, lattices, cubes, and Hamming graphs of sequences."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 _MAX_STATES = 1_000_000
+"""Largest number of states."""
 
 
 def path(n: int) -> MarkovKernel:
@@ -69,7 +70,7 @@ def hypercube(dimension: int) -> MarkovKernel:
     state = np.arange(2**dimension)
     a = np.concatenate([state[state >> k & 1 == 0] for k in range(dimension)])
     b = np.concatenate([state[state >> k & 1 == 0] | 1 << k for k in range(dimension)])
-    # Each bit moves the drawing in a direction of its own.
+    # Each bit moves the drawing in its own direction.
     angle = np.pi * (np.arange(dimension) + 0.5) / dimension
     direction = (
         np.column_stack([np.cos(angle), np.sin(angle)]) * 0.8 ** np.arange(dimension)[:, None]
@@ -79,9 +80,16 @@ def hypercube(dimension: int) -> MarkovKernel:
 
 
 def lattice(shape: Sequence[int], *, periodic: bool = False) -> MarkovKernel:
-    """The box of states with these side lengths, in any dimension; `periodic` wraps every side.
+    """A box of states in any dimension.
 
     States are numbered like the entries of an array of that shape; coordinates are its indices.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Number of states along each side.
+    periodic : bool
+        Whether to wrap every side.
 
     >>> lattice((2, 3)).n_edges, lattice((3, 3, 3), periodic=True).n_edges
     (7, 81)
@@ -131,10 +139,17 @@ def hamming_kernel(
     """The walk on sequences that changes the token at one random position.
 
     `K = (1 / length) sum_i I x .. x K_token x .. x I`, with the token kernel at position `i`, so
-    that rows sum to one; a factor `1 / length` is missing in the paper's formula. The default
-    token kernel moves to each other token with the same probability. The state of a sequence is
-    the number that it spells in base `n_tokens`, first position first. The number of states is
-    limited to 10^6.
+    that rows sum to one; a factor `1 / length` is missing in the paper's formula. The state of a
+    sequence is the number that it spells in base `n_tokens`, first position first.
+
+    Parameters
+    ----------
+    n_tokens : int
+        Number of tokens.
+    length : int
+        Number of positions; `n_tokens^length` may not exceed 10^6.
+    token_kernel : MarkovKernel, optional
+        The walk of one token; by default to each other token with the same probability.
 
     >>> kernel = hamming_kernel(3, 2)
     >>> kernel.n_states, kernel.matrix.toarray()[0].round(3).tolist()

@@ -17,8 +17,11 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 _TREE_DIMENSION = 12
+"""Dimension up to which a k-d tree finds neighbours; brute force above."""
 _LEAST_WEIGHT = 1e-3
+"""Least weight of an edge."""
 _MOST_NEIGHBORS = 64
+"""Largest number of neighbours searched to join components."""
 
 
 def neighbor_weights(points: ArrayLike, n_neighbors: int = 15) -> sparse.csr_array:
@@ -27,11 +30,18 @@ def neighbor_weights(points: ArrayLike, n_neighbors: int = 15) -> sparse.csr_arr
     `x` and `y` are joined where either is among the `n_neighbors` nearest of the other; `s_x` is
     the distance from `x` to its last neighbour, so dense and thin regions are treated alike.
     Points that coincide get the weight of distance zero, one; where more than `n_neighbors`
-    coincide, `s_x` is the smallest positive distance at hand. Components are joined by the edges
+    coincide, `s_x` is the smallest positive distance found. Components are joined by the edges
     of the Euclidean minimum spanning tree between them. No weight is below 1e-3, so that neither
     an outlier nor a far component is cut off by underflow.
 
-    Neighbours are found with a k-d tree up to 12 dimensions, by blocked brute force beyond.
+    Neighbours are found with a k-d tree up to 12 dimensions, by blocked brute force above.
+
+    Parameters
+    ----------
+    points : array
+        One row per point.
+    n_neighbors : int
+        Number of nearest neighbours of each point.
 
     >>> neighbor_weights([[0.0], [1.0], [3.0]], n_neighbors=1).toarray().round(4)
     array([[0.    , 0.3679, 0.    ],
@@ -66,7 +76,7 @@ def neighbor_weights(points: ArrayLike, n_neighbors: int = 15) -> sparse.csr_arr
 
 
 class _Search:
-    """Nearest neighbours of query points among fixed points, at most as many as there are."""
+    """Search for the nearest neighbours of query points among fixed points."""
 
     def __init__(self, points: Array) -> None:
         self._points = points
@@ -81,7 +91,7 @@ class _Search:
 
         search = NearestNeighbors(algorithm="brute").fit(self._points)
         index = search.kneighbors(x, n_neighbors=k, return_distance=False).astype(np.int64)
-        # Brute force finds neighbours by |x|^2 - 2 x y + |y|^2, which cancels: measure them anew.
+        # Brute force uses |x|^2 - 2 x y + |y|^2, which cancels: compute the distances again.
         distance = np.empty(index.shape)
         for j in range(k):
             distance[:, j] = np.linalg.norm(self._points[index[:, j]] - x, axis=1)
@@ -92,7 +102,7 @@ class _Search:
 def _nearest(x: Array, k: int) -> tuple[Array, Index]:
     """The `k` nearest other points of each point."""
     distance, index = _Search(x).query(x, k + 1)
-    # The point itself comes first unless others coincide with it: drop it where it is, or the last.
+    # The point itself comes first unless others coincide with it: drop it, or else the last one.
     keep = index != np.arange(x.shape[0])[:, None]
     keep[keep.all(axis=1), -1] = False
     shape = (x.shape[0], k)
@@ -109,8 +119,8 @@ def _bridges(x: Array, count: int, label: NDArray[np.int32]) -> tuple[Index, Ind
     """Edges of the Euclidean minimum spanning tree that join the components (Boruvka's rounds).
 
     A round joins every component but the largest to the nearest point outside it. Small components
-    are served together by one search over all points; one that is all its points' nearest
-    neighbours gets a search of its own.
+    share one search over all points; a component that holds all nearest neighbours of its points
+    gets a search of its own.
     """
     source: list[int] = []
     target: list[int] = []
@@ -124,7 +134,7 @@ def _bridges(x: Array, count: int, label: NDArray[np.int32]) -> tuple[Index, Ind
         found = outside.any(axis=1)
         first = np.argmax(outside, axis=1)
         reach = np.where(found, distance[np.arange(inside.size), first], np.inf)
-        # A point that saw only its own component knows no more than the radius that it searched.
+        # A point that found only its own component gives no more than the radius it searched.
         blind = np.where(found, np.inf, distance[:, -1])
         new_a: list[int] = []
         new_b: list[int] = []

@@ -40,7 +40,7 @@ Pairs = NDArray[np.int64]
 
 
 class Topology(NamedTuple):
-    """Edges without weights, and positions to draw the states at where there are natural ones."""
+    """Edges without weights, and positions to draw the states at if there are natural ones."""
 
     n: int
     source: Pairs
@@ -70,7 +70,7 @@ def _labels(graph: Topology) -> tuple[int, NDArray[np.int32]]:
 
 
 def is_connected(graph: Topology) -> bool:
-    """True where a path joins every two states."""
+    """Whether a path joins every two states."""
     return _labels(graph)[0] == 1
 
 
@@ -359,7 +359,7 @@ def _split_triangles(n: int, rng: np.random.Generator) -> tuple[Pairs, Pairs, Ar
 
 
 def rectangle(n: int, n_columns: int, periodic: bool) -> Topology:
-    """`n` states row by row in `n_columns` columns, the last row perhaps shorter.
+    """`n` states row by row in `n_columns` columns, the last row possibly shorter.
 
     `periodic` joins the last state of each row to its first, and of each column.
     """

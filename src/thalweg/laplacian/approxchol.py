@@ -24,6 +24,7 @@ from thalweg._dense import copy
 from thalweg.laplacian.pattern import Array, Index, Pattern, Relabelling
 
 _SEED = 20_240_229
+"""Seed of the elimination, so that equal inputs give equal factors."""
 _UNDERFLOW = 1e-300
 """A kept edge never gets lighter than this: a weight of zero would cut the graph."""
 
@@ -243,7 +244,7 @@ def _unlink(v: int, node: Records, bucket: Index) -> None:
 
 @inner(cache=True)
 def _double(array: Any) -> Any:
-    """The array with as much room again behind it."""
+    """The array, extended to twice its length."""
     out = np.empty(2 * array.size, array.dtype)
     for i in range(array.size):
         out[i] = array[i]

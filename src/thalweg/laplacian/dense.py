@@ -13,7 +13,7 @@ from thalweg.laplacian.pattern import Array, Pattern
 
 @dataclass(frozen=True, eq=False)
 class DenseAnalysis:
-    """Nothing to prepare: the matrix is filled anew for each set of weights."""
+    """No preparation: the matrix is filled again for each set of weights."""
 
     direct: ClassVar[bool] = True
     pattern: Pattern
@@ -22,7 +22,7 @@ class DenseAnalysis:
     def factor(self, weights: Array) -> DenseFactor | None:
         n, source, target = self.pattern.n_nodes, self.pattern.source, self.pattern.target
         degree = np.bincount(source, weights, n) + np.bincount(target, weights, n)
-        # The heaviest node is grounded: the other pivots then keep the most of their digits.
+        # The heaviest node is grounded: the other pivots then keep most of their digits.
         ground = int(np.argmax(degree))
         full = np.diag(degree)
         np.subtract.at(full, (np.maximum(source, target), np.minimum(source, target)), weights)

@@ -1,8 +1,8 @@
 """Krylov methods: conjugate gradients for Laplacians, restarted GMRES for any operator.
 
 `solve` is preconditioned conjugate gradients on the flux-form residual, judged in the energy norm.
-Every method of this room, direct or approximate, only supplies `z ~ M^+ r`. The same loop turns it
-into a solution: for an exact factor it is iterative refinement (one to three sweeps), for an
+Every method of this package, direct or approximate, only supplies `z ~ M^+ r`. The same loop turns
+it into a solution: for an exact factor it is iterative refinement (one to three sweeps), for an
 approximate one it is PCG. With `e = x - x*` the energy error obeys
 
     lambda_min  <e, M e>  <=  <r, P^-1 r>  <=  lambda_max <e, M e>,
@@ -28,7 +28,9 @@ from thalweg.status import Status
 __all__ = ["KrylovSolution", "Refined", "balanced", "gmres", "solve"]
 
 MAX_ITERATIONS = 1000
+"""Largest number of conjugate-gradient iterations."""
 _MAX_RESTARTS = 12
+"""Largest number of restarts from a recomputed residual."""
 
 
 class Refined(NamedTuple):
@@ -141,7 +143,7 @@ def dot(a: Array, b: Array) -> float:
 
 
 def balanced(b: Array) -> Array:
-    """`b` without its sum, taken off in proportion to its entries: no small entry is drowned."""
+    """`b` less its sum, removed in proportion to its entries, so that small ones survive."""
     size = float(np.abs(b).sum())
     return b - np.abs(b) * (float(b.sum()) / size) if size > 0 else b
 
@@ -150,7 +152,7 @@ class KrylovSolution(NamedTuple):
     x: Array
     iterations: int
     residual: float
-    """Relative to the norm of the right-hand side."""
+    """Residual relative to the norm of the right-hand side."""
 
 
 def gmres(
@@ -177,7 +179,7 @@ def gmres(
         x = x + update
         done += used
         if used < steps and done <= restart:
-            # The first cycle ended by itself: its own estimate is good enough.
+            # The first cycle converged: its own estimate is good enough.
             return KrylovSolution(x, done, tolerance)
         remainder = right - operator(x)
         previous, residual = residual, float(np.linalg.norm(remainder)) / size

@@ -91,7 +91,7 @@ class Pattern:
         return int(count), np.asarray(label, dtype=np.int32)
 
     def bridges(self, keep: NDArray[np.bool_], label: Index, count: int) -> NDArray[np.intp]:
-        """Edges outside `keep` that join the `count` components into one, none more than needed."""
+        """A smallest set of edges outside `keep` that joins the `count` components into one."""
         spare = np.flatnonzero(~keep)
         one, other = label[self.source[spare]], label[self.target[spare]]
         low, high = np.minimum(one, other), np.maximum(one, other)
@@ -113,7 +113,7 @@ class Pattern:
             )
 
     def relabelled(self, nodes: Index) -> tuple[Pattern, Relabelling]:
-        """The same graph with node `nodes[i]` called `i` and its edges sorted, and the way back.
+        """The same graph with node `nodes[i]` called `i` and its edges sorted, and the inverse.
 
         Passes over sorted edges between near numbers read memory in order: on large graphs that is
         most of the speed.
@@ -143,7 +143,7 @@ class Preconditioner(Protocol):
 
 
 class Analysis(Protocol):
-    """What a method learns from the pattern alone, once."""
+    """The preparation of a method from the pattern alone, done once."""
 
     @property
     def pattern(self) -> Pattern:
@@ -152,7 +152,7 @@ class Analysis(Protocol):
 
     @property
     def relabelling(self) -> Relabelling | None:
-        """How that numbering differs from the user's (`None`: not at all)."""
+        """The map from that numbering to the user's; `None` if they are the same."""
         ...
 
     @property

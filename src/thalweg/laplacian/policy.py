@@ -1,10 +1,10 @@
-"""Which method solves which graph. One function, from the pattern alone.
+"""The choice of a method for a graph, from its pattern alone.
 
 | graph | method | why |
 | --- | --- | --- |
 | as many edges as nodes, less one | `tree` | exact in two passes |
 | `n^3 <= 20000 E` and `n <= 4000` | `dense` | LAPACK's flops are cheaper than ours |
-| flat, if scikit-sparse is there | `cholmod` | nested dissection of a flat graph has little fill |
+| flat, with scikit-sparse | `cholmod` | nested dissection of a flat graph has little fill |
 | everything else | `approxchol` | near-linear in the edges whatever the graph |
 
 A graph is flat when every breadth-first level is narrow, at most `5 sqrt(n)` nodes: sets that
@@ -25,8 +25,11 @@ from thalweg.laplacian.pattern import Analysis, Index, Pattern
 Method = Literal["auto", "dense", "tree", "approxchol", "cholmod", "superlu"]
 
 _DENSE_FLOPS_PER_EDGE = 20_000
+"""Cubed number of states per edge up to which dense factors are used."""
 _DENSE_LIMIT = 4_000
+"""Number of states above which factors are never dense."""
 _FLAT_WIDTH = 5.0
+"""Widest breadth-first level of a flat graph, in `sqrt(n)`."""
 
 
 def choose(pattern: Pattern) -> Method:

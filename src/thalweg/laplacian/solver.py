@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Factor", "LaplacianSolver", "Method", "Solution"]
 
 SUM_TOLERANCE = 1e-6
-"""How far `sum(b)` may be from zero, relative to `sum(|b|)`, when `M` is singular."""
+"""Largest `|sum(b)|`, relative to `sum(|b|)`, when `M` is singular."""
 
 WEIGHT_FLOOR = 1e-200
 """Weights below this fraction of the largest count as zero."""
@@ -99,7 +99,7 @@ class Factor:
 
     @cached_property
     def safe(self) -> Prepared:
-        """The factor that cannot break down, for weights beyond the digits of a direct one."""
+        """A factor that cannot break down, for weights too extreme for a direct one."""
         prepared = self.prepared
         if prepared is None or prepared.analysis.direct:
             prepared = prepare(policy.analyse(self.pattern, "approxchol"), self.weights)
@@ -110,8 +110,8 @@ class Factor:
     def solve(self, b: ArrayLike, *, tolerance: float = 1e-10, throw: bool = False) -> Solution:
         """`x` with `M x = b`, for one right-hand side `(n,)` or for each column of `(n, k)`.
 
-        Without a ground `b` must sum to zero (what rounding left is taken off in proportion to
-        `|b|`, which perturbs every entry by a rounding only), and `x` has mean zero. With several
+        Without a ground `b` must sum to zero (what rounding left is removed in proportion to
+        `|b|`, which perturbs every entry by rounding only), and `x` has mean zero. With several
         columns the result holds the worst status, the largest error and the most iterations.
         """
         right = _checks.as_array(b, "b")
@@ -234,8 +234,8 @@ class LaplacianSolver:
             scaled[~keep] = 0.0
             count, label = self.pattern.components(keep)
             if count > 1:
-                # Over a bridge flows the imbalance of the piece behind it, which is none: its
-                # weight does not matter to the solution, and connects the matrix in effect.
+                # A bridge carries the imbalance of the piece behind it, which is zero: its weight
+                # does not affect the solution, and only keeps the matrix connected.
                 piece = label
                 scaled[self.pattern.bridges(keep, label, count)] = 1.0
         return Factor(self.pattern, scaled, scale, prepare(self._analysis, scaled), piece)

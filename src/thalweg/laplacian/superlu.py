@@ -1,4 +1,4 @@
-"""Sparse LU of the grounded Laplacian (scipy's SuperLU): the reference that others must beat."""
+"""Sparse LU of the grounded Laplacian (scipy's SuperLU): the reference for the other methods."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ import numpy as np
 from scipy.sparse.csgraph import breadth_first_order
 
 from thalweg._compile import njit
-from thalweg._dense import copy
 from thalweg.laplacian.pattern import Array, Index, Pattern, Relabelling
 
 
@@ -54,7 +53,8 @@ class TreeFactor:
 
 @njit(cache=True)
 def _integrate(parent: Index, resistance: Array, r: Array, out: Array) -> None:
-    copy(r, out)
+    for v in range(r.size):
+        out[v] = r[v]
     for v in range(r.size - 1, 0, -1):
         out[parent[v]] += out[v]
     out[0] = 0.0

@@ -1,4 +1,4 @@
-"""`Fitted`: what every method of learning gives back, and the place that chooses between them."""
+"""`Fitted`: the result of every method of learning, and the choice between them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg._optional import optional
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -28,6 +29,8 @@ from thalweg.snapshots import Dirichlet, Smoother, Snapshots, TimeScale
 from thalweg.status import Status
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from thalweg.learn.fields import LargeFit
     from thalweg.learn.likelihood.result import LikelihoodFit
 
@@ -38,18 +41,18 @@ Method = Literal["likelihood", "weak", "neural"]
 Observation = Literal["independent", "overdispersed", "tracked"] | CountModel
 
 SMALL_STATES = 300
-"""Up to this many states the likelihood keeps all sensitivities; beyond, it is matrix-free."""
+"""States up to which the likelihood keeps all sensitivities; above, it is matrix-free."""
 
 DENSE_STATES = 400
-"""Up to this many states it may keep them, where the matrix-free likelihood lacks what is asked."""
+"""States up to which it may keep them if the matrix-free likelihood lacks a requested feature."""
 
 SMALL_COVARIANCE = 1000
-"""Up to this many states the covariance is kept with the model."""
+"""States up to which the covariance is kept with the model."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a fit needs to know beside the data; the estimator's parameters, resolved."""
+    """The settings of a fit: the estimator's parameters, resolved."""
 
     method: Method = "likelihood"
     observation: Observation = "independent"
@@ -77,7 +80,7 @@ class Settings:
     max_iterations: int | None = None
     progress: Progress | None = None
     refit: bool = False
-    """Whether this is one of the refits of a bootstrap, which need no errors of their own."""
+    """Whether this is a refit of a bootstrap, which needs no errors of its own."""
 
     def __post_init__(self) -> None:
         _checks.whole(self.seed, "seed")
@@ -90,38 +93,38 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A free energy, where it starts, how sure it is."""
+    """A free energy, its initial distribution, and their uncertainty."""
 
     energy: FreeEnergy
     initial: Array
     times: Array
     status: Status
     potential_stderr: Array
-    """NaN where the method gives none."""
+    """NaN if the method gives none."""
     beta_stderr: float
     visits: Array
-    """How often each state was seen, over all times."""
+    """Number of individuals seen in each state, over all times."""
     potentials: Array
     """`(blocks, N)`: one row per function of the time basis."""
     joint_covariance: Array | None = None
-    """Of (centred potential, beta, log initial distribution), where it is known and small."""
+    """Covariance of (centred potential, beta, log initial distribution), if known and small."""
     draws: Array | None = None
-    """Where it is not: draws of (centred potential, beta) from the posterior, one row each."""
+    """Otherwise draws of (centred potential, beta) from the posterior, one row each."""
     members: Mixture | None = None
-    """Landscapes to average forecasts over, where the data do not single one out."""
+    """Landscapes to average forecasts over, if the data do not single one out."""
     beta_verdict: BetaVerdict = field(default_factory=unassessed)
     """What the data say about beta."""
     scale: TimeScale = field(default_factory=TimeScale)
     """What the times mean."""
     still: bool = False
-    """True where the snapshots could all be samples of one distribution."""
+    """Whether the snapshots could all be samples of one distribution."""
     coefficients: Array | None = None
-    """Weights of the features, where the potential is linear in them."""
+    """Weights of the features, if the potential is linear in them."""
     network: FeatureNetwork | None = None
     noise: CountModel = field(default_factory=Multinomial)
     """How the counts scatter around the flow."""
     growth: GrowthFound | None = None
-    """Births and deaths beside transport, where they were asked for."""
+    """Births and deaths beside transport, if requested."""
     summary: dict[str, float | int | str] = field(default_factory=dict)
     """Plain numbers about the fit, by name."""
     source: Any = None
@@ -129,9 +132,42 @@ class Fitted:
     verdict: dict[str, Any] | None = None
     """Diagnostics that came with a saved model."""
 
+    def predict_potential(self, features: ArrayLike) -> Array:
+        """The potential of states with these features, on any graph."""
+        if self.network is not None:
+            return self.network.predict_potential(features)
+        if self.coefficients is None:
+            raise InputError(
+                "the potential was not learned as a function of features; give features to the "
+                "regressor before fitting."
+            )
+        table = _checks.as_array(features, "features")
+        table = table[:, None] if table.ndim == 1 else table
+        if table.shape[1] != self.coefficients.shape[1]:
+            raise InputError(
+                f"features have {table.shape[1]} columns, but {self.coefficients.shape[1]} were "
+                "learned."
+            )
+        return np.asarray(table @ self.coefficients.mean(axis=0))
+
+    def to_frame(self, kernel: MarkovKernel) -> pd.DataFrame:
+        """One row per state: name, potential, its error, equilibrium, and visits."""
+        pd = optional("pandas", extra="cli", what="a data frame")
+        return pd.DataFrame(
+            {
+                "state": np.arange(kernel.n_states),
+                "name": list(range(kernel.n_states) if kernel.names is None else kernel.names),
+                "potential": self.energy.potential,
+                "stderr": self.potential_stderr,
+                "equilibrium": self.energy.equilibrium(kernel),
+                "visits": self.visits,
+                "visited": self.visits > 0,
+            }
+        )
+
 
 def fit_snapshots(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings) -> Fitted:
-    """Fit by the method that the settings name, within the limits that they set."""
+    """Fit by the method and within the limits of the settings."""
     if settings.max_seconds is not None:
         _checks.positive(settings.max_seconds, "max_seconds")
     if settings.max_iterations is not None:
@@ -162,7 +198,7 @@ def _fit_within(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings) 
 
 
 def check_match(kernel: MarkovKernel, snapshots: Snapshots) -> None:
-    """The snapshots' states are the kernel's."""
+    """Check that the snapshots have the kernel's states."""
     if not isinstance(snapshots, Snapshots):
         raise InputError(f"snapshots are a {type(snapshots).__name__}; give Snapshots.")
     if snapshots.n_states != kernel.n_states:
@@ -184,7 +220,7 @@ def dense_counts(snapshots: Snapshots) -> Array:
 
 
 def answer_of(snapshots: Snapshots, source: Any, **parts: Any) -> Fitted:
-    """The answer around a method's own result, which gives energy, status and perhaps errors."""
+    """The answer around a method's own result: energy, status and possibly errors."""
     energy: FreeEnergy = source.energy
     usual = {
         "energy": energy,
@@ -268,7 +304,7 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         internal=s.internal,
         growth=as_growth(s.growth),
     )
-    # Where an average over priors stands ready, a hard optimum is not worth the search.
+    # If an average over priors is available, a hard optimum is not worth the search.
     if applies_to(options.model(kernel, snapshots.times), options):
         options = replace(options, hurried=True)
     with reporting(s.progress, "likelihood"):
@@ -299,7 +335,7 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
 
 
 def count_model(observation: Observation, snapshots: Snapshots) -> CountModel:
-    """How the counts scatter: as asked, or by the replicates where there are some."""
+    """The model of counts: as requested, or by the replicates if there are some."""
     if isinstance(observation, CountModel):
         return observation
     if observation == "overdispersed":
@@ -315,13 +351,13 @@ def count_model(observation: Observation, snapshots: Snapshots) -> CountModel:
 
 
 def degrees(fit: LikelihoodFit) -> dict[str, float]:
-    """Deviance per degree of freedom, where a deviance tests anything."""
+    """Deviance per degree of freedom, if the deviance is a test."""
     value = fit.deviance_per_degree
     return {"deviance_per_degree": value} if np.isfinite(value) else {}
 
 
 def beyond_plain(s: Settings) -> list[str]:
-    """What is asked for beyond independent snapshots of the plain model."""
+    """The options in use that go beyond independent snapshots of the plain model."""
     plain = {
         "potential": s.potential is None,
         "initial": s.initial is None,
@@ -376,7 +412,7 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
 
 
 def _large_verdict(fit: LargeFit, known: float | None) -> BetaVerdict:
-    """What the interval of beta says."""
+    """The verdict from the interval of beta."""
     if known is not None:
         return BetaVerdict("given", fit.beta, fit.beta)
     low, high = fit.beta_interval
@@ -386,9 +422,9 @@ def _large_verdict(fit: LargeFit, known: float | None) -> BetaVerdict:
 
 
 def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:
-    """How the fit ended, what it could not see, whether its form is right; plain values.
+    """Diagnose a fit: how it ended, what the data leave open, whether its form is right.
 
-    A likelihood of few states is tested against draws from itself, which takes a moment.
+    A likelihood fit of few states is tested against draws from itself, which takes a moment.
     """
     if fit.verdict is not None:
         return fit.verdict

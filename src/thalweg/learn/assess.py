@@ -1,4 +1,4 @@
-"""From a likelihood fit to an answer: averaged where data are few, with a verdict on beta."""
+"""From a likelihood fit to an answer: averaged if data are few, with a verdict on beta."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _AT_REST = (
 )
 _UNFINISHED = "The search was stopped before it had converged: give it more time or iterations."
 _FEWER_DRAWS = 99
-"""Of tables that test for movement on many states."""
+"""Number of drawn tables that test for movement on many states."""
 _REJECTED = 4.0
-"""Standard deviations of the deviance beyond which a fit to many states is rejected."""
+"""Number of standard deviations of the deviance above which a fit to many states is rejected."""
 _STILL = 0.05
 """P-value above which the snapshots could all be samples of one distribution."""
 _WIDE = 0.5
-"""Standard error of `log beta` beyond which a normal interval closes no lower end."""
+"""Standard error of `log beta` above which a normal interval gives no lower bound."""
 _NORMAL = 1.96
 _SURE = 0.05
-"""Standard error of `log beta` up to which its interval is normal and no profile is walked."""
+"""Standard error of `log beta` up to which its interval is normal and no profile is computed."""
 _DROP = 3.32
-"""Fall of the log likelihood that excludes a beta where data are not plentiful.
+"""Fall of the log likelihood that excludes a beta if data are not plentiful.
 
 Of 95 fits to 30 states, held out when it was chosen, 88 intervals held beta; a fall of 1.92, right
-where parameters are few, held it in 0.73 to 0.86 of them.
+if parameters are few, held it in 0.73 to 0.86 of them.
 """
 
 
@@ -54,14 +54,18 @@ def assess(
     seed: int,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Fitted:
-    """The answer with what the data leave open: averaged where they are few, beta judged always.
+    """The answer with what the data leave open: averaged if they are few, and a verdict on beta.
 
     Parameters
     ----------
-    fitted : The ordinary answer.
-    fit : The likelihood fit behind it.
-    seed : Seed of the draws that test whether anything moved.
-    progress : Called as `progress(what, done, total)`.
+    fitted : Fitted
+        The ordinary answer.
+    fit : LikelihoodFit
+        The likelihood fit behind it.
+    seed : int
+        Seed of the draws that test whether anything moved.
+    progress : callable, optional
+        Called as `progress(what, done, total)`.
     """
     if fit.status is Status.INTERRUPTED:  # half a fit is not assessed
         return replace(fitted, beta_verdict=ordinary_verdict(fit))
@@ -122,7 +126,7 @@ def assess_many(fitted: Fitted, fit: LargeFit, *, seed: int) -> Fitted:
 
 
 def ordinary_verdict(fit: LikelihoodFit) -> BetaVerdict:
-    """From the standard error of `log beta` alone."""
+    """The verdict from the standard error of `log beta` alone."""
     if not fit.model.learns_beta:
         return BetaVerdict("given", fit.beta, fit.beta)
     i, error = fit.model.beta_index, fit.log_beta_stderr
@@ -135,7 +139,7 @@ def ordinary_verdict(fit: LikelihoodFit) -> BetaVerdict:
 
 
 def _walked(fit: LikelihoodFit) -> BetaVerdict:
-    """From the profile of beta, walked until both ends close; normal where it is well known."""
+    """The verdict from the profile of beta, or from a normal interval if beta is well known."""
     verdict = ordinary_verdict(fit)
     if verdict.kind == "given" or fit.log_beta_stderr <= _SURE:
         return verdict
@@ -145,7 +149,7 @@ def _walked(fit: LikelihoodFit) -> BetaVerdict:
 
 
 def _unfinished(fitted: Fitted, verdict: BetaVerdict) -> tuple[Fitted, BetaVerdict]:
-    """Without error bars: the curvature where a search was stopped is not that of an optimum."""
+    """The answer without error bars, since a stopped search is not at an optimum."""
     if verdict.kind != "given":
         verdict = BetaVerdict("undetermined", reason=_UNFINISHED)
     nothing = np.full_like(fitted.potential_stderr, np.nan)
@@ -153,7 +157,7 @@ def _unfinished(fitted: Fitted, verdict: BetaVerdict) -> tuple[Fitted, BetaVerdi
 
 
 def _widened(fitted: Fitted, fit: LikelihoodFit) -> Fitted:
-    """With the error of a lower bound for states that empty between two snapshots."""
+    """The answer with the error of a lower bound for states that empty between two snapshots."""
     rise, n = open_above(fit), fit.model.n_states
     if not rise.any() or fitted.joint_covariance is None:
         return fitted
@@ -165,10 +169,10 @@ def _widened(fitted: Fitted, fit: LikelihoodFit) -> Fitted:
 
 
 def _with_misfit(fitted: Fitted, per_degree: float) -> Fitted:
-    """With errors that hold the misfit, where the deviance rejects the flow.
+    """The answer with errors that include the misfit, if the deviance rejects the flow.
 
-    What the flow leaves over is then taken for scatter: variances grow by the deviance per degree
-    of freedom, as in a quasi-likelihood.
+    Residuals are then treated as scatter: variances grow by the deviance per degree of freedom, as
+    in a quasi-likelihood.
     """
     factor = float(np.sqrt(max(per_degree, 1.0)))
     joint, draws = fitted.joint_covariance, fitted.draws

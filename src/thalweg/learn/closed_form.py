@@ -1,4 +1,4 @@
-"""From the weak form to an answer: with error bars where it can be tested with modes."""
+"""From the weak form to an answer, with error bars if it can be tested with modes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from thalweg.status import Status
 __all__ = ["weak_answer"]
 
 _REFIT_STATES = 100
-"""Up to this many states errors come with the fit: 16 refits, one CPU second at 30 states."""
+"""States up to which errors come with the fit: 16 refits, one CPU second at 30 states."""
 
 
 def _pseudo_count(s: Settings) -> float | None:
-    """What the smoother adds to each count, where the counts' noise is that of fresh samples."""
+    """The pseudo-count of the smoother, if the counts are independent samples."""
     smoother = Dirichlet() if s.smoother is None else s.smoother
     if s.observation != "independent" or not isinstance(smoother, Dirichlet):
         return None
@@ -56,7 +56,7 @@ def _moments(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
             kernel, snapshots.times, counts, fit, mobility=s.mobility, beta=s.beta,
             rng=np.random.default_rng(s.seed),
         )  # fmt: skip
-    # Clumped counts: whatever the residuals exceed their noise by is put down to it.
+    # Clumped counts: any excess of the residuals over their noise is attributed to clumping.
     clumped = s.observation == "overdispersed"
     factor = max(fit.chi_square / max(fit.freedom, 1.0), 1.0) if clumped else 1.0
     error = float(np.sqrt(factor)) * fit.beta_stderr
@@ -89,7 +89,7 @@ def _moments(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
 
 
 def weak_answer(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
-    """The weak form: tested with modes where it can be, else as `fit_weak` gives it."""
+    """The weak form: tested with modes if possible, otherwise that of `fit_weak`."""
     two_times(snapshots)
     if _moments_apply(kernel, snapshots, s):
         return _moments(kernel, snapshots, s)

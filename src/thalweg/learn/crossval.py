@@ -39,7 +39,7 @@ _COMPARING = "comparing models"
 
 
 def _linear(kernel: MarkovKernel, times: Array, counts: Array, at: Array) -> Array:
-    """Shares on straight lines between the snapshots around; the last one beyond them."""
+    """Shares on straight lines between the neighbouring snapshots; after them the last one."""
     return np.column_stack([np.interp(at, times, column) for column in smoothed(counts).T])
 
 
@@ -54,7 +54,7 @@ _USUAL = ("no movement", "linear interpolation", "free chain", "Fokker-Planck ch
 
 
 class Score(NamedTuple):
-    """How one model met one held-out snapshot."""
+    """The score of one model on one held-out snapshot."""
 
     model: str
     fold: int
@@ -70,12 +70,12 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CrossValidation:
-    """Scores of the landscape and its rivals on snapshots that none of them saw."""
+    """Scores of the landscape and its rivals on held-out snapshots."""
 
     scheme: Scheme
     scores: tuple[Score, ...]
     failures: dict[str, str]
-    """What could not be computed, and why."""
+    """Models that could not be computed, and why."""
 
     @property
     def models(self) -> list[str]:
@@ -90,7 +90,7 @@ class CrossValidation:
         return float(np.array([row.log_score for row in rows]) @ sizes / sizes.sum())
 
     def gap(self, model: str) -> tuple[float, float]:
-        """By how much the landscape scores above a model, and the standard error of counting."""
+        """The lead of the landscape over a model, and its standard error from counting."""
         rows = [score for score in self.scores if score.model == model]
         sizes = np.array([row.individuals for row in rows])
         variance = np.array([row.variance for row in rows]) @ sizes**2 / sizes.sum() ** 2
@@ -98,7 +98,7 @@ class CrossValidation:
 
     @property
     def verdict(self) -> str:
-        """One sentence: does the landscape predict better than what knows no landscape?"""
+        """One sentence: does the landscape predict better than models without one?"""
         what = {
             "leave-one-out": "snapshots left out",
             "forecast-last": "the last snapshot",
@@ -150,7 +150,7 @@ def cross_validate(
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> CrossValidation:
-    """How well the landscape predicts what it did not see, beside models without one.
+    """Score the landscape on held-out data, beside models without one.
 
     Parameters
     ----------
@@ -164,13 +164,13 @@ def cross_validate(
         Leave out each snapshot but the first in turn, forecast the last one, or leave out a share
         of the individuals of every snapshot.
     rivals : sequence of str
-        Names out of `thalweg.learn.crossval.RIVALS`; all but `"pure heat"` by default.
+        Names from `thalweg.learn.crossval.RIVALS`; by default all but `"pure heat"`.
     n_folds : int
-        Folds of individuals, for `"k-fold"`.
+        Number of folds of individuals, for `"k-fold"`.
     seed : int
-        Seed of the generator that deals individuals to folds.
+        Seed of the generator that assigns individuals to folds.
     jobs : int, optional
-        Worker processes; one by default.
+        Number of worker processes; by default one.
     progress : callable, optional
         Called as `progress(what, done, total)`: with `jobs=1` after every model, otherwise after
         every fold.
@@ -213,7 +213,7 @@ def cross_validate(
 
 
 def time_splits(snapshots: Snapshots) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Leave-one-time-out as scikit-learn takes it for `cv`: positions to fit and to score.
+    """Leave-one-time-out splits in the form of scikit-learn's `cv`: positions to fit and to score.
 
     The first snapshot always stays: a flow runs forwards only.
 
@@ -319,7 +319,7 @@ def _judge(
     out: Snapshots,
     fitted: Callable[[int], None] | None = None,
 ) -> tuple[list[Score], dict[str, str]]:
-    """Scores of every model on one fold; what could not be computed is said, not dropped.
+    """Scores of every model on one fold; failures are recorded, not dropped.
 
     `fitted`: called with the number of models fitted so far, those of earlier folds included.
     """

@@ -1,10 +1,10 @@
 """Bands around a flow by the delta method: how its uncertain parameters move the probabilities.
 
 A standard deviation of `log p` becomes an interval of `p` on two scales. On the logits, errors of
-well-seen states are symmetric; but a state that nobody visited has a logarithm that the data do not
-bound below, and its interval there runs up to one. On the scale `arcsin sqrt p`, where a sample of
-`n` has the error `1 / (2 sqrt n)` whatever `p` is, that state keeps the bound that the empty sample
-puts on it. The upper end is the lower of the two, and no arcsine is surer than one sample makes it.
+well-seen states are symmetric; but a state that was never visited has a logarithm without a lower
+bound, and its interval there extends to one. On the scale `arcsin sqrt p`, where a sample of `n`
+has the error `1 / (2 sqrt n)` whatever `p` is, that state keeps the bound from the empty sample.
+The upper end is the lower of the two, and the arcsine's error is never below that of one sample.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _STEP = 0.05
-"""How far along a draw the flow is differenced: far enough for the integrator's tolerance."""
+"""Step along a draw over which the flow is differenced: long enough for the integrator's error."""
 _LONGEST_STEP = 0.8
-"""Of the mesh for sensitivities, in units of the fastest rate. With order 2 the widths of 300 and
-100 states are within 0.4 and 3 % of those of a mesh half as wide of order 3, in a quarter of its
-time."""
+"""Largest time step times the rate of leaving a state. With order 2 the widths of bands are within
+0.4 % (300 states) and 3 % (100) of those of half the step and order 3, in a quarter of the time."""
 
 
 def band_around(
@@ -49,8 +48,9 @@ def band_around(
 ) -> tuple[Array, Array]:
     """Lower and upper bounds in [0, 1] from the standard deviation of `log p`.
 
-    `size`: individuals in an ordinary snapshot. `apart`: where `p` is an average of flows, their
-    standard deviations in `log p` and in `arcsin sqrt p`; `deviation` is then that of one flow.
+    `size` is the number of individuals in an ordinary snapshot. If `p` is an average of flows,
+    `apart` holds their standard deviations in `log p` and in `arcsin sqrt p`, and `deviation` is
+    that of one flow.
 
     >>> low, high = band_around(np.array([0.5, 1e-6]), np.array([0.1, 30.0]), 100.0, 0.95)
     >>> low.round(3), high.round(3)
@@ -88,8 +88,8 @@ def deviation_from_covariance(
 ) -> Array | None:
     """Standard deviation of `log p` at `times`, from exact sensitivities of the flow.
 
-    `covariance` is that of (potential, beta, log initial distribution). None where the flow with
-    its sensitivities could not be integrated. `done`: called with the number of times reached.
+    `covariance` is that of (potential, beta, log initial distribution). `None` if the flow with its
+    sensitivities could not be integrated. `done`: called with the number of times reached.
     """
     n = kernel.n_states
     learns = energy.beta > 0 and covariance[n, n] > 0
@@ -147,13 +147,13 @@ def deviation_from_draws(
     start_size: float | None = None,
     done: Callable[[int], None] = lambda draws: None,
 ) -> Array | None:
-    """The same from draws of (potential, beta): the flow is differenced a short way along each.
+    """The same from draws of (potential, beta), by differences of the flow along each.
 
     A start that was counted from `start_size` individuals moves with their sampling noise.
     `done`: called with the number of draws that have been followed.
 
-    Not the flows of the draws themselves: where the data say little, a draw is a landscape that
-    the data exclude, and its flow carries the population to states that nobody visited.
+    The flows of the draws themselves are not used: if the data say little, a draw is a landscape
+    that the data exclude, and its flow carries the population to states that were never visited.
     """
     n = kernel.n_states
     log_p = np.log(np.maximum(p, 1e-300))

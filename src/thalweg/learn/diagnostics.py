@@ -1,4 +1,4 @@
-"""What a fit cannot say, and whether its form is right.
+"""What the data leave open, and whether the form of the model is right.
 
 - `undetermined`: states never seen, and contrasts of the potential on which the likelihood is flat.
 - `goodness_of_fit`: is this a gradient flow of this form? The deviance against what it would be if
@@ -33,7 +33,9 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _MOST_CYCLES = 50
+"""Largest number of cycle forces in the test."""
 _CYCLE_DRAWS = 400
+"""Number of draws behind the test of cycle forces."""
 _USED = 0.2
 """Relative error of the number of parameters that large fits determine: it comes from a few draws,
 and from a prior that suits no landscape exactly."""
@@ -46,7 +48,7 @@ class Contrast:
     weights: Array
     """Unit vector over the states."""
     stderr: float
-    """From the data alone: infinite where the likelihood is flat."""
+    """Standard error from the data alone; infinite where the likelihood is flat."""
     raised: tuple[int, ...]
     """States that go up along it."""
     lowered: tuple[int, ...]
@@ -59,12 +61,12 @@ class Contrast:
 
 @dataclass(frozen=True, eq=False)
 class Undetermined:
-    """What the data do not say."""
+    """States and contrasts that the data do not determine."""
 
     never_seen: tuple[int, ...]
     contrasts: tuple[Contrast, ...]
     beta: bool
-    """True where the data give no scale to `beta` (a standard error of its logarithm above one)."""
+    """Whether the data leave the scale of `beta` open (standard error of its logarithm above 1)."""
 
     def __bool__(self) -> bool:
         return bool(self.never_seen or self.contrasts or self.beta)
@@ -82,8 +84,8 @@ class Undetermined:
 def undetermined(fit: LikelihoodFit, *, tolerance: float = 1.0) -> Undetermined:
     """States never seen, and contrasts whose standard error exceeds the potential's own size.
 
-    `tolerance`: in units of the standard deviation of an ordinary potential here. The information
-    about the potential is what is left after the other parameters were adjusted.
+    `tolerance` is in units of the standard deviation of a typical potential here. The information
+    about the potential is that left after adjusting for the other parameters.
     """
     model = fit.model
     k, n = model.n_potential, model.n_states
@@ -151,11 +153,11 @@ class GoodnessOfFit:
     deviation: float
     """Its standard deviation then."""
     p_overall: float
-    """Of the deviance: any misfit."""
+    """P-value of the deviance: any misfit."""
     p_cycles: float
-    """Of forces around the graph's cycles, which no potential has; 1 where there is no cycle."""
+    """P-value of forces around the graph's cycles, which no potential has; 1 without cycles."""
     p_joint: float | None = None
-    """Of the smaller of the two, among draws from the fit; None where it was not drawn."""
+    """P-value of the smaller of the two, among draws from the fit; `None` without draws."""
 
     @property
     def p_value(self) -> float:
@@ -186,20 +188,21 @@ def goodness_of_fit(
 ) -> GoodnessOfFit:
     """Whether counts like these are likely under the fitted flow.
 
-    Counts are drawn from the fit, and their deviance from it gives the null distribution, correct
-    also where states are nearly empty. A fit to each draw would lower its deviance; for independent
-    snapshots one step of Newton's method under the fit's own prior gives by how much, which spares
-    the refits. For tracked ones the null is shifted and narrowed by the number of parameters used.
+    Counts are drawn from the fit, and their deviance from it gives the null distribution, which is
+    also correct where states are nearly empty. A fit to each draw would lower its deviance; for
+    independent snapshots one step of Newton's method under the fit's own prior gives by how much,
+    which saves the refits. For tracked ones the null is shifted and narrowed by the number of
+    parameters used.
 
-    Forces around the cycles of the graph are the way in which a drift fails to be a gradient. For
-    independent snapshots they get a score test of their own: with `s` the slope of the log
-    likelihood in such forces and `I` their information after all parameters have adjusted, the
-    statistic is `s^T I^-1 s`. The p-value of the smaller of both comes from the same draws.
+    A drift that is not a gradient has forces around the cycles of the graph. For independent
+    snapshots these have their own score test: with `s` the slope of the log likelihood in such
+    forces and `I` their information adjusted for all parameters, the statistic is `s^T I^-1 s`. The
+    p-value of the smaller of both comes from the same draws.
 
-    Where the scatter of the counts was estimated from the same residuals, a large deviance passes
-    for scatter and tests nothing. What a wrong flow leaves over is alike at neighbouring times,
-    which scatter is not: the statistic is then the sum of the products of standardised residuals
-    at neighbouring times, and `expected` and `deviation` are its own.
+    If the scatter of the counts was estimated from the same residuals, a large deviance looks like
+    scatter and tests nothing. The residuals of a wrong flow are alike at neighbouring times, those
+    of scatter are not: the statistic is then the sum of the products of standardised residuals at
+    neighbouring times, and `expected` and `deviation` are its own.
     """
     if fit.noise.absorbs_misfit:
         return _pattern_test(fit, rng, n_draws)
@@ -228,8 +231,8 @@ def goodness_of_many(
 ) -> GoodnessOfFit:
     """The verdict on a fit to many states, from the moments of its deviance alone.
 
-    `used`: how many parameters the data determined. A prior that suits the landscape lowers the
-    deviance by that number; how far that is wrong is added to the spread.
+    `used` is the number of parameters that the data determined. A prior that suits the landscape
+    lowers the deviance by that number; the error of that is added to the spread.
 
     >>> counts = np.full((3, 50), 40.0)
     >>> goodness_of_many(147.0 - 60.0, counts, counts / 2000, 60.0).p_value > 0.4
@@ -288,7 +291,7 @@ def _joint_test(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) -> G
 def _score_directions(slopes: Array, weights: Array, size: int) -> Array:
     """Directions whose products with a pull are the whitened scores of the columns from `size` on.
 
-    All parameters, the columns before, have adjusted.
+    They are adjusted for all parameters, the columns before.
     """
     information = slopes.T @ (weights[:, None] * slopes)
     own = information[:size, :size]

@@ -1,9 +1,9 @@
 """A rival with a landscape but without the transport geometry: a discrete Fokker-Planck chain.
 
 The rates `Q_xy = b K_xy exp(g_x - g_y)` are reversible with respect to `pi e^{-2 g}`: individuals
-jump downhill more often than uphill, each by itself, whatever the others do. The gradient flow of
-the logarithmic mean has the same states at rest, but another way there. `N` free numbers, and the
-start.
+jump downhill more often than uphill, independently of each other. The gradient flow of the
+logarithmic mean has the same equilibrium, but another path to it. There are `N` free numbers, and
+the start.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = ["MOST_STATES", "fokker_planck"]
 Array = NDArray[np.float64]
 
 MOST_STATES = 300
+"""Largest number of states, since matrices are dense."""
 _RIDGE = 0.01
 """Weight of `|g|^2 / 2` beside the log-likelihood: holds states that were never seen."""
 

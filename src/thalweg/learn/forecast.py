@@ -37,9 +37,9 @@ Array = NDArray[np.float64]
 _Answer = TypeVar("_Answer", "Forecast", Trajectory)
 
 _PIECES = 32
-"""A potential that varies smoothly is held over this many pieces of each interval."""
+"""Pieces of each interval over which a smoothly varying potential is held constant."""
 _MEMBER_STEPS = 20_000
-"""Steps after which one of many flows to be averaged is given up."""
+"""Steps after which one of many flows to be averaged is abandoned."""
 
 
 _ROWS = ("times", "probabilities", "lower", "upper")
@@ -56,9 +56,9 @@ class Forecast:
     level: float
     status: Status
     names: tuple[Hashable, ...] | None = None
-    """What the states are called, where the kernel knows."""
+    """Names of the states, if the kernel has them."""
     scale: TimeScale = field(default_factory=TimeScale)
-    """What the times mean: dates where the data had them."""
+    """What the times mean: dates if the data had dates."""
 
     def after_first(self) -> Forecast:
         """The same forecast without its first time."""
@@ -93,12 +93,12 @@ class Forecast:
 
 
 def in_scale(answer: _Answer, scale: TimeScale, shift: bool) -> _Answer:
-    """The answer in the times of the data, without its first row where `from_start` put that."""
+    """The answer in the times of the data, without the first row that `from_start` added."""
     return replace(answer.after_first() if shift else answer, scale=scale)
 
 
 def from_start(when: Array, first: float, p0: ArrayLike | None) -> tuple[Array, bool]:
-    """Times from the one that the start belongs to, and whether that had to be put first.
+    """Times from that of the start, and whether that time had to be added.
 
     The fitted start (`p0=None`) belongs to the data's first time, any other to `when[0]`.
     """
@@ -125,9 +125,8 @@ def flow_of(
 ) -> Trajectory:
     """The flow from `p0` at `times[0]`; `"frozen"` holds the jump rates over each interval.
 
-    `varying`: a time basis, and the potential of each of its functions.
-
-    With `rates` of growth, the shares of a population that also multiplies and dies.
+    `varying` holds a time basis and the potential of each of its functions. With `rates` of growth,
+    the result is the shares of a population that also multiplies and dies.
     """
     when = _checks.as_times(times)
     if rates is not None:
@@ -173,7 +172,7 @@ def mixed_flow(
 ) -> Trajectory:
     """The mean of the members' flows: from `p0`, or each from its own start.
 
-    Members whose flow cannot be computed are left out; if none can, the flow of `energy` is given.
+    Members whose flow cannot be computed are left out; if none can, it is the flow of `energy`.
     """
     when = _checks.as_times(times)
     paths, weights = _member_paths(kernel, energy, members, p0, when, mobility)
@@ -288,11 +287,10 @@ def bands(
     """The flow with pointwise bands in [0, 1], by the delta method (see `thalweg.learn.delta`).
 
     The errors are the fit's covariance of (potential, beta, log initial distribution). With `p0`
-    given the start is certain, or a sample of `p0_size` individuals. Draws of (potential, beta)
-    take the covariance's place where there is none, at most `n_draws` of them, and then the start
-    counts as certain too unless it is such a sample. Where the fit averages over landscapes the
-    flow is their mean, and how far they lie apart is seen in their flows, which bend too much for
-    the delta method.
+    given the start is certain, or a sample of `p0_size` individuals. Without a covariance, at most
+    `n_draws` draws of (potential, beta) replace it, and the start is certain unless it is such a
+    sample. If the fit averages over landscapes, the flow is their mean, and their spread is taken
+    from their flows, which are too nonlinear for the delta method.
     """
     energy, covariance, draws, members = fit.energy, fit.joint_covariance, fit.draws, fit.members
     size = float(fit.visits.sum()) / fit.times.size

@@ -1,9 +1,9 @@
-"""Populations that multiply or die: what is said about growth before a fit, and found by it.
+"""Populations that multiply or die: what is known about growth before a fit, and learned by it.
 
     dp_x / dt = -(M(rho) f)_x + (g_x - <g>) p_x,    <g> = sum_x g_x p_x,
 
-is how the shares of the states change where state `x` multiplies at the rate `g_x`; the whole grows
-at the rate `<g>`. Shares alone leave a constant in `g` open; totals determine it.
+is how the shares of the states change if state `x` multiplies at the rate `g_x`; the total grows at
+the rate `<g>`. Shares alone leave a constant in `g` open; totals determine it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Growth", "GrowthFound", "growth_of"]
 Array = NDArray[np.float64]
 
 _SEPARABLE = 0.95
-"""Correlation of the errors of growth and potential beyond which the data do not separate them."""
+"""Correlation of the errors of growth and potential above which the data do not separate them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +36,12 @@ class Growth:
 
     Parameters
     ----------
-    features : The rate is linear in them, shape (N, n); one rate per state where it is None.
-    rates : Known rates, one per state; nothing is then learned about growth.
-    totals : The whole population at each time, where it is known.
+    features : array, optional
+        The rate is linear in them, shape (N, n); by default there is one rate per state.
+    rates : array, optional
+        Known rates, one per state; nothing is then learned about growth.
+    totals : array, optional
+        The whole population at each time, if known.
 
     >>> Growth().columns(3).shape, Growth(rates=[0.1, 0.0, 0.0]).columns(3) is None
     ((3, 3), True)
@@ -59,7 +62,7 @@ class Growth:
         return _checks.as_vector(self.rates, n_states, "growth rates")
 
     def columns(self, n_states: int) -> Array | None:
-        """What learned rates are linear in; None where they are known."""
+        """Columns in which learned rates are linear; `None` if rates are known."""
         if self.rates is not None:
             return None
         if self.features is None:
@@ -87,7 +90,7 @@ class Growth:
 
 
 def as_growth(value: Growth | Literal["states"] | ArrayLike | None) -> Growth | None:
-    """What the estimator's `growth` means: nothing, a rate per state, known rates, or a value."""
+    """The estimator's `growth` as a `Growth`, or `None`."""
     if value is None or isinstance(value, Growth):
         return value
     if isinstance(value, str):
@@ -99,17 +102,24 @@ def as_growth(value: Growth | Literal["states"] | ArrayLike | None) -> Growth | 
 
 @dataclass(frozen=True, eq=False)
 class GrowthFound:
-    """Rates of growth, how sure they are, and whether they were needed.
+    """Rates of growth, their errors, and whether they were needed.
 
     Parameters
     ----------
-    rates : One per state; where totals are unknown, their mean over the data is zero.
-    stderr : Standard errors of the rates; zero where they were given.
-    anchored : Whether totals determine the mean rate.
-    determined : Share of the learned directions that the data, not the prior, determine.
-    confounded : Largest correlation, over states, of the errors of rate and potential.
-    gain : Drop of the deviance by growth, against transport alone; NaN where it was given.
-    p_value : Of 'nothing grows': small where growth is needed.
+    rates : array
+        One per state; if totals are unknown, their mean over the data is zero.
+    stderr : array
+        Standard errors of the rates; zero if they were given.
+    anchored : bool
+        Whether totals determine the mean rate.
+    determined : float
+        Share of the learned directions that the data, not the prior, determine.
+    confounded : float
+        Largest correlation, over states, of the errors of rate and potential.
+    gain : float
+        Drop of the deviance by growth, against transport alone; NaN if growth was given.
+    p_value : float
+        P-value of the hypothesis that nothing grows.
     """
 
     rates: Array
@@ -138,7 +148,7 @@ class GrowthFound:
 
 
 def growth_of(fit: LikelihoodFit) -> GrowthFound:
-    """What a fit says about growth, beside the same fit without it."""
+    """The result of a fit about growth, compared with the same fit without it."""
     model, n = fit.model, fit.model.n_states
     anchored = model.growth is not None or fit.totals is not None
     weight = fit.counts.sum(axis=0) / fit.counts.sum()

@@ -1,4 +1,4 @@
-"""What people have, as what the mathematics takes: graphs and tables to kernels and snapshots."""
+"""From users' graphs and tables to kernels and snapshots."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def as_problem(
 
 
 def _wide_names(kernel: MarkovKernel, frame: Any) -> list[Hashable] | None:
-    """The columns of a wide frame in the kernel's order; None where it is not one."""
+    """The columns of a wide frame in the kernel's order; `None` if it is not wide."""
     columns = list(frame.columns)
     names = range(kernel.n_states) if kernel.names is None else kernel.names
     if all(name in columns for name in names):
@@ -124,10 +124,10 @@ def _from_wide(
 def _count_column(
     frame: Any, when: Hashable, where: Hashable, wanted: str | None
 ) -> Hashable | None:
-    """The column of counts; None where each row is one individual.
+    """The column of counts; `None` if each row is one individual.
 
-    A table in which no time and state occur together twice is one of counts: its only column with
-    the name of a count is taken, and numbers under another name are asked about.
+    A table in which no time and state occur together twice holds counts: its only column with the
+    name of a count is taken, and numbers under another name are an error.
     """
     rest = [column for column in frame.columns if column not in (when, where)]
     if wanted is not None or "count" in rest:

@@ -1,4 +1,4 @@
-"""A bound on the work of a fit that every loop of it can ask about."""
+"""A bound on the work of a fit, which each of its loops can check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thalweg.status import Status
 __all__ = ["exhausted", "limit_status", "reporting", "spend", "work_limit"]
 
 _USUAL = 20
-"""Iterations of a likelihood fit to expect at first; ordinary fits take 5 to 80."""
+"""Iterations of a likelihood fit expected at first; ordinary fits take 5 to 80."""
 
 
 @dataclass
@@ -37,12 +37,14 @@ _report: ContextVar[_Report | None] = ContextVar("report", default=None)
 
 @contextmanager
 def work_limit(seconds: float | None = None, iterations: int | None = None) -> Iterator[None]:
-    """Within this block `exhausted` is true once the time has passed or the iterations are spent.
+    """Limit the work in this block: `exhausted` is true once a bound is reached.
 
     Parameters
     ----------
-    seconds : Bound on the time that passes; None sets none.
-    iterations : Bound on the iterations of all optimisers together; None sets none.
+    seconds : float, optional
+        Bound on the elapsed time; by default none.
+    iterations : int, optional
+        Bound on the iterations of all optimisers together; by default none.
 
     >>> with work_limit(iterations=2):
     ...     spend()
@@ -64,9 +66,9 @@ def work_limit(seconds: float | None = None, iterations: int | None = None) -> I
 
 @contextmanager
 def reporting(progress: Progress | None, what: str) -> Iterator[None]:
-    """Within this block every iteration that `spend` counts is reported to `progress`.
+    """Report to `progress` every iteration that `spend` counts in this block.
 
-    How many there will be is not known beforehand; the total grows with them.
+    Their number is not known in advance; the total grows with them.
 
     >>> with reporting(lambda *call: print(call), "climbing"):
     ...     spend()
@@ -104,7 +106,7 @@ def exhausted() -> bool:
 
 
 def limit_status() -> Status:
-    """Which limit was reached: that of time, or that of iterations (also an optimiser's own)."""
+    """The limit that was reached: of time, or of iterations (also an optimiser's own)."""
     budget = _budget.get()
     if budget is not None and time.monotonic() >= budget.deadline:
         return Status.TIME_LIMIT

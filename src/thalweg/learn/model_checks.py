@@ -1,6 +1,6 @@
-"""What a model file says about itself, checked before anything computes with it.
+"""Checks of the content of a model file, before anything computes with it.
 
-A checksum shows that a file is whole, not that its content makes sense: anybody can compute one.
+A checksum shows that a file is complete, not that its content makes sense: anyone can compute one.
 The settings are compared with the annotations of the estimator's own settings, so that a new
 setting needs no second list here.
 """
@@ -30,9 +30,9 @@ _PER_EDGE = ("edge_source", "edge_target", "conductance")
 _FINITE = ("stationary", "conductance", "potential", "initial", "visits", "times", "potentials")
 _HEADER = {"beta": float, "internal": dict, "summary": dict, "verdict": dict, "settings": dict}
 _LARGEST = 1e150
-"""Beyond this a product of two numbers overflows; no landscape has such a height."""
+"""Size above which a product of two numbers overflows; no landscape is that high."""
 _MOST_PARTS = 1000
-"""Interactions or layers of a network."""
+"""Largest number of interactions, or of layers of a network."""
 
 
 def check_content(header: Mapping[str, Any], arrays: Arrays, settings: type) -> None:
@@ -137,7 +137,7 @@ def _graph(arrays: Arrays) -> None:
     leaving = np.bincount(source, conductance, n) + np.bincount(target, conductance, n)
     _need(bool((leaving <= pi * (1 + 1e-8)).all()), "has edges heavier than their states")
     links = sparse.coo_array((np.ones(count), (source, target)), shape=(n, n))
-    _need(connected_components(links, directed=False)[0] == 1, "has a graph that falls apart")
+    _need(connected_components(links, directed=False)[0] == 1, "has a disconnected graph")
 
 
 def _verdict(verdict: Mapping[str, Any], n_states: int) -> None:

@@ -4,10 +4,9 @@
     <name>.npy         one array each, numbers only
     archive comment    sha256:<digest of everything before the comment>
 
-`numpy.load` and any zip tool open it too. Nothing in it is executed, nothing is unpacked to disk
-and nothing is decompressed, so a file can cost no more memory than its own size. What is not
-understood is refused: a truncated file, a changed byte, a newer version, a member with another
-name.
+`numpy.load` and any zip tool can open it. Nothing in it is executed, unpacked to disk or
+decompressed, so a file cannot need more memory than its own size. Anything unexpected is rejected:
+a truncated file, a changed byte, a newer version, a member with another name.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ __all__ = ["VERSION", "read_model", "write_model"]
 
 FORMAT = "thalweg-model"
 VERSION = 1
-"""Raised when a file can no longer be read by the code before it."""
+"""Increased when older code can no longer read a file."""
 
 _HEADER = "header.json"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")

@@ -1,8 +1,8 @@
-"""The profile likelihood of beta, walked outwards from a fit with warm starts.
+"""The profile likelihood of beta, computed outwards from a fit with warm starts.
 
-At each `beta` the other parameters are fitted anew, from where they were at the last one. A far
-jump would often not converge, and a value that did not converge excludes nothing: so the walk takes
-small steps, and an end of an interval is closed only by a converged point beyond it.
+At each `beta` the other parameters are fitted again, starting from the last one. A long jump would
+often not converge, and a value that did not converge excludes nothing: so the steps are small, and
+an end of an interval is closed only by a converged point outside it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ __all__ = ["RANGE", "Profile", "hull", "walk_profile"]
 Array = NDArray[np.float64]
 
 RANGE = (1e-4, 1e2)
-"""Values of `beta T` outside which no data speak: nothing spreads, or everything has mixed."""
+"""Range of `beta T` outside which data carry no information: no spread, or complete mixing."""
 _STEP = (0.02, 0.8, 1.6)
 """Least first, greatest first, and greatest step in `log beta`."""
 _MOST_STEPS = 30
+"""Largest number of points on each side."""
 _ITERATIONS = (30, 60)
-"""Of a search from the predicted start, and of one from the last point where that fails."""
+"""Iterations of a search from the predicted start, and of one from the last point if it fails."""
 _PLATEAU = 0.04
-"""Range of three values below which the limit of a vanishing beta is taken to be reached."""
+"""Range of three values below which the limit of a vanishing beta counts as reached."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +46,16 @@ class Profile:
     log_betas: Array
     falls: Array
     sure: NDArray[np.bool_]
-    """Where the search converged."""
+    """Whether the search converged, per point."""
 
     def interval(self, drop: float) -> tuple[float, float]:
-        """Both ends of what a fall of `drop` leaves: 0 and infinity where not closed."""
+        """Both ends of the interval within a fall of `drop`; 0 and infinity if not closed."""
         lower, upper = hull(self.log_betas, self.falls, self.sure, drop)
         return float(np.exp(lower)), float(np.exp(upper))
 
 
 def hull(x: Array, fall: Array, sure: NDArray[np.bool_], drop: float) -> tuple[float, float]:
-    """Where `fall` last reaches `drop` on both sides; infinite where no sure point closes it.
+    """Points where `fall` last reaches `drop` on both sides; infinite if not closed.
 
     >>> x = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
     >>> hull(x, x**2, np.ones(5, bool), 2.25)
@@ -74,7 +75,7 @@ def hull(x: Array, fall: Array, sure: NDArray[np.bool_], drop: float) -> tuple[f
 
 
 def _crossing(x: Array, fall: Array, inner: int, outer: int, drop: float) -> float:
-    """Where the root of the fall, nearly linear, reaches that of `drop`."""
+    """The point where the root of the fall, nearly linear, reaches that of `drop`."""
     near, far, goal = np.sqrt([max(fall[inner], 0.0), fall[outer], drop])
     share = (goal - near) / max(far - near, 1e-12)
     return float(x[inner] + share * (x[outer] - x[inner]))
@@ -85,8 +86,10 @@ def walk_profile(fit: LikelihoodFit, *, drop: float) -> Profile:
 
     Parameters
     ----------
-    fit : A fit that learned beta.
-    drop : The fall of the log likelihood beyond which nothing is asked.
+    fit : LikelihoodFit
+        A fit that learned beta.
+    drop : float
+        The fall of the log likelihood at which the profile stops.
     """
     walk = _Walk(fit, drop)
     walk.begin()
@@ -105,7 +108,7 @@ class _Row(NamedTuple):
 
 
 class _Near(NamedTuple):
-    """What the sparse search takes over from the last point."""
+    """The part of the last point that the sparse search reuses."""
 
     point: Point | None
     information: Array

@@ -1,4 +1,4 @@
-"""How far a fit has come: who is called, and a line with an estimate of the time that is left."""
+"""Progress of a fit: the callback, and a line with an estimate of the time left."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ __all__ = ["Printed", "Progress", "as_progress", "steps_left"]
 Progress = Callable[[str, int, int], None]
 
 _SILENT = 2.0
-"""Seconds before the first line: what is quicker needs none."""
+"""Seconds before the first line; shorter computations print none."""
 _OFTEN = 0.5
 """Seconds between lines."""
 
 
 def as_progress(given: Progress | bool | None) -> Progress | None:
-    """What to call as `progress(what, done, total)`: `True` stands for lines on stderr."""
+    """The callback `progress(what, done, total)`; `True` stands for lines on stderr."""
     if isinstance(given, bool):
         return Printed() if given else None
     return given
 
 
 def steps_left(done: int, usual: int) -> int:
-    """How many iterations to expect in all: the usual number, and half as many more once near it.
+    """The expected total of iterations: the usual number, and half as many more once near it.
 
     >>> steps_left(3, 20), steps_left(19, 20)
     (20, 30)
@@ -39,7 +39,7 @@ def steps_left(done: int, usual: int) -> int:
 
 @dataclass
 class Printed:
-    """Prints how far a computation has come and about how long the rest will take.
+    """Prints how far a computation has got and roughly how long the rest will take.
 
     >>> import io
     >>> now = iter([0.0, 3.0, 6.0])

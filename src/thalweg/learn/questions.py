@@ -1,4 +1,4 @@
-"""What one may ask a fitted model: `thalweg.dynamics` as methods of the regressor.
+"""Questions to a fitted model: `thalweg.dynamics` as methods of the regressor.
 
 Each method is the function of the same name in `thalweg.dynamics`, applied to the fitted landscape
 with its posterior; see there for the parameters. Times are those of the data; where a population is
@@ -110,7 +110,7 @@ class Questions:
         return basins(self.landscape_)
 
     def fate_probabilities(self, targets: Any = None, **options: Any) -> Fates:
-        """Where individuals end; by default among the cores of the macrostates."""
+        """Fates of individuals; by default among the cores of the macrostates."""
         from thalweg.dynamics import fate_probabilities
 
         land = self.landscape_
@@ -120,7 +120,7 @@ class Questions:
         return fate_probabilities(land, targets, **options)
 
     def committor(self, a: Any, b: Any, **options: Any) -> Estimate:
-        """The probability to reach `b` before `a`."""
+        """The probability of reaching `b` before `a`."""
         from thalweg.dynamics import committor
 
         return committor(self.landscape_, a, b, **options)
@@ -139,13 +139,13 @@ class Questions:
         return passage_quantiles(self.landscape_, targets, wanted, **options)
 
     def descendants(self, states: Any, t0: float, t1: float, **options: Any) -> Kinship:
-        """Where those who are in `states` at `t0` are at `t1`."""
+        """The law at `t1` of the individuals in `states` at `t0`."""
         from thalweg.dynamics import descendants
 
         return descendants(self.landscape_, states, self.population(t0), (t0, t1), **options)
 
     def ancestors(self, states: Any, t0: float, t1: float, **options: Any) -> Kinship:
-        """Where those who are in `states` at `t1` were at `t0`."""
+        """The law at `t0` of the individuals in `states` at `t1`."""
         from thalweg.dynamics import ancestors
 
         return ancestors(self.landscape_, states, self.population(t0), (t0, t1), **options)
@@ -179,7 +179,7 @@ class Questions:
         return velocity(land.kernel, land.energy, embedding, p)
 
     def held_out(self, snapshots: Snapshots, **options: Any) -> HeldOut:
-        """Whether snapshots that the fit has not seen agree with its forecast."""
+        """Whether snapshots that the fit has not used agree with its forecast."""
         from thalweg.dynamics import held_out
 
         return held_out(self, snapshots, **options)  # type: ignore[arg-type]
@@ -202,7 +202,7 @@ class Questions:
     ) -> Steering:  # fmt: skip
         """The cheapest potential that leads from the population at `t0` to a target.
 
-        `t0` is the last time of the data by default.
+        By default `t0` is the last time of the data.
         """
         from thalweg.dynamics import steer
 
@@ -213,14 +213,14 @@ class Questions:
         self, raise_mass: tuple[Any, float], horizon: float = 1.0, *, t0: float | None = None,
         **options: Any,
     ) -> Intervention:  # fmt: skip
-        """Which few states to push from `t0` on (the last time of the data by default)."""
+        """Choose a few states to push from `t0` on (by default the last time of the data)."""
         from thalweg.dynamics import push_few
 
         start = self.population(float(self.times_[-1]) if t0 is None else t0)
         return push_few(self.landscape_, start, raise_mass, horizon, **options)
 
     def remedies(self, *, n_folds: int = 3, max_seconds: float | None = None) -> Remedies:
-        """What predicts left-out individuals better than one landscape, where that is rejected.
+        """Find what predicts left-out individuals better than one landscape, if that is rejected.
 
         A landscape that jumps in time, growth, another mean, an interaction, and free rates are
         each fitted to `n_folds` parts of the data. The answer is kept in `diagnostics_`, and so in

@@ -1,4 +1,4 @@
-"""The bootstrap of a fitted regressor: draw from it, fit again, many times."""
+"""Draws from a fitted regressor, and its bootstrap: draw, fit again, many times."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from joblib import Parallel, delayed
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from thalweg import _checks
+from thalweg.errors import InputError
+from thalweg.flow import simulate
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.answer import check_match, fit_snapshots
+from thalweg.learn.forecast import from_start
 from thalweg.learn.observation import Multinomial
 from thalweg.snapshots import Snapshots
 from thalweg.status import Status
@@ -20,7 +23,7 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     from thalweg.learn.regressor import FreeEnergyRegressor
 
-__all__ = ["Bootstrap", "bootstrap"]
+__all__ = ["Bootstrap", "bootstrap", "sample"]
 
 Array = NDArray[np.float64]
 
@@ -30,7 +33,7 @@ class Bootstrap:
     """Refits of data drawn from the fit."""
 
     potentials: Array
-    """Centred, one row per refit."""
+    """Centred potentials, one row per refit."""
     betas: Array
     statuses: tuple[Status, ...]
 
@@ -43,6 +46,39 @@ class Bootstrap:
         return float(self.betas.std(ddof=1))
 
 
+def sample(
+    model: FreeEnergyRegressor,
+    times: ArrayLike,
+    n_samples: int,
+    *,
+    p0: ArrayLike | None,
+    rng: np.random.Generator | None,
+) -> Snapshots:
+    """The result of `FreeEnergyRegressor.sample`."""
+    draw = np.random.default_rng(model.seed) if rng is None else _checks.generator(rng)
+    n_samples = _checks.whole(n_samples, "n_samples", 1)
+    when = model._when(times)
+    if model.observation == "tracked":
+        if model.time_basis is not None:
+            raise InputError(
+                "a tracked population is simulated in a fixed potential only; use "
+                "observation='independent' for one that varies in time."
+            )
+        grid, early = from_start(when, model.times_[0], p0)
+        seen = simulate(
+            model.kernel_, model.energy_, model.initial_ if p0 is None else p0, grid, n_samples,
+            method="frozen" if model.discretization == "frozen" else "tau-leap",
+            rates=model.environment, mobility=model._mobility, rng=draw,
+        )  # fmt: skip
+        seen = seen.drop(0) if early else seen
+    else:
+        path = model.predict(p0, when)
+        p = path.probabilities / path.probabilities.sum(axis=1, keepdims=True)
+        counts = model.fitted_.noise.draw(n_samples * p, p, draw)
+        seen = Snapshots.from_counts(path.times, counts, names=model.kernel_.names)
+    return replace(seen, scale=model.time_scale_)
+
+
 def bootstrap(
     model: FreeEnergyRegressor,
     snapshots: Snapshots,
@@ -51,7 +87,7 @@ def bootstrap(
     rng: np.random.Generator | None,
     jobs: int | None,
 ) -> Bootstrap:
-    """What `FreeEnergyRegressor.bootstrap` gives."""
+    """The result of `FreeEnergyRegressor.bootstrap`."""
     kernel, noise = model.kernel_, model.fitted_.noise
     check_match(kernel, snapshots)
     snapshots = snapshots.on(model.time_scale_)

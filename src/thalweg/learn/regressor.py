@@ -15,7 +15,6 @@ from sklearn.base import BaseEstimator
 
 from thalweg import _checks
 from thalweg._door import check_kinds, checked
-from thalweg._optional import optional
 from thalweg.energy import FreeEnergy, InternalEnergy, as_internal
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory
@@ -65,45 +64,67 @@ _log = logging.getLogger(__name__)
 class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     """Learns the free energy `V + beta log rho` that drives a population over a graph.
 
+    If the data are few, the likelihood is averaged over betas and priors: the potential is a mean,
+    its errors include the spread between them, and forecasts are means of their flows.
+
     Parameters
     ----------
-    method : `"likelihood"` (of the counts under the flow), `"weak"` (closed form; fast, a start) or
-        `"neural"` (the paper's network; with `features`, a network of them).
-    observation : `"independent"` snapshots of fresh individuals; `"overdispersed"` ones, whose
-        individuals come in clumps (a census, correlated frames: `Overdispersed`); one `"tracked"`
-        population; or a `CountModel`. Independent snapshots with replicates get error bars from
-        how the replicates differ.
-    discretization : `"continuous"` flow, or rates `"frozen"` over each interval, as in the paper.
-    environment : Whose density sets the rates of a tracked population: that of the infinite one
-        (`"mean-field"`), or its own (`"empirical"`).
-    mobility : the mean; logarithmic by default.
-    internal : the internal energy; the entropy by default.
-    beta : the noise, where it is known.
-    potential : what is known of the potential.
-    initial : the distribution at the first time, where it is known.
-    features : `(N, d)`; the potential is linear in them (a network of them for `"neural"`).
-    interactions : symmetric matrices whose strengths are learned.
-    time_basis : a `TimeBasis`, for a potential that varies in time.
-    growth : Births and deaths beside transport: `"states"` learns one rate per state, an array
-        gives known rates, a `Growth` may also hold features and the totals at each time.
-    prior : strength of the smoothness prior of the likelihood, or `"evidence"`.
-    use_coordinates : With many states, a prior smooth in the kernel's coordinates if it has some.
-    smoother : from counts to probabilities, for the weak form and the networks.
-    quadrature, weighting, ridge : of the weak form; see `fit_weak`.
-    epochs, device : of the networks.
-    seed : Seed of every random number generator used.
-    max_seconds, max_iterations : bounds on a fit's time and on its optimisers' iterations; the best
-        so far is then the answer, with the status `TIME_LIMIT` or `MAX_ITERATIONS`.
-    progress : called as `progress(what, done, total)`; True prints the time left to stderr.
+    method : {"likelihood", "weak", "neural"}
+        The likelihood of the counts under the flow; the weak form in closed form, fast; or the
+        paper's network (with `features`, a network of them).
+    observation : {"independent", "overdispersed", "tracked"} or CountModel
+        Independent snapshots of new individuals (with replicates, error bars come from how these
+        differ); individuals in clumps, as in a census or correlated frames (`Overdispersed`); or
+        one tracked population.
+    discretization : {"continuous", "frozen"}
+        The continuous flow, or rates held over each interval, as in the paper.
+    environment : {"mean-field", "empirical"}
+        The density that sets the rates of a tracked population: that of the infinite one, or its
+        own.
+    mobility : Mobility, optional
+        By default the logarithmic mean.
+    internal : InternalEnergy, optional
+        By default the entropy.
+    beta : float, optional
+        The noise, if known.
+    potential : array, optional
+        The potential, if known.
+    initial : array, optional
+        The distribution at the first time, if known.
+    features : array, optional
+        The potential is linear in them, shape `(N, d)`; a network of them for `"neural"`.
+    interactions : sequence of matrices
+        Symmetric matrices whose strengths are learned.
+    time_basis : TimeBasis, optional
+        For a potential that varies in time.
+    growth : "states", array or Growth, optional
+        Births and deaths beside transport: one learned rate per state, known rates, or a `Growth`,
+        which may also hold features and the totals at each time.
+    prior : float or "evidence"
+        Strength of the smoothness prior of the likelihood; by default chosen by evidence.
+    use_coordinates : bool
+        With many states, whether the prior is smooth in the kernel's coordinates, if it has some.
+    smoother : Smoother, optional
+        From counts to probabilities, for the weak form and the networks.
+    quadrature, weighting, ridge
+        Options of the weak form; see `fit_weak`.
+    epochs : int
+        Passes over the samples, for the networks.
+    device : str, optional
+        The torch device, for the networks.
+    seed : int
+        Seed of every random number generator used.
+    max_seconds : float, optional
+        Bound on the time of a fit; the best result so far then has the status `TIME_LIMIT`.
+    max_iterations : int, optional
+        Bound on the iterations of all optimisers; the status is then `MAX_ITERATIONS`.
+    progress : callable or bool, optional
+        Called as `progress(what, done, total)`; `True` prints the time left to stderr.
 
     Attributes
     ----------
-    energy_, potential_ (centred), beta_, initial_, potential_stderr_, beta_stderr_ (infinite where
-    the data do not determine beta), beta_verdict_, determined_, status_, diagnostics_, kernel_,
-    times_.
-
-    Where the data are few, the likelihood is averaged over betas and priors: the potential is a
-    mean, its errors hold the spread between them, and forecasts are means of their flows.
+    kernel_ : MarkovKernel
+        The graph of the fit.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     >>> counts = [[800, 150, 50], [600, 290, 110], [470, 370, 160], [400, 410, 190]]
@@ -188,10 +209,10 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         kernel : MarkovKernel, networkx graph, or matrix
             The graph; a matrix (dense or sparse, or a data frame) holds the edges' weights.
         snapshots : Snapshots or data frame
-            The population: long (a row per individual or per count of them) or wide (a row per
-            time, a column per state).
+            The population: long (one row per individual, or per count of them) or wide (one row per
+            time, one column per state).
         time, state, count : str, optional
-            Columns of a data frame; detected by name (`time`, `day`, `state`, `n`, ...) by default.
+            Columns of a data frame; by default detected by name (`time`, `day`, `state`, `n`, ...).
         """
         graph, seen = as_problem(kernel, snapshots, time=time, state=state, count=count)
         _log.info(
@@ -232,7 +253,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
 
     @property
     def energy_(self) -> FreeEnergy:
-        """The fitted free energy (of the time-averaged potential where it varies in time)."""
+        """The fitted free energy (with the time average of a potential that varies in time)."""
         return self._fit.energy
 
     @property
@@ -242,15 +263,17 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
 
     @property
     def beta_(self) -> float:
+        """The noise."""
         return self._fit.energy.beta
 
     @property
     def potential_stderr_(self) -> Array:
-        """Standard error of the centred potential; NaN where only `bootstrap` gives one."""
+        """Standard error of the centred potential; NaN if only `bootstrap` gives one."""
         return self._fit.potential_stderr
 
     @property
     def beta_stderr_(self) -> float:
+        """Standard error of beta; infinite if the data do not determine it."""
         return self._fit.beta_stderr
 
     @property
@@ -260,19 +283,17 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
 
     @property
     def determined_(self) -> dict[str, bool]:
-        """By parameter, whether the data determine it: `beta`, and `potential` at every state.
+        """Whether the data determine `beta`, and `potential` at every state.
 
-        The potential counts as determined where two standard errors are below its span.
+        The potential counts as determined if two standard errors are below its span.
         """
         stderr, span = self.potential_stderr_, float(np.ptp(self.potential_))
-        return {
-            "beta": self.beta_verdict_.determined,
-            "potential": bool(np.all(2.0 * stderr <= span)),
-        }
+        known = bool(np.all(2.0 * stderr <= span))
+        return {"beta": self.beta_verdict_.determined, "potential": known}
 
     @property
     def growth_(self) -> GrowthFound | None:
-        """Rates of growth, their errors, and whether they were needed; None if not asked."""
+        """Rates of growth, their errors, and whether they were needed; `None` if not requested."""
         return self._fit.growth
 
     @property
@@ -282,20 +303,22 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
 
     @property
     def times_(self) -> Array:
+        """The times of the snapshots, as numbers."""
         return self._fit.times
 
     @property
     def time_scale_(self) -> TimeScale:
-        """What times mean: their unit, and the date of time 0 where the data had dates."""
+        """The unit of times, and the date of time 0 if the data had dates."""
         return self._fit.scale
 
     @property
     def status_(self) -> Status:
+        """The status of the fit."""
         return self._fit.status
 
     @property
     def diagnostics_(self) -> dict[str, Any]:
-        """How the fit ended, what the data leave open, whether the model fits; plain values."""
+        """Plain values: how the fit ended, what the data leave open, whether the model fits."""
         fit = self._fit
         if self._diagnostics is None:
             self._diagnostics = diagnose(self.kernel_, fit, seed=self._settings().seed)
@@ -303,22 +326,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
 
     def predict_potential(self, features: ArrayLike) -> Array:
         """The potential of states with these features, on this or any other graph."""
-        fit = self._fit
-        if fit.network is not None:
-            return fit.network.predict_potential(features)
-        if fit.coefficients is None:
-            raise InputError(
-                "the potential was not learned as a function of features; give features to the "
-                "regressor before fitting."
-            )
-        table = _checks.as_array(features, "features")
-        table = table[:, None] if table.ndim == 1 else table
-        if table.shape[1] != fit.coefficients.shape[1]:
-            raise InputError(
-                f"features have {table.shape[1]} columns, but {fit.coefficients.shape[1]} were "
-                "learned."
-            )
-        return np.asarray(table @ fit.coefficients.mean(axis=0))
+        return self._fit.predict_potential(features)
 
     # ---------------------------------------------------------------- what follows from it
 
@@ -329,8 +337,12 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     def predict(self, p0: ArrayLike | None, times: ArrayLike) -> Trajectory:
         """The flow of the learned energy from `p0` at `times[0]`.
 
-        With `p0=None` it starts from the fitted distribution at the first time of the data. Times
-        may be dates or labels where the data had them.
+        Parameters
+        ----------
+        p0 : array or None
+            Probabilities at `times[0]`; `None` is the fitted distribution at the first snapshot.
+        times : array
+            Increasing times; dates or labels if the data had them.
         """
         grid, shift = from_start(self._when(times), self.times_[0], p0)
         members = self._fit.members
@@ -358,14 +370,22 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         level: float = 0.95,
         n_draws: int = 32,
     ) -> Forecast:
-        """The flow at `times`, with pointwise bands in [0, 1].
+        """The flow at `times`, with pointwise bands in [0, 1] by the delta method.
 
-        It starts from `p0` at `times[0]`, or from the fitted distribution at the first snapshot.
-
-        `p0` counts as known; if it was counted from a sample, give the number of individuals as
-        `p0_size`, and the band holds their sampling noise too.
-        By the delta method: exact sensitivities up to a few hundred states; beyond, differences of
-        the flow along `n_draws` draws from the posterior.
+        Parameters
+        ----------
+        times : array
+            Increasing times; dates or labels if the data had them.
+        p0 : array, optional
+            Probabilities at `times[0]`; by default the fitted distribution at the first snapshot.
+        p0_size : float, optional
+            Number of individuals behind `p0`, whose sampling noise the band then includes; by
+            default `p0` is exact.
+        level : float
+            Level of the bands.
+        n_draws : int
+            Posterior draws along which the flow is differenced above a few hundred states; below,
+            its sensitivities are exact.
         """
         fit = self._fit
         if self.time_basis is not None or self.discretization == "frozen":
@@ -374,18 +394,14 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             )
         when, shift = from_start(self._when(times), self.times_[0], p0)
         if fit.growth is not None:
-            return in_scale(band_with_growth(fit.source, when, p0, level), self.time_scale_, shift)
+            found = band_with_growth(fit.source, when, p0, level)
+            return in_scale(found, self.time_scale_, shift)
+        size = None if p0_size is None else _checks.positive(p0_size, "p0_size")
         found = bands(
-            self.kernel_,
-            fit,
-            when,
-            p0=p0,
-            p0_size=None if p0_size is None else _checks.positive(p0_size, "p0_size"),
-            mobility=self._mobility,
-            level=level,
+            self.kernel_, fit, when, p0=p0, p0_size=size, mobility=self._mobility, level=level,
             n_draws=n_draws,
             progress=as_progress(self.progress),
-        )
+        )  # fmt: skip
         return in_scale(found, self.time_scale_, shift)
 
     def score(self, snapshots: Snapshots) -> float:
@@ -404,35 +420,26 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         p0: ArrayLike | None = None,
         rng: np.random.Generator | None = None,
     ) -> Snapshots:
-        """Snapshots such as the learned energy would give.
+        """Draw snapshots from the learned energy.
 
-        Independent ones are drawn afresh at each time; a tracked population is simulated, in the
+        Independent ones are drawn anew at each time; a tracked population is simulated, in the
         rates of its `environment`.
-        """
-        draw = np.random.default_rng(self.seed) if rng is None else _checks.generator(rng)
-        n_samples = _checks.whole(n_samples, "n_samples", 1)
-        when = self._when(times)
-        if self.observation == "tracked":
-            from thalweg.flow import simulate
 
-            if self.time_basis is not None:
-                raise InputError(
-                    "a tracked population is simulated in a fixed potential only; use "
-                    "observation='independent' for one that varies in time."
-                )
-            grid, early = from_start(when, self.times_[0], p0)
-            seen = simulate(
-                self.kernel_, self.energy_, self.initial_ if p0 is None else p0, grid, n_samples,
-                method="frozen" if self.discretization == "frozen" else "tau-leap",
-                rates=self.environment, mobility=self._mobility, rng=draw,
-            )  # fmt: skip
-            seen = seen.drop(0) if early else seen
-        else:
-            path = self.predict(p0, when)
-            p = path.probabilities / path.probabilities.sum(axis=1, keepdims=True)
-            counts = self._fit.noise.draw(n_samples * p, p, draw)
-            seen = Snapshots.from_counts(path.times, counts, names=self.kernel_.names)
-        return replace(seen, scale=self.time_scale_)
+        Parameters
+        ----------
+        times : array
+            Increasing times; dates or labels if the data had them.
+        n_samples : int
+            Number of individuals per snapshot.
+        p0 : array, optional
+            Probabilities at `times[0]`; by default the fitted distribution at the first snapshot.
+        rng : numpy.random.Generator, optional
+            Source of random numbers; by default with the regressor's seed.
+        """
+        from thalweg.learn.refits import sample
+
+        _ = self._fit
+        return sample(self, times, n_samples, p0=p0, rng=rng)
 
     @checked
     def bootstrap(
@@ -443,10 +450,18 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         rng: np.random.Generator | None = None,
         jobs: int | None = None,
     ) -> Bootstrap:
-        """Errors by refitting, for any method: no formula, no normal approximation.
+        """Errors by refitting, for any method, without a formula or a normal approximation.
 
-        Snapshots like these in times and sizes are drawn from the learned energy and fitted
-        with the same settings, by `jobs` processes (or what joblib's `parallel_config` says).
+        Parameters
+        ----------
+        snapshots : Snapshots
+            Their times and sizes are those of the drawn data.
+        n_refits : int
+            Number of data sets that are drawn from the learned energy and fitted.
+        rng : numpy.random.Generator, optional
+            Source of random numbers; by default with the regressor's seed.
+        jobs : int, optional
+            Number of worker processes; by default that of joblib's `parallel_config`.
 
         >>> from thalweg import make_graph
         >>> graph = make_graph("complete", 5, rng=np.random.default_rng(0))
@@ -463,22 +478,8 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         return bootstrap(self, snapshots, n_refits, rng=rng, jobs=jobs)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per state: name, potential, its error, equilibrium, and whether it was seen."""
-        pd = optional("pandas", extra="cli", what="a data frame")
-
-        fit, kernel = self._fit, self.kernel_
-        names = range(kernel.n_states) if kernel.names is None else kernel.names
-        return pd.DataFrame(
-            {
-                "state": np.arange(kernel.n_states),
-                "name": list(names),
-                "potential": fit.energy.potential,
-                "stderr": fit.potential_stderr,
-                "equilibrium": fit.energy.equilibrium(kernel),
-                "visits": fit.visits,
-                "visited": fit.visits > 0,
-            }
-        )
+        """One row per state: name, potential, its error, equilibrium, and visits."""
+        return self._fit.to_frame(self.kernel_)
 
     # ---------------------------------------------------------------- files
 
@@ -489,7 +490,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
 
 
 def load(path: str | os.PathLike[str]) -> FreeEnergyRegressor:
-    """The fitted regressor that `FreeEnergyRegressor.save` wrote."""
+    """Read a fitted regressor that `FreeEnergyRegressor.save` wrote."""
     kernel, fitted, settings = storage.load(path)
     try:
         regressor = FreeEnergyRegressor(**settings)

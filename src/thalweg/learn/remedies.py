@@ -1,8 +1,8 @@
-"""Where one landscape is rejected: which further assumption predicts left-out individuals best.
+"""If one landscape is rejected: the further assumption that best predicts left-out individuals.
 
-Each remedy is the fit's own model with one part more (or a chain without any landscape).
-Individuals are dealt to folds; every model is fitted to all folds but one and judged by the log
-likelihood of the individuals left out, so that freedom for its own sake gains nothing.
+Each remedy is the fit's own model with one more part (or a chain without any landscape).
+Individuals are assigned to folds; every model is fitted to all folds but one and judged by the log
+likelihood of the individuals left out, so that mere flexibility gains nothing.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Progress = Callable[[str, int, int], None]
 Predict = Callable[[LikelihoodFit, Array], tuple[Array, str]]
 
 MOST_STATES = 100
-"""Beyond, one dense fit takes some 10 s, and a dozen are needed for each fold."""
+"""Most states: above, one dense fit takes some 10 s, and each fold needs a dozen."""
 _MOST_BREAKS = 4
-"""Times at which a landscape may jump that are tried."""
+"""Number of times tried at which a landscape may jump."""
 _SURE = 2.5
 """Standard errors by which a remedy must be ahead: seven are tried."""
 NONE = "one landscape"
@@ -43,13 +43,16 @@ NONE = "one landscape"
 
 @dataclass(frozen=True)
 class Remedies:
-    """How well each remedy predicts left-out individuals, against one landscape.
+    """Predictions of left-out individuals by each remedy, against one landscape.
 
     Parameters
     ----------
-    gains : By remedy, the gain in log likelihood per left-out individual, and its standard error.
-    details : What was found with a remedy, such as the time of a jump.
-    failures : Remedies that could not be tried, and why.
+    gains : dict
+        By remedy, the gain in log likelihood per left-out individual, and its standard error.
+    details : dict
+        What a remedy found, such as the time of a jump.
+    failures : dict
+        Remedies that could not be tried, and why.
 
     >>> print(Remedies({"growth": (0.02, 0.004), "another mean": (0.001, 0.002)}, {}, {}))
     Left-out individuals are best predicted with growth (+0.02 ± 0.004 per individual, in \
@@ -67,7 +70,7 @@ log-likelihood, over one landscape).
 
     @property
     def winner(self) -> str | None:
-        """The best remedy, where it is surely better than one landscape."""
+        """The best remedy, if it is significantly better than one landscape."""
         best = next(iter(self.ranking), None)
         if best is None or self.gains[best][0] <= _SURE * self.gains[best][1]:
             return None
@@ -99,10 +102,14 @@ def find_remedies(
 
     Parameters
     ----------
-    fit : A fit to independent snapshots under the continuous flow.
-    n_folds : Into how many parts the individuals of each snapshot are dealt.
-    seed : Seed of the generator that deals them.
-    progress : Called as `progress(what, done, total)`.
+    fit : LikelihoodFit
+        A fit to independent snapshots under the continuous flow.
+    n_folds : int
+        Number of parts into which the individuals of each snapshot are divided.
+    seed : int
+        Seed of the generator that divides them.
+    progress : callable, optional
+        Called as `progress(what, done, total)`.
     """
     _check(fit, n_folds)
     rng = np.random.default_rng(seed)
@@ -245,4 +252,4 @@ REMEDIES: dict[str, Predict] = {
     "an interaction": _crowding,
     "free rates without a landscape": _chain,
 }
-"""By name: fits to the counts given, and predicts the probabilities at their times."""
+"""By name, the function that fits to counts and predicts the probabilities at their times."""

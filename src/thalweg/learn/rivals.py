@@ -1,16 +1,16 @@
-"""Rival models that know nothing of a landscape: what a gradient flow must beat.
+"""Rival models without a landscape, which a gradient flow must beat.
 
-Each is a plain function: counts at times in, predicted probabilities at the times `at` out.
+Each is a plain function from counts at times to predicted probabilities at the times `at`.
 
 | rival | says | free numbers |
 | --- | --- | --- |
 | `no_movement` | nothing moves: one distribution for all times | `N - 1` |
 | `pure_heat` | `p(t) = exp(beta t (K - I))^T p_0`: `V = 0` | `N` |
-| `free_ctmc` | a rate of its own for each direction of each edge | `2 E + N - 1` |
+| `free_ctmc` | one free rate for each direction of each edge | `2 E + N - 1` |
 | `reversible_msm` | a reversible chain; needs transitions, which snapshots lack | `N (N + 1) / 2` |
 
 `free_ctmc` is linear in `p`, so it contains no gradient flow with a potential and a logarithmic
-mean; but it has far more freedom, cycles included, and wins where a landscape is the wrong model.
+mean; but it has far more freedom, cycles included, and wins if a landscape is the wrong model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PSEUDO_COUNT = 0.5
 """Added to every count before logarithms are taken (Jeffreys' prior)."""
 
 _DENSE_STATES = 300
-"""Up to this many states the matrices of the rivals are dense."""
+"""Number of states up to which the matrices of the rivals are dense."""
 
 _LOG_FLOOR = -690.0
 
@@ -64,7 +64,7 @@ def pure_heat(
 ) -> Array:
     """`p(t) = exp(beta (t - t_0) (K - I))^T p_0` with the likeliest `beta`.
 
-    `p_0` is estimated with it up to a few hundred states; beyond, it is the first snapshot.
+    `p_0` is estimated with it up to a few hundred states; above, it is the first snapshot.
     """
     times, counts, at = _check(kernel, times, counts, at)
     start = smoothed(counts[0])
@@ -111,8 +111,8 @@ def free_ctmc(
 
     `"least-squares"`: non-negative least squares of the integrated master equation,
     `p_k - p_{k-1} = tau / 2 Q^T (p_{k-1} + p_k)`, each component weighted by its sampling error.
-    `"likelihood"` goes on from there to the likeliest rates and `p_0` (exact gradients through the
-    matrix exponential); beyond a few hundred states it stays with the least squares.
+    `"likelihood"` continues from there to the likeliest rates and `p_0` (exact gradients through
+    the matrix exponential); above a few hundred states it keeps the least squares.
     """
     if method not in ("likelihood", "least-squares"):
         raise InputError(f"method is {method!r}; choose 'likelihood' or 'least-squares'.")
@@ -155,7 +155,7 @@ def reversible_msm(
 # ------------------------------------------------------------------------ the pieces
 
 _SMALL = 30
-"""Matrices up to this size are exponentiated in one go."""
+"""Size up to which matrices are exponentiated together."""
 _PRIOR = 1e-3
 """Counts added per snapshot, spread over the states: keeps logarithms of empty states finite."""
 
@@ -321,7 +321,7 @@ def _likeliest_rates(
     floor = 1e-3 * max(float(rates.mean()), 1e-3)
     z0 = np.concatenate([np.log(rates + floor), np.log(start)])
     lower = np.r_[np.full(rates.size, -18.0), np.full(start.size, -60.0)]
-    # A state left a hundred times between two snapshots is empty; faster says nothing more.
+    # A state left a hundred times between two snapshots is empty; a faster rate adds nothing.
     fastest = np.log(100.0 / float(np.diff(times).min()))
     upper = np.r_[np.full(rates.size, fastest), np.full(start.size, 60.0)]
     best = _minimise(

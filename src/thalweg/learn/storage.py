@@ -1,6 +1,6 @@
 """Fitted models to and from plain arrays and JSON; the file itself is `thalweg.learn.model_file`.
 
-What comes from a file is checked like any other input before anything computes with it.
+The content of a file is checked like any other input before anything computes with it.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _PART_TYPES: tuple[type, ...] = (
     snapshots.HeatKernel,
 )
 _PARTS = {cls.__name__: cls for cls in _PART_TYPES}
-"""The settings that are small values of their own."""
+"""Types of the settings that are small objects."""
 
 _ARRAY_SETTINGS = ("potential", "features", "initial")
 _DROPPED_SETTINGS = ("progress", "device", "growth")
 
 LARGEST_DRAWS = 10_000_000
-"""Draws with more entries than this are not saved."""
+"""Number of entries above which draws are not saved."""
 
 
 @checked
@@ -350,7 +350,7 @@ def _verdict(entry: Any) -> BetaVerdict:
 
 
 def _float(value: Any) -> float:
-    """What `_number` wrote."""
+    """Read a number that `_number` wrote."""
     if value is None or not (isinstance(value, int | float) or value == "inf"):
         raise InputError(f"the model file holds {value!r} where a number belongs.")
     return float(value)

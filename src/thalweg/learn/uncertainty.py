@@ -1,4 +1,4 @@
-"""How sure a likelihood fit is: the interval of beta, bands of a forecast, draws like the data.
+"""Uncertainty of a likelihood fit: the interval of beta, bands of a forecast, draws like the data.
 
 At small `beta` its likelihood is skewed and bounded by zero, so its interval is that of the profile
 likelihood, `{beta : 2 (max log L - max_{rest} log L(beta)) <= quantile}`.
@@ -54,7 +54,7 @@ class Band(NamedTuple):
 def beta_interval(fit: LikelihoodFit, *, level: float = 0.95, method: str = "profile") -> Interval:
     """Interval of `beta`: from its profile likelihood, or (`"log"`) normal on the log scale.
 
-    The lower end is 0 and the upper one infinite where the data do not exclude it.
+    The lower end is 0 and the upper one infinite if the data do not exclude it.
     """
     if method not in ("profile", "log"):
         raise InputError(f"method is {method!r}; choose 'profile' or 'log'.")
@@ -73,8 +73,8 @@ def forecast_band(
 ) -> Band:
     """The flow of the fitted energy with pointwise bands in [0, 1], by the delta method.
 
-    From the fitted initial distribution at the first observed time, or from `p0`, which is then
-    taken as known and at `times[0]`. Earlier times than the first observed one are refused.
+    It starts from the fitted initial distribution at the first observed time, or from `p0`, which
+    is then taken as known and at `times[0]`. Times before the first observed one are rejected.
     """
     grid = _checks.as_times(times)
     model = fit.model
@@ -116,7 +116,7 @@ def forecast_band(
 
 
 def _mesh_for(model: FlowModel, fit: LikelihoodFit) -> Mesh:
-    """At least as fine as the fit's."""
+    """A mesh at least as fine as the fit's."""
     mesh = first_mesh(model, fit.prior.scale)
     finest = float(np.median(np.diff(fit.times) / fit.mesh.substeps))
     needed = np.ceil(np.diff(model.times) / max(finest, 1e-12))
@@ -125,7 +125,7 @@ def _mesh_for(model: FlowModel, fit: LikelihoodFit) -> Mesh:
 
 
 def draw_counts(fit: LikelihoodFit, rng: np.random.Generator) -> Array:
-    """Counts such as the fit would give, at its times."""
+    """Counts drawn from the fit, at its times."""
     options = fit.settings
     if options.observation == "independent":
         return fit.noise.draw(fit.counts, fit.probabilities, rng)

@@ -17,10 +17,10 @@ Array = NDArray[np.float64]
 Kind = Literal["given", "determined", "undetermined", "not assessed"]
 
 _OPEN = 50.0
-"""A widened bound that is further from the estimate than this factor bounds nothing."""
+"""Factor from the estimate beyond which a widened bound counts as none."""
 
 _MOST_DRAWN = 10**9
-"""Individuals from which on numpy draws no tables of given margins."""
+"""Number of individuals above which numpy cannot draw tables of given margins."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,13 @@ class BetaVerdict:
 
     Parameters
     ----------
-    kind : `"determined"` where both bounds are the data's; `"undetermined"` where one is missing;
-        `"given"` where beta was; `"not assessed"` by methods without error bars.
-    lower, upper : Bounds at the 95 % level; 0 and infinity where the data give none.
-    reason : Why nothing is determined, where that is known.
+    kind : str
+        `"determined"` if the data give both bounds; `"undetermined"` if one is missing; `"given"`
+        if beta was given; `"not assessed"` for methods without error bars.
+    lower, upper : float
+        Bounds at the 95 % level; 0 and infinity if the data give none.
+    reason : str
+        Why beta is not determined, if known.
 
     >>> print(BetaVerdict("undetermined", 0.0, 0.25))
     The data bound beta from above only: beta < 0.25, and 0 is not excluded.
@@ -45,18 +48,18 @@ class BetaVerdict:
 
     @property
     def determined(self) -> bool:
-        """True where beta is known, from the data or beforehand."""
+        """Whether beta is known, from the data or beforehand."""
         return self.kind in ("given", "determined")
 
     @property
     def vacuous(self) -> bool:
-        """True where the data say nothing at all about beta."""
+        """Whether the data say nothing at all about beta."""
         return self.kind == "undetermined" and self.lower == 0.0 and self.upper == np.inf
 
     def widened(self, beta: float, factor: float) -> BetaVerdict:
         """The same with bounds `factor` times as far from `beta`, on the scale of its logarithm.
 
-        Where the lower one falls below a fiftieth of `beta`, the data no longer exclude 0.
+        If the lower one falls below a fiftieth of `beta`, the data no longer exclude 0.
 
         >>> print(BetaVerdict("determined", 0.9, 1.1).widened(1.0, 4.0))
         The data determine beta: between 0.656 and 1.46 (95 %).
@@ -101,18 +104,18 @@ def unassessed() -> BetaVerdict:
 
 
 _ENOUGH = 30
-"""Draws above what was seen that settle a p-value to a fifth of itself."""
+"""Draws above the observed value that determine a p-value to a fifth of itself."""
 _TIED = 1e-7
 """Difference of two ratios that is rounding."""
 _FIRST = 50
-"""Draws after which a table far outside them is given up."""
+"""Draws after which a table far outside them is not drawn further."""
 
 
 def movement_p_value(counts: Array, *, rng: np.random.Generator, n_draws: int = 399) -> float:
     """The p-value of 'all snapshots are samples of one distribution': large if nothing moved.
 
     Twice the log likelihood ratio against a free distribution at every time, compared with tables
-    of the same margins; where it is far outside, or counts are too many to draw, with its
+    of the same margins; if it is far outside, or there are too many counts to draw, with its
     chi-square approximation. The draws end as soon as the answer is clear.
 
     >>> still = np.array([[30.0, 20.0], [31.0, 19.0], [30.0, 20.0]])

@@ -1,4 +1,4 @@
-"""Means that say how easily mass moves along an edge, given the densities at its two ends.
+"""Mobilities: means that set how easily mass moves along an edge, from the densities at its ends.
 
 All of them belong to one family, `C (s t)^(k/2) sinhc(a d) / sinhc(b d)` with
 `d = (log s - log t) / 2` (see `thalweg.mobility.formulas`, which holds the compiled formulas).
@@ -49,8 +49,8 @@ Array = NDArray[np.float64]
 class Form(NamedTuple):
     """`C (s t)^(k/2) sinhc(a d) / sinhc(b d)`, and the code of its compiled formula.
 
-    Code `formulas.FAMILY` evaluates the family as it stands; the classical means have codes of
-    their own, whose formulas are exact over the whole floating-point range.
+    Code `formulas.FAMILY` evaluates the general formula; the classical means have codes of their
+    own, whose formulas are exact over the whole floating-point range.
     """
 
     code: int = formulas.FAMILY
@@ -146,7 +146,7 @@ class GeometricMean(Mobility):
 
 @dataclass(frozen=True)
 class ArithmeticMean(Mobility):
-    """`(s + t) / 2`: the only one here that lets mass leave towards an empty state at once."""
+    """`(s + t) / 2`: the only mean here that lets mass flow into an empty state at once."""
 
     @property
     def form(self) -> Form:
@@ -289,7 +289,7 @@ def _logs_loop(spec: Array, u: Array, v: Array, out: Array) -> None:
 
 
 def as_mobility(mobility: Mobility | None) -> Mobility:
-    """The mean itself, the logarithmic one for None; anything else is refused.
+    """The mean itself, or the logarithmic one for None; anything else is rejected.
 
     >>> as_mobility("harmonic")
     Traceback (most recent call last):

@@ -5,8 +5,8 @@ with densities that differ by more than a fifth, `z = log(high / low)` gives `m 
 `m_high = phi2(-z)`, `m_low = phi2(z)` and `m_st = phi2'(-z) / low` in closed form; nearer densities
 take no logarithm, `m = (s + t) g(r) / 2` with `r = (s - t) / (s + t)` and the series of
 `g(r) = r / atanh(r)`. The derivatives of densities below 1e-300 are those at 1e-300.
-`from_difference` and `log_partials` take the logarithms, where they are at hand; `exact`,
-`exact_partials` and `exact_seconds` take any densities and are right to the last digits.
+`from_difference` and `log_partials` take the logarithms, if they are available; `exact`,
+`exact_partials` and `exact_seconds` take any densities and are exact to the last digits.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ Array = NDArray[np.float64]
 
 _TERMS = 9
 _NEAR = 0.8
-"""Above this ratio of the densities the series is used; its ninth term is below a rounding."""
-_FLOOR = 1e-300  # its reciprocal is still a number
+"""Ratio of the densities above which the series is used; its ninth term is below rounding."""
+_FLOOR = 1e-300
+"""Least density in derivatives: its reciprocal is still a number."""
 
 
 def _reciprocal_series(count: int) -> Array:
@@ -190,14 +191,14 @@ def exact(s: float, t: float) -> float:
 def exact_partials(s: float, t: float) -> tuple[float, float, float]:
     """`m, m_s, m_t`; infinite along the side where a density is zero."""
     if s <= 0.0 and t <= 0.0:
-        # The direction decides at the corner; the diagonal's value is the useful one.
+        # At the corner the limit depends on the direction; take that along the diagonal.
         return 0.0, 0.5, 0.5
     if s <= 0.0:
         return 0.0, math.inf, 0.0
     if t <= 0.0:
         return 0.0, 0.0, math.inf
     z = log_ratio(s, t)
-    # phi2(z) overflows before s / t does not: use the quotient that is at hand.
+    # phi2(z) overflows where s / t does not: use the available quotient.
     if z > 1.0:
         return (s - t) / z, phi2(-z), (s / t - 1.0 - z) / (z * z)
     if z < -1.0:

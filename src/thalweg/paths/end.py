@@ -21,7 +21,7 @@ __all__ = ["FreeEnd"]
 Array = NDArray[np.float64]
 
 _TINY = 1e-10
-"""The entropy added where nothing else keeps densities positive, relative to the potential."""
+"""Entropy added if nothing else keeps densities positive, relative to the potential."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class FreeEnd:
 
     @cached_property
     def extras(self) -> tuple[float, ...]:
-        """Entropies to add in turn; the last is 0, or tiny where `F` lets states run empty."""
+        """Entropies to add in turn; the last is 0, or tiny if `F` lets states run empty."""
         proper = self.energy.beta if isinstance(self.energy.internal, Entropy) else 0.0
         last = 0.0 if proper > 0 else _TINY * self.size
         falling = [self.size * 10.0**-k for k in range(4, 11)]
@@ -82,12 +82,12 @@ class FreeEnd:
         return self.tau * self.energy_at(self.kernel.stationary * rho)
 
     def slopes(self, rho: Array) -> tuple[Array, Array]:
-        """The gradient of `value`, and the curvature of the part that each state has alone."""
+        """The gradient of `value`, and the diagonal part of its curvature."""
         pi, y = self.kernel.stationary, np.log(rho)
         return self.tau * pi * self.first_variation(pi * rho, y), pi * self.slope(y) / rho
 
     def coupling(self, x: Array) -> Array:
-        """The rest of the second derivative of `value`, times `x`."""
+        """The remaining part of the second derivative of `value`, times `x`."""
         if self.energy.interaction is None:
             return np.zeros_like(x)
         pi = self.kernel.stationary

@@ -21,12 +21,12 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _GRADING = 2.0
-"""Densities grow like powers of time from an empty end; with this grading like squares of them."""
+"""Exponent of the grading: with it densities, powers of time at an empty end, grow like squares."""
 
 
 @dataclass(frozen=True, eq=False)
 class TimeMesh:
-    """Pieces of the given widths (their sum is one), with so many Gauss points on each.
+    """Pieces of the given widths (their sum is one), and the number of Gauss points on each.
 
     >>> mesh = TimeMesh.uniform(2, 2)
     >>> mesh.times.round(4)
@@ -95,7 +95,7 @@ class TimeMesh:
 
     @cached_property
     def place(self) -> Array:
-        """Where in its piece each stage lies, from 0 to 1."""
+        """The place of each stage in its piece, from 0 to 1."""
         return np.concatenate([gauss(int(order))[0] for order in self.orders])
 
     @cached_property

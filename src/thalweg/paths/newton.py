@@ -21,15 +21,15 @@ __all__ = ["Ended", "Equations", "Pace", "bent", "newton", "norm"]
 Array = NDArray[np.float64]
 
 _NEAR = 0.15
-"""The relative residual below which a barrier may fall."""
+"""Relative residual below which a barrier may fall."""
 _LOOSE = 0.05
-"""How well directions are solved for while there is a barrier."""
+"""Relative residual of directions while there is a barrier."""
 _FINEST = 1e-8
-"""Directions are not solved for better than this."""
+"""Least relative residual of directions."""
 
 
 class Sight(Protocol):
-    """What is known at an iterate."""
+    """The residuals and weights at an iterate."""
 
     @property
     def size(self) -> float:
@@ -70,24 +70,24 @@ class Equations(Protocol[At, Here, Step]):
         """The iterate after the share `length` of a step."""
 
     def sharpened(self, at: At, forcing: float) -> float:
-        """How well directions are solved for from here on."""
+        """Set the relative residual of the directions from here on."""
 
 
 class Pace(NamedTuple):
-    """How the loop treats one kind of equations."""
+    """The settings of the loop for one kind of equations."""
 
     last_barrier: float
-    """A barrier below this, relative to the squared length, falls to nothing at once."""
+    """Barrier, relative to the squared length, below which it is set to zero at once."""
     stale: int
-    """More iterations than this, and the next step makes its own factorisation."""
+    """Number of iterations after which the next step makes its own factorisation."""
     start: float = 0.0
-    """The first steps may end with this residual: that of a start may be small by its weights."""
+    """Residual that the first steps may reach: that of a start may be small by its weights."""
     doubts: bool = False
     """Whether a step that gains less than half is taken as a sign of loose directions."""
 
 
 class Ended(NamedTuple, Generic[At, Here]):
-    """Where the loop ended, how, and what it cost."""
+    """The last iterate of the loop, its status, and its cost."""
 
     at: At
     here: Here
@@ -115,11 +115,11 @@ def newton(
     Parameters
     ----------
     equations
-        What to solve.
+        The equations to solve.
     at
         The first iterate.
     pace
-        How carefully.
+        How carefully to solve them.
     tolerance
         Bound on the relative residual.
     factor
@@ -179,7 +179,7 @@ def newton(
 
 
 def _enough(size: float, tolerance: float, forcing: float, pace: Pace, led: bool) -> float:
-    """How well a direction is solved for: not better than the last step needs."""
+    """Relative residual of a direction: not smaller than the last step needs."""
     last = max(0.3 * tolerance / size, 1e-3)
     if pace.doubts:
         return max(min(0.3 * size, forcing), min(last, forcing))

@@ -28,16 +28,16 @@ __all__ = ["Length", "Path", "PathProblem"]
 Array = NDArray[np.float64]
 
 _BELOW = -1e-15
-"""A density above this is not negative but for rounding."""
+"""Density above which a negative value is due to rounding."""
 
 
 class Length(NamedTuple):
-    """The length of the interpolated path, piece by piece, and what the discretisation says."""
+    """The length of the interpolated path, piece by piece, and that of the discretised action."""
 
     fine: Array
     coarse: Array
     feasible: bool
-    """False where the interpolated density leaves the simplex: then `fine` is no upper bound."""
+    """False if the interpolated density leaves the simplex: then `fine` is no upper bound."""
 
     @property
     def upper(self) -> float:
@@ -104,8 +104,8 @@ class PathProblem:
     def length(self, flux: Array) -> Length:
         """Lengths of the pieces under the interpolating polynomial, by a finer quadrature.
 
-        Length does not depend on how the path is run through, so the sum bounds the distance from
-        above, and its difference from the discretised action is of the order of the error.
+        Length does not depend on the parametrisation of the path, so the sum bounds the distance
+        from above, and its difference from the discretised action is of the order of the error.
         """
         mesh, pi = self.mesh, self.kernel.stationary
         place, weight, piece = [], [], []
@@ -137,7 +137,7 @@ class PathProblem:
         return Length(fine, np.sqrt(action * mesh.widths), feasible)
 
     def _lifted(self, rho: Array, rate: Array, fluxes: Array, inner: Array) -> tuple[Array, Array]:
-        """A path beside the interpolated one that keeps to the simplex where that dips below zero.
+        """A path near the interpolated one that stays in the simplex where that one leaves it.
 
         A state that would fall below half of what it has at any stage waits there until it would
         rise again; its neighbours give it what it lacks meanwhile, in fixed shares. So it remains a
@@ -177,9 +177,9 @@ class Path(NamedTuple):
     psi: Array
     distance: float
     upper: float
-    """The distance is not larger, up to quadrature; infinite where no bound is known."""
+    """An upper bound on the distance, up to quadrature; infinite if none is known."""
     error: float
-    """Estimated error of `distance`, discretisation and barrier together, absolute."""
+    """Estimated absolute error of `distance`, from discretisation and barrier."""
     status: Status
     steps: int
     """Newton steps."""

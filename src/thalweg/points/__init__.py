@@ -1,4 +1,4 @@
-"""Populations of points: interpolating, forecasting and judging clouds seen at several times."""
+"""Populations of points: interpolation, forecasts and tests of clouds seen at several times."""
 
 from thalweg.points.bridge import schroedinger_bridge, walk_generator
 from thalweg.points.coupling import mean_error, wasserstein1

@@ -1,4 +1,4 @@
-"""Guesses that use no model: what every interpolation and forecast has to beat."""
+"""Guesses without a model, which every interpolation and forecast has to beat."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Baseline = Callable[[PointSnapshots, float, np.random.Generator], WeightedPoints
 
 
 def even(points: Array) -> WeightedPoints:
-    """A cloud whose individuals weigh the same."""
+    """A cloud of individuals with equal weights."""
     return WeightedPoints(points, np.full(points.shape[0], 1 / points.shape[0]))
 
 
 def nearest(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
-    """The snapshot nearest in time; the later one of two."""
+    """The snapshot nearest in time; the later one if two are equally near."""
     gaps = abs(seen.times - time)
     return even(seen.points[seen.n_times - 1 - int(np.argmin(gaps[::-1]))])
 

@@ -1,4 +1,4 @@
-"""The Schroedinger bridge on a graph: the likeliest way of a walk between two snapshots."""
+"""The Schroedinger bridge on a graph: the likeliest path of a walk between two snapshots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ __all__ = ["schroedinger_bridge", "walk_generator"]
 Array = NDArray[np.float64]
 
 _SWEEPS = 500
+"""Largest number of alternate scalings."""
 _TOLERANCE = 1e-9
+"""Error of the end point, in mass, at which scaling ends."""
 
 
 def walk_generator(kernel: MarkovKernel, energy: FreeEnergy) -> Array:

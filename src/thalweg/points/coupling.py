@@ -18,11 +18,13 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 _ITERATIONS = 10_000_000
+"""Largest number of iterations of the network simplex."""
 _FAR = 3.0
+"""Default cost of a death and a birth, in mean costs of the balanced plan."""
 
 
 class Pairs(NamedTuple):
-    """A plan with births and deaths: pairs, those that die, those that are born, and masses."""
+    """A plan with births and deaths: pairs, deaths, births, and their masses."""
 
     first: Index
     second: Index
@@ -75,7 +77,7 @@ def wasserstein1(
 
 
 def mean_error(first: WeightedPoints, second: WeightedPoints) -> float:
-    """The distance of the means: no Wasserstein distance is smaller."""
+    """The distance of the means, a lower bound on every Wasserstein distance."""
     return float(np.linalg.norm(first.mean - second.mean))
 
 
@@ -94,7 +96,7 @@ def unbalanced_coupling(x: Array, y: Array, *, far: float = _FAR) -> Pairs:
     """An optimal plan in which mass may die and be born instead of moving too far.
 
     Moving costs the squared distance; dying and being born together cost `far` times the mean cost
-    of the balanced plan. One network simplex with a point more on either side.
+    of the balanced plan. Solved by one network simplex with an extra point on either side.
 
     >>> x = np.array([[0.0], [0.1], [0.2]])
     >>> plan = unbalanced_coupling(x, np.array([[0.0], [0.1], [9.0]]), far=1.0)

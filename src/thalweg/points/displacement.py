@@ -1,4 +1,4 @@
-"""Moving individuals: along exact couplings, bent by the snapshots beyond, pulled to the cloud."""
+"""Moving individuals along exact couplings, bent by the next snapshots and pulled to the cloud."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 MOST_COUPLED = 5000
-"""Individuals a side in one coupling: 3-8 CPU seconds of network simplex."""
+"""Most individuals per side of one coupling: 3-8 CPU seconds of network simplex."""
 
 _MOST_ENTROPIC = 600
+"""Largest number of individuals per side of an entropic coupling."""
 _MOST_UNBALANCED = 2000
+"""Largest number of individuals per side of an unbalanced coupling."""
 _SUBSAMPLES = 2
 _NEIGHBORS = 10
+"""Number of nearest observed points to which points are pulled."""
 
 
 @dataclass(frozen=True, eq=False)
 class Displacement:
-    """How far to follow the curve through four snapshots, and how far to pull to the cloud.
+    """Options of a displacement: how closely to follow the curve, and how far to pull to the cloud.
 
-    `curvature = 0` is McCann's straight line, 1 the cubic (or parabola) through the snapshots
-    beyond; `pull = 1` puts each point at the mean of its nearest observed ones; `entropic` couples
+    `curvature = 0` is McCann's straight line, 1 the cubic (or parabola) through the next snapshots
+    as well; `pull = 1` puts each point at the mean of its nearest observed ones; `entropic` couples
     with noise; `unbalanced` lets individuals die and be born instead of moving far.
     """
 
@@ -68,7 +71,7 @@ class Couplings:
         return self._pairs[sample, left]
 
     def partners(self, sample: int, here: int, there: int) -> Array:
-        """Where the coupling of two neighbours sends each individual of `here` on average."""
+        """The mean position to which the coupling of two snapshots sends each of `here`."""
         if (sample, here, there) not in self._partners:
             i, j, mass = self.pairs(sample, min(here, there))
             i, j = (i, j) if here < there else (j, i)
@@ -88,7 +91,7 @@ def displace(
     *,
     rng: np.random.Generator,
 ) -> WeightedPoints:
-    """The cloud at `time`, between two snapshots or past the last (straight on)."""
+    """The cloud at `time`, between two snapshots or after the last (straight on)."""
     couplings = clouds if isinstance(clouds, Couplings) else Couplings(clouds, rng)
     right = int(np.clip(np.searchsorted(times, time), 1, times.size - 1))
     if how.unbalanced:
@@ -135,7 +138,7 @@ def _one_sample(
 def _with_births(
     times: Array, couplings: Couplings, time: float, right: int, rng: np.random.Generator
 ) -> WeightedPoints:
-    """Pairs on straight lines; the dying fade where they are, and the born appear."""
+    """Pairs on straight lines; deaths fade out in place, and births fade in."""
     x, y = (_thin(couplings.clouds[k], _MOST_UNBALANCED, rng) for k in (right - 1, right))
     plan = unbalanced_coupling(x, y)
     share = (time - times[right - 1]) / (times[right] - times[right - 1])

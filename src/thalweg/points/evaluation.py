@@ -1,4 +1,4 @@
-"""Leave-one-time-out: how near each method and each baseline comes to a snapshot it never saw."""
+"""Leave-one-time-out: the distance of each method and baseline to a snapshot it never saw."""
 
 from __future__ import annotations
 
@@ -44,11 +44,28 @@ def leave_one_time_out(
 ) -> pd.DataFrame:
     """One row per left-out time and method: exact W1 on points, Hellinger on states, seconds.
 
-    `left_out`: positions; the inner times by default. The last position is forecast. States,
-    kernel, bandwidth, couplings and the choice of `"auto"` come from the other times alone; the
-    left-out points are only counted on those states to be compared. `most` thins the clouds for
-    W1, which is exact up to thousands of points. `mean_error` is the distance of the means, a
-    lower bound of W1. A method that fails keeps its row, with the reason.
+    States, kernel, bandwidth, couplings and the choice of `"auto"` come from the other times alone;
+    the left-out points are only counted on those states for the comparison. `mean_error` is the
+    distance of the means, a lower bound on W1. A method that fails keeps its row, with the reason.
+
+    Parameters
+    ----------
+    times : array
+        At least three, increasing.
+    points : iterable of arrays
+        One cloud per time, one row per point.
+    methods, baselines : sequence of str
+        Names of the methods and of the baselines to compare.
+    left_out : sequence of int, optional
+        Positions to leave out; by default the inner times. The last position is forecast.
+    n_states, n_partitions : int
+        As in `PointInterpolator`.
+    most : int, optional
+        Number of points to which clouds are thinned for W1, which is exact up to thousands.
+    seed : int
+        Seed of every random number generator used.
+    jobs : int, optional
+        Number of worker processes; -1 uses all cores.
 
     >>> rng = np.random.default_rng(0)
     >>> clouds = [rng.normal([t, 0], 0.3, size=(50, 2)) for t in (0, 1, 2)]

@@ -11,12 +11,12 @@ from thalweg._words import p_text
 __all__ = ["LEVEL", "GoodnessOfFit"]
 
 LEVEL = 0.01
-"""A model is rejected below this p-value."""
+"""P-value below which a model is rejected."""
 
 
 @dataclass(frozen=True)
 class GoodnessOfFit:
-    """A chi-square of what the model leaves over, its degrees of freedom, and what was tested.
+    """A chi-square of the residuals, its degrees of freedom, and the claim that was tested.
 
     >>> print(GoodnessOfFit(180.0, 100, "one potential moves the points"))
     rejected: one potential moves the points (chi-square 180 on 100 degrees of freedom, p = 2e-06)

@@ -1,7 +1,7 @@
-"""Error bars where individuals come in groups: frames of one run, cells of one animal.
+"""Error bars for individuals in groups: frames of one run, cells of one animal.
 
-Counts of correlated individuals look surer than they are. `design_effect` says by how much, so
-that counts may be divided by it; `grouped_bootstrap` draws groups, not individuals.
+Counts of correlated individuals overstate what is known. `design_effect` estimates by which factor,
+so that counts may be divided by it; `grouped_bootstrap` draws groups, not individuals.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = ["GroupedDraws", "design_effect", "grouped_bootstrap", "relaxation_tim
 Array = NDArray[np.float64]
 
 _LEAST_EXPECTED = 5.0
+"""Least expected count of a cell in Pearson's statistic."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +50,8 @@ class GroupedDraws:
     ) -> tuple[float, float]:
         """`centre` and the spread of a number over the draws, with Student's quantile.
 
-        There are as many degrees of freedom as groups, less one: few runs, wide intervals. The
-        number should be positive (a rate, a time): the interval is symmetric in its logarithm.
+        The degrees of freedom are the number of groups less one, so few runs give wide intervals.
+        The number should be positive (a rate, a time): the interval is symmetric in its logarithm.
         """
         logs = np.log(np.asarray(values, dtype=np.float64))
         half = float(student.ppf(0.5 + level / 2, self.n_groups - 1) * logs.std(ddof=1))
@@ -62,10 +63,10 @@ class GroupedDraws:
 
 
 def design_effect(groups: ArrayLike) -> float:
-    """How many times larger than for independent individuals the spread between groups is.
+    """The spread between groups, relative to that of independent individuals.
 
-    `groups[g, k, x]`: individuals of group `g` in state `x` at time `k`. Pearson's statistic of
-    the groups against their sum, per degree of freedom; at least one.
+    `groups[g, k, x]` is the number of individuals of group `g` in state `x` at time `k`. The result
+    is Pearson's statistic of the groups against their sum, per degree of freedom; at least one.
 
     >>> rng = np.random.default_rng(0)
     >>> design_effect(rng.multinomial(1000, [0.5, 0.3, 0.2], size=(20, 4))) < 1.5
@@ -84,7 +85,7 @@ def design_effect(groups: ArrayLike) -> float:
 def grouped_bootstrap(
     fit: LikelihoodFit, groups: ArrayLike, *, n_draws: int = 1000, rng: np.random.Generator
 ) -> GroupedDraws:
-    """Groups drawn with replacement, each draw refitted by one Newton step from the fit.
+    """Draw groups with replacement, and refit each draw by one Newton step from the fit.
 
     `fit` is the likelihood fit of the groups' sum (divided by any design effect); the step needs
     the scores of the groups only, `sum_k S_k^T (C_gk - n_gk p_k)`, so a thousand draws cost as
@@ -94,7 +95,7 @@ def grouped_bootstrap(
     model, theta, g = fit.model, fit.theta, table.shape[0]
     if table.shape[1:] != fit.counts.shape:
         raise InputError(
-            f"groups have shape {table.shape}; give one table of shape {fit.counts.shape} a group."
+            f"groups have shape {table.shape}; give each group a table of shape {fit.counts.shape}."
         )
     answer = model.sensitivities(theta, fit.mesh)
     if answer is None:

@@ -1,4 +1,4 @@
-"""`PointInterpolator`: the cloud at a time nobody looked, from the clouds around it."""
+"""`PointInterpolator`: the cloud at a time that was not observed, from the clouds around it."""
 
 from __future__ import annotations
 
@@ -32,34 +32,37 @@ Method = Literal[
 ForecastMethod = Literal["auto", "flow", "displacement", "landscape", "persistence"]
 
 DEFAULT_METHOD = "flow"
-"""What `"auto"` uses where two snapshots are left, which is too few to try methods on."""
+"""The method of `"auto"` with two snapshots, which are too few to try methods on."""
 
 _TRIAL_STATES = 30
+"""Largest number of states in a trial."""
 _TRIAL_COUPLED = 2000
+"""Largest number of individuals per coupling in a trial."""
 _MOST_TRIALS = 4
 _SAME_REACH = 0.25
+"""Difference of the logarithms of horizons up to which a trial counts as looking as far ahead."""
 _SHOWN = ("nearest snapshot", "mixture of neighbours")
 _MCCANN = "displacement midpoint (McCann)"
 
 
 @dataclass(frozen=True, eq=False)
 class Interpolation:
-    """The cloud at a time, how it was made, and what speaks for and against it."""
+    """The cloud at a time, how it was made, and evidence for and against it."""
 
     time: float
     points: WeightedPoints
     method: str
     why: str
     probabilities: Array | None = None
-    """Over the states of the first partition; `None` for methods that move individuals."""
+    """Probabilities of the states of the first partition; `None` if individuals are moved."""
     goodness: GoodnessOfFit | None = None
     """The test of the model behind the cloud; `None` for methods without one."""
     warning: str = ""
-    """Why the cloud should not be trusted; empty where nothing speaks against it."""
+    """Why the cloud should not be trusted; empty if nothing speaks against it."""
     w1_interval: tuple[float, float] | None = None
     """90 % prediction interval of the W1 to the truth, from the trials; needs two of them."""
     baselines: dict[str, WeightedPoints] = field(default_factory=dict)
-    """What guesses without a model give for the same time."""
+    """Guesses without a model for the same time."""
     scores: dict[str, float] = field(default_factory=dict)
     """Mean W1 of every method in the trials."""
 
@@ -70,11 +73,11 @@ class PointInterpolator:
     Parameters
     ----------
     n_states : int, optional
-        States of each partition; see `Snapshots.from_points`.
+        Number of states of each partition; see `Snapshots.from_points`.
     n_neighbors : int, optional
-        Neighbours of each state.
+        Number of neighbours of each state.
     n_partitions : int
-        Partitions, from k-means with different seeds, that are averaged over.
+        Number of partitions, from k-means with different seeds, to average over.
     seed : int
         Seed of every random number generator used.
     progress : callable, optional
@@ -118,7 +121,15 @@ class PointInterpolator:
 
     @checked
     def fit(self, times: ArrayLike, points: Iterable[ArrayLike]) -> PointInterpolator:
-        """Lay the states over the clouds; fits are made when first asked for."""
+        """Partition the clouds into states; models are fitted on first use.
+
+        Parameters
+        ----------
+        times : array
+            Increasing times.
+        points : iterable of arrays
+            One cloud per time, one row per point.
+        """
         t = _checks.as_times(times, minimum=2)
         clouds = as_clouds(points, t)
         wanted = self.n_states or default_states(sum(x.shape[0] for x in clouds))
@@ -161,15 +172,20 @@ class PointInterpolator:
     def interpolate(self, time: float, *, method: Method = "auto") -> Interpolation:
         """The cloud at a time between the first and the last snapshot.
 
-        `"flow"`: the fitted gradient flow. `"bridge"`: its walk conditioned on the two snapshots
-        around `time`. `"geodesic"`: the shortest path in `W_K` between them. `"displacement"`:
-        individuals on straight lines along the exact coupling; `"curved"`: bent by the snapshots
-        beyond and pulled towards the observed cloud, as far as the trials prefer; `"unbalanced"`:
-        with births and deaths. `"landscape"`: along the potential on R^d, forwards from the
-        snapshot before and backwards from the one after. `"auto"` tries all of them on the inner
-        training times, each left out in turn, and takes the best, or a mixture of the best few;
-        with two training times it is the flow, whose relaxation has a clock where the others have
-        none.
+        Parameters
+        ----------
+        time : float
+            The time of the cloud.
+        method : str
+            `"flow"`: the fitted gradient flow. `"bridge"`: its walk conditioned on the two
+            snapshots around `time`. `"geodesic"`: the shortest path in `W_K` between them.
+            `"displacement"`: individuals on straight lines along the exact coupling; `"curved"`:
+            bent by the next snapshots and pulled towards the observed cloud, as far as the trials
+            prefer; `"unbalanced"`: with births and deaths. `"landscape"`: along the potential on
+            R^d, forwards from the snapshot before and backwards from the one after. `"auto"` tries
+            all of them on the inner training times, each left out in turn, and takes the best, or a
+            mixture of the best few; with two training times it is the flow, the only one with a
+            clock of its own.
         """
         low, high = self.times_[0], self.times_[-1]
         if not low <= time <= high:
@@ -192,10 +208,15 @@ class PointInterpolator:
     def forecast(self, time: float, *, method: ForecastMethod = "auto") -> Interpolation:
         """The cloud at a time after the last snapshot.
 
-        `"flow"`, `"displacement"` (straight on), `"landscape"` (all snapshots pushed along the
-        potential on R^d, and pooled) or `"persistence"` (no movement). `"auto"` forecasts training
-        times from the times before them, about as far ahead as is asked, and takes the best, or a
-        mixture of the best few. With two training times it is the landscape.
+        Parameters
+        ----------
+        time : float
+            The time of the cloud.
+        method : str
+            `"flow"`, `"displacement"` (straight on), `"landscape"` (all snapshots pushed along the
+            potential on R^d, and pooled) or `"persistence"` (no movement). `"auto"` forecasts
+            training times from the times before them, about as far ahead as requested, and takes
+            the best, or a mixture of the best few. With two training times it is the landscape.
         """
         if time < self.times_[-1]:
             raise InputError(
@@ -262,7 +283,7 @@ class PointInterpolator:
         return self._choices[key]
 
     def _inner_trials(self) -> list[Trial]:
-        """Every inner time left out in turn; states, kernel and fits are made anew each time."""
+        """Every inner time left out in turn; states, kernel and fits are made again each time."""
         n = self.times_.size
         names = tuple(name for name in METHODS if name != "curved")
         bent = [name for name, how in MOVERS.items() if how.curvature or how.pull]
@@ -273,7 +294,7 @@ class PointInterpolator:
         ]
 
     def _ahead_trials(self, ahead: float) -> list[Trial]:
-        """Later times forecast from the times before, about as far ahead as is asked."""
+        """Later times forecast from the times before, about as far ahead as requested."""
         t = self.times_
         pairs = [(k, j) for k in range(1, t.size - 1) for j in range(k + 1, t.size)]
         off = {(k, j): abs(np.log((t[j] - t[k]) / max(ahead, 1e-300))) for k, j in pairs}

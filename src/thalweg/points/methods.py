@@ -41,21 +41,30 @@ MOVERS = {
     "curved 0.5, pulled 0.5": Displacement(curvature=0.5, pull=0.5),
     "curved 1, pulled 0.5": Displacement(curvature=1.0, pull=0.5),
 }
-"""By name; `"curved"` is the one of those that bend or pull which the trials prefer."""
+"""Displacements by name; `"curved"` is the bent or pulled one that the trials prefer."""
 
 CURVED = "curved 0.5, pulled 0.5"
-"""What `"curved"` is where nothing could be tried."""
+"""The displacement of `"curved"` if nothing could be tried."""
 
 _NEAR = 2.0
+"""First `beta` of a further partition, in units of the first one's."""
 _SAME = 1e-9
+"""Difference of smoothed snapshots below which they are equal."""
 _FEWEST = 20
-_SLACK = 1.2  # smoothing and the mesh in time add to the deviance of a true flow
+"""Individuals per snapshot below which a landscape on R^d is not tried."""
+_SLACK = 1.2
+"""Allowance on the deviance of a true flow for smoothing and the mesh in time."""
 _MOST_ORDER = 2
-_POOL_MOMENTS = 105  # that snapshots are compared by before they are pooled
+_POOL_MOMENTS = 105
+"""Number of moments that compare snapshots before they are pooled."""
 _MISLED_POINTS = 1500
-_ASKED = 2000  # individuals of the last snapshot that are asked whether they extrapolate
-_BEYOND = 0.1  # share of them that is warned about
-_THROWN = 1.5  # extent of a cloud pushed backwards, against the clouds that were seen
+"""Number of points in the distance that judges a rejected model."""
+_ASKED = 2000
+"""Individuals of the last snapshot that are checked for extrapolation."""
+_BEYOND = 0.1
+"""Share of extrapolating individuals above which there is a warning."""
+_THROWN = 1.5
+"""Largest extent of a cloud pushed backwards, relative to the observed ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +79,11 @@ class Guess:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """One choice of states, with what is fitted on it."""
+    """One choice of states, with the fits on it."""
 
     seen: PointSnapshots
     first: Partition | None = None
-    """A partition into as many states, whose clock cannot be far."""
+    """A partition into as many states, whose clock is close to this one's."""
 
     @cached_property
     def fit(self) -> RelaxationFit:
@@ -127,7 +136,7 @@ class Partition:
 
 
 class Methods:
-    """Everything that can be asked of a set of snapshots; what is dear is computed when needed."""
+    """All methods for a set of snapshots; expensive parts are computed when needed."""
 
     def __init__(
         self, times: Array, clouds: tuple[Array, ...], *, n_states: int,
@@ -148,7 +157,7 @@ class Methods:
 
     @cached_property
     def landscape(self) -> PointLandscape:
-        """One potential for all times; one that changes in time where that is rejected."""
+        """One potential for all times, or one that changes in time if that is rejected."""
         model = PointLandscape(seed=self._seed, progress=self._progress)
         model.fit(self.times, self.clouds)
         order = min(_MOST_ORDER, self.times.size - 2)
@@ -162,7 +171,7 @@ class Methods:
         return model
 
     def available(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of the names that these snapshots are large enough for."""
+        """The methods among `names` for which these snapshots are large enough."""
         few = min(len(x) for x in self.clouds) < _FEWEST
         return tuple(name for name in names if name != "landscape" or not few)
 
@@ -218,14 +227,14 @@ class Methods:
         return WeightedPoints(middle, mass / mass.sum())
 
     def _pooled(self, time: float, rng: np.random.Generator) -> WeightedPoints:
-        """All snapshots pushed to `time`; the last alone where they are the same individuals.
+        """All snapshots pushed to `time`; the last alone if they are the same individuals.
 
-        Pooling is to fill gaps, not to blur. A snapshot whose push is uncertain by `e` weighs
+        Pooling should fill gaps, not blur. A snapshot whose push is uncertain by `e` weighs
         `1 / (1 + (e / s)^2)`, `s` the distance between neighbouring individuals; and one whose
         moments, pushed to the time of the last snapshot, differ from those seen there by more than
         sampling does weighs less by what that bias adds to the variance of a sample. A rejected
-        model that would have misled about the last snapshot moves nothing, and neither does one of
-        clouds at rest.
+        model that fails to forecast the last snapshot moves nothing, and neither does one of clouds
+        at rest.
         """
         model = self.landscape
         last = self.times.size - 1
@@ -250,7 +259,7 @@ class Methods:
         return pooled(clouds, np.array(shares) / np.sum(shares))
 
     def _beyond(self, time: float) -> str:
-        """A warning where many individuals go where none was seen."""
+        """A warning if many individuals go where none was seen."""
         last, some = float(self.times[-1]), self.clouds[-1][:_ASKED]
         still = self._misled or self.landscape.status_ is Status.UNDETERMINED
         share = 0.0 if still else self.landscape.extrapolates(some, last, time).mean()
@@ -305,7 +314,7 @@ def pooled(clouds: list[WeightedPoints], shares: Array) -> WeightedPoints:
 
 
 def _radius(points: Array) -> float:
-    """Root mean square distance from the mean; infinite where a point is."""
+    """Root mean square distance from the mean; infinite if a point is."""
     if not np.isfinite(points).all():
         return float("inf")
     return float(np.sqrt(points.var(axis=0).sum()))

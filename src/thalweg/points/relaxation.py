@@ -1,15 +1,15 @@
-"""The flow behind few, far-apart snapshots: `V = beta U`, and the clock that they leave open.
+"""The flow behind few snapshots far apart: `V = beta U`, and the clock that they leave open.
 
 Two snapshots fix where a population goes but not when: as `beta` grows the flow arrives earlier,
 and fits just as well. For each `beta` on a falling ladder the likeliest `U` is found, with the
 start tied to the first snapshot and a weak smoothness prior on `U`, minus the logarithm of the
-equilibrium density. Among the `beta` that the data do not exclude, the one is taken whose walk
-departs least from free diffusion of the same rate, in relative entropy of paths
+equilibrium density. Among the values of `beta` that the data do not exclude, the fit takes the one
+whose walk departs least from free diffusion of the same rate, in relative entropy of paths
 
     D(beta) = beta int sum_x p_x sum_y K(x, y) h(exp((U_x - U_y) / 2)) dt,   h(r) = r log r - r + 1.
 
-A fast clock pays for the drift long after it has arrived, a slow one for the steep `U` that it
-needs to arrive at all. With more snapshots the likelihood decides and little is left to choose.
+A fast clock pays for drift long after the population has arrived, a slow one for the steep `U` that
+it needs to arrive at all. With more snapshots the likelihood decides, and little choice is left.
 """
 
 from __future__ import annotations
@@ -37,20 +37,29 @@ __all__ = ["RelaxationFit", "fit_relaxation", "path_entropy"]
 Array = NDArray[np.float64]
 
 MOST_STATES = 300
+"""Largest number of states, since matrices are dense."""
 _RATIO = 1.4
+"""Factor between two rungs of the ladder of `beta`."""
 _PRIOR = 0.5
+"""Default precision of the smoothness prior."""
 _RUNGS = 14
-_TRIES = 10  # tenfold slower clocks tried before giving up
+"""Largest number of rungs."""
+_TRIES = 10
+"""Number of tenfold slower clocks tried before giving up."""
 _PAST = 2
 _ITERATIONS = 15
+"""Gauss-Newton iterations per rung; four times as many on the first."""
 _GAIN = 0.05
+"""Fall of the misfit below which a rung ends."""
 _RELATIVE_GAIN = 1e-4
+"""The same, relative to the misfit."""
 _PATH_STEPS = 24
+"""Number of time steps of the path entropy."""
 
 
 @dataclass(frozen=True, eq=False)
 class RelaxationFit:
-    """A free energy with the start it belongs to, and how its clock was chosen."""
+    """A free energy with its initial distribution, and how its clock was chosen."""
 
     energy: FreeEnergy
     initial: Array
@@ -84,9 +93,19 @@ def fit_relaxation(
 ) -> RelaxationFit:
     """The flow through the snapshots whose walk departs least from free diffusion.
 
-    `fastest`: where the ladder of `beta` begins; by default so high that the flow would rest
-    long before the last snapshot. `start`: a guess of `U` there; by default the last snapshot as
-    an equilibrium.
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    snapshots : Snapshots
+        Counts at two or more times.
+    prior : float
+        Precision of the smoothness prior on `U`.
+    fastest : float, optional
+        The largest `beta` tried; by default so large that the flow would rest long before the last
+        snapshot.
+    start : array, optional
+        A guess of `U` there; by default the last snapshot as an equilibrium.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     >>> seen = Snapshots.from_counts([0.0, 2.0], [[900, 90, 10], [100, 300, 600]])
@@ -181,7 +200,7 @@ class _Search:
         self._mesh = Mesh(np.full(self.times.size - 1, 4, dtype=np.int64), 2)
 
     def fastest(self) -> float:
-        """A clock so fast that the flow rests when the last snapshot comes."""
+        """A clock so fast that the flow rests at the time of the last snapshot."""
         root = np.sqrt(self.kernel.stationary)
         symmetric = root[:, None] * self.kernel.matrix.toarray() / root[None, :]
         gap = 1.0 - eigh(0.5 * (symmetric + symmetric.T), eigvals_only=True)[-2]

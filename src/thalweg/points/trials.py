@@ -1,8 +1,8 @@
-"""Trying methods on times that were seen: scores, mixtures of the best, and an interval for W1.
+"""Trying methods on observed times: scores, mixtures of the best, and an interval for W1.
 
 Each trial leaves a time out (or, for forecasts, all later times) and runs the whole procedure on
-the rest. The choice is the method or mixture with the least mean W1. Its score there flatters it,
-since it was chosen by it; the interval uses scores of what the *other* trials would have chosen.
+the rest. The choice is the method or mixture with the least mean W1. That score is optimistic,
+since it made the choice; the interval uses scores of what the *other* trials would have chosen.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ __all__ = ["Choice", "Trial", "choose", "combine", "run_trial"]
 Array = NDArray[np.float64]
 
 TRIAL_POINTS = 1000
-_BEST = 3  # methods that mixtures are made of
-_WORTH = 0.99  # a mixture must be better than a single method by this factor
+"""Number of points in the distances of trials."""
+_BEST = 3
+"""Number of methods that mixtures are made of."""
+_WORTH = 0.99
+"""Score, relative to a single method, that a mixture must reach."""
 _TOWARDS = "halfway to"
 _AND = " + "
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """The clouds that methods gave for a time that was seen, and their distances to it."""
+    """The clouds of several methods for an observed time, and their distances to it."""
 
     truth: WeightedPoints
     clouds: dict[str, WeightedPoints]
@@ -124,7 +127,7 @@ def combine(choice: Choice, guess: Callable[[str], Guess]) -> Guess:
 
 
 def halfway(first: WeightedPoints, second: WeightedPoints) -> WeightedPoints:
-    """Each individual of one cloud moved half of the way to its partner in the other."""
+    """Each individual of one cloud moved halfway to its partner in the other."""
     i, j, mass = coupling(first.points, second.points, (first.weights, second.weights))
     return WeightedPoints(0.5 * (first.points[i] + second.points[j]), mass / mass.sum())
 
@@ -147,7 +150,7 @@ def _thin(cloud: WeightedPoints) -> WeightedPoints:
 def _least(
     table: dict[tuple[tuple[str, ...], bool], list[float]], which: range | list[int]
 ) -> tuple[tuple[str, ...], bool]:
-    """The entry with the least mean over some trials; single methods where it makes no odds."""
+    """The entry with the least mean over some trials; a single method unless a mixture gains."""
 
     def cost(key: tuple[tuple[str, ...], bool]) -> float:
         mean = float(np.mean([table[key][k] for k in which]))

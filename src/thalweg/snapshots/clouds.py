@@ -1,4 +1,4 @@
-"""`PointSnapshots`: clouds of points at several times, and the states that were laid over them."""
+"""`PointSnapshots`: clouds of points at several times, and the states that partition them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,16 @@ Index = NDArray[np.int64]
 StateChoice = Literal["kmeans", "farthest", "points"]
 
 _MOST_STATES = 100
+"""Largest default number of states."""
 _FEWEST_STATES = 10
+"""Smallest default number of states."""
 _MOST_NEIGHBORS = 15
+"""Largest default number of neighbours."""
 _KMEANS_POINTS = 50_000
+"""Number of points above which k-means runs on batches."""
 _JITTER_NEIGHBORS = 5
 _ELSEWHERE = 1e-6
+"""Weight of snapshots that are not neighbours in time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +48,7 @@ class WeightedPoints:
         return np.asarray(self.weights @ self.points)
 
     def pruned(self, share: float = 1e-5) -> WeightedPoints:
-        """Without the lightest atoms, which hold less than `share` of the mass together.
+        """The distribution without its lightest atoms, which together hold less than `share`.
 
         >>> WeightedPoints(np.arange(3.0)[:, None], np.array([0.5, 1e-9, 0.5])).pruned().weights
         array([0.5, 0.5])
@@ -54,7 +59,7 @@ class WeightedPoints:
         return WeightedPoints(self.points[keep], self.weights[keep] / self.weights[keep].sum())
 
     def resample(self, n: int, *, rng: np.random.Generator) -> Array:
-        """`n` of the points, by systematic resampling: no more chance than rounding needs.
+        """`n` of the points, by systematic resampling, with no more randomness than rounding needs.
 
         Neighbours follow each other, so that every region keeps its share.
         """
@@ -65,7 +70,7 @@ class WeightedPoints:
         return np.asarray(self.points[order[chosen]])
 
     def sample(self, n: int, *, rng: np.random.Generator) -> Array:
-        """`n` new points: one of the points, moved part of the way to a near neighbour."""
+        """`n` new points, each a given point moved part of the way to a near neighbour."""
         keep = np.flatnonzero(self.weights > 1e-3 * self.weights.max() / self.weights.size)
         among = self.points[keep]
         w = self.weights[keep] / self.weights[keep].sum()
@@ -81,10 +86,10 @@ class WeightedPoints:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PointSnapshots(Snapshots):
-    """Snapshots of individuals with coordinates; it keeps the points, their states, the kernel.
+    """Snapshots of individuals with coordinates: counts per state, points, labels and kernel.
 
-    `Snapshots.from_points` builds it. As `Snapshots` it holds the counts per state, so that every
-    method of fitting takes it; `to_points` leads back from a distribution over states.
+    Built by `Snapshots.from_points`. Every method of fitting accepts it like `Snapshots`;
+    `to_points` turns a distribution over states back into points.
 
     >>> rng = np.random.default_rng(0)
     >>> clouds = [rng.normal(k, 1.0, size=(60, 2)) for k in range(3)]
@@ -112,7 +117,7 @@ class PointSnapshots(Snapshots):
     def select(self, indices: ArrayLike | slice) -> PointSnapshots:
         """The snapshots at these positions, on the same states.
 
-        The states remember the points that were left out: for leave-one-time-out build anew.
+        The states still depend on the points left out: for leave-one-time-out, build them again.
         """
         base = super().select(indices)
         rows = np.searchsorted(self.times, base.times)
@@ -125,10 +130,10 @@ class PointSnapshots(Snapshots):
     def to_points(self, p: ArrayLike, *, time: float | None = None) -> WeightedPoints:
         """A distribution over states as weights of the observed points.
 
-        Each state's mass is shared out among the points that were seen in it, those of the
-        snapshots around `time` first (linear in time; without `time`, all snapshots alike), so
-        nothing is lost to centres: the frequencies of a snapshot at its own time give back
-        that snapshot. A state where no point was seen gives its mass to the state nearest to it.
+        Each state's mass is distributed over the points observed in it, first those of the
+        snapshots around `time` (linear in time; without `time`, all snapshots equally). Points are
+        not moved to centres: the frequencies of a snapshot at its own time give back that
+        snapshot. A state without points gives its mass to the nearest state.
         """
         mass = _checks.as_probability(p, self.n_states)
         each = np.full(self.n_times, 1.0) if time is None else time_weights(self.times, time)
@@ -156,7 +161,7 @@ class PointSnapshots(Snapshots):
 
 
 def time_weights(times: Array, time: float) -> Array:
-    """The weight of each snapshot at `time`: linear between its neighbours, little beyond."""
+    """The weight of each snapshot at `time`: linear between its neighbours, small elsewhere."""
     weights = np.full(times.size, _ELSEWHERE)
     after = int(np.searchsorted(times, time))
     if after == 0 or after == times.size:
@@ -178,7 +183,7 @@ def build(
     states: StateChoice = "kmeans",
     rng: np.random.Generator | None = None,
 ) -> PointSnapshots:
-    """See `Snapshots.from_points`."""
+    """Build the result of `Snapshots.from_points`."""
     if rng is not None:
         _checks.generator(rng)
     t, scale = read_times(times)
@@ -214,7 +219,7 @@ def default_states(n_points: int) -> int:
 
 
 def default_neighbors(n_states: int) -> int:
-    """`1.5 sqrt(N)` up to 15: edges reach about as far, whatever the number of states."""
+    """`1.5 sqrt(N)`, at most 15: edges are about as long whatever the number of states."""
     return int(min(np.clip(round(1.5 * np.sqrt(n_states)), 4, _MOST_NEIGHBORS), n_states - 1))
 
 
@@ -261,7 +266,7 @@ def _centres(
         raise InputError(f"states is {states!r}; choose 'kmeans', 'farthest' or 'points'.")
     from sklearn.cluster import KMeans, MiniBatchKMeans
 
-    # Every snapshot has the same say, however many individuals it caught.
+    # Every snapshot has the same weight, whatever its number of individuals.
     weight = np.concatenate([np.full(x.shape[0], 1.0 / x.shape[0]) for x in points])
     make = KMeans if pool.shape[0] <= _KMEANS_POINTS else MiniBatchKMeans
     model = make(wanted, n_init=1, random_state=int(rng.integers(2**31)))

@@ -1,4 +1,4 @@
-"""Which column is which: by name where a name is known, by shape where there is one way."""
+"""The roles of columns, from known names, or from their contents if only one choice is possible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class Oddity(str):
-    """A message about something in a file that may be a mistake: `check` and `fit` warn of it."""
+    """A message about a possible mistake in a file, which `check` and `fit` print as a warning."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ TARGET_NAMES = ("target", "to", "dst", "end", "v", "node2", "b", "state2", "j")
 def choose(
     columns: Sequence[Hashable], wanted: str | None, known: Sequence[str], what: str, where: str
 ) -> Hashable | None:
-    """The column for `what`: the one asked for, or the only one with a known name, or None.
+    """The column for `what`: the one requested, or the only one with a known name, or None.
 
     >>> choose(["Day", "place", "n"], None, TIME_NAMES, "time", "a.csv")
     'Day'

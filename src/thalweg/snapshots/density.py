@@ -1,4 +1,4 @@
-"""From counts to probabilities: smoothers, and how much mass they add."""
+"""From counts to probabilities: smoothers, and the mass they add."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DensityEstimate:
     probabilities: Array
     """One row per time."""
     added_mass: Array
-    """Per time, the probability on states where nobody was seen."""
+    """Per time, the probability on states where no individual was seen."""
     moved_mass: Array
     """Per time, the total-variation distance to the raw frequencies."""
     bandwidth: float | None = None
@@ -72,12 +72,16 @@ class Smoother(ABC):
 
 @dataclass(frozen=True)
 class Dirichlet(Smoother):
-    """Adds `alpha` pseudo-counts per state: `p = (c + alpha N b) / (n + alpha N)`.
+    """Smoothing by `alpha` pseudo-counts per state: `p = (c + alpha N b) / (n + alpha N)`.
 
-    `base`: `"uniform"`, `b = 1 / N`, so that every state gets `alpha`; or `"stationary"`, `b = pi`,
-    the same total shared out like the kernel's stationary distribution. `alpha = 1/2` is Jeffreys'
-    choice. With fewer individuals than states it adds more mass than was seen: use a smaller
-    `alpha`, or `HeatKernel`.
+    Parameters
+    ----------
+    alpha : float
+        Pseudo-counts per state; 1/2 is Jeffreys' choice. With fewer individuals than states this
+        adds more mass than was seen: use a smaller value, or `HeatKernel`.
+    base : {"uniform", "stationary"}
+        `b = 1 / N`, so that every state gets `alpha`; or `b = pi`, the same total distributed like
+        the kernel's stationary distribution.
     """
 
     alpha: float = 0.5
@@ -98,12 +102,19 @@ class Dirichlet(Smoother):
 
 @dataclass(frozen=True)
 class HeatKernel(Smoother):
-    """Lets every individual spread for a time `s` along the graph: `p = f^T exp(-s (I - K))`.
+    """Smoothing by diffusion for a time `s` along the graph: `p = f^T exp(-s (I - K))`.
 
-    `f` are the raw frequencies and the bandwidth `s` is the expected number of jumps. `"auto"`
-    takes the one, for all times together, under which individuals are best predicted by the others
-    (leave-one-out likelihood; see `select_bandwidth`). `background` pseudo-individuals, shared out
-    like the stationary distribution, keep states positive that the heat has not reached.
+    `f` are the raw frequencies.
+
+    Parameters
+    ----------
+    bandwidth : float or "auto"
+        `s`, the expected number of jumps of an individual; `"auto"` takes the one, for all times
+        together, under which individuals are best predicted by the others (leave-one-out
+        likelihood; see `select_bandwidth`).
+    background : float
+        Pseudo-individuals, distributed like the stationary distribution, which keep states positive
+        that the heat has not reached.
     """
 
     bandwidth: float | Literal["auto"] = "auto"
@@ -138,7 +149,7 @@ def estimate_probabilities(
     snapshots : Snapshots
         Counts at times.
     smoother : Smoother, optional
-        How counts become positive probabilities; `Dirichlet(0.5)` by default.
+        How counts become positive probabilities; by default `Dirichlet(0.5)`.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     >>> seen = Snapshots.from_counts([0, 1], [[6, 2, 0], [3, 3, 2]])

@@ -1,4 +1,4 @@
-"""Reading snapshots from a data frame: names to numbers, rows to counts."""
+"""Snapshots from a data frame: names to numbers, rows to counts."""
 
 from __future__ import annotations
 

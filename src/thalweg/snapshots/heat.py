@@ -14,15 +14,19 @@ __all__ = ["heat_flow", "select_bandwidth"]
 Array = NDArray[np.float64]
 
 _TRUNCATION = 1e-17
+"""Coefficient below which the Chebyshev series ends."""
 _EXACT_LIMIT = 1000
+"""Number of states up to which individuals are left out one at a time."""
 _FOLDS = 5
 _LARGEST = 1e5
+"""Largest bandwidth tried, in jumps."""
 _PATIENCE = 4
 _ENOUGH = 20_000
+"""Number of predicted individuals that decides."""
 
 
 def heat_flow(kernel: MarkovKernel, counts: Array, s: float) -> Array:
-    """`c^T exp(-s (I - K))` for each row `c`: where the counts are after heat has spread them.
+    """`c^T exp(-s (I - K))` for each row `c`: the counts after diffusion for a time `s`.
 
     Chebyshev series `e^-s (I_0(s) + 2 sum_k I_k(s) T_k(K))` with the Bessel functions `I_k`: about
     `9 sqrt(s)` products with `K`, each linear in the edges, exact to rounding. Mass is kept.
@@ -57,15 +61,15 @@ def _chebyshev(matrix: sparse.csr_array, x: Array, s: float) -> Array:
 
 
 def select_bandwidth(kernel: MarkovKernel, counts: Array, background: float) -> float:
-    """The `s` that predicts individuals best from the others of their time.
+    """The `s` that best predicts individuals from the others of their time.
 
     Up to 1000 states by leaving out one individual at a time, in closed form: without one
     individual at `x`, the mass at `x` is that of all minus `H(x, x)`, `H = exp(-s (I - K))`, whose
-    diagonal comes from the eigenvectors of `K`. Beyond, five-fold: the individuals are dealt out to
-    the folds by chance (with a fixed seed, so that the answer is always the same), and each fold is
-    predicted from the other four, which needs no diagonal. Folds beyond 20 000 predicted
-    individuals are left out: the first ones have decided. Bandwidths grow by factors of `sqrt(2)`
-    from `1/16` (after 0) until four in a row have not improved the likelihood.
+    diagonal comes from the eigenvectors of `K`. Above, five-fold: individuals are assigned to folds
+    at random (with a fixed seed, so that the answer is reproducible), and each fold is predicted
+    from the other four, which needs no diagonal. Folds beyond 20 000 predicted individuals are left
+    out, since the first ones decide. Bandwidths grow by factors of `sqrt(2)` from `1/16` (after 0)
+    until four in a row have not improved the likelihood.
     """
     score: _LeaveOneOut | _Folds
     if kernel.n_states <= _EXACT_LIMIT:
@@ -110,8 +114,8 @@ class _Folds:
     """Log-likelihood of each fold under the others; bandwidths must come in increasing order."""
 
     def __init__(self, kernel: MarkovKernel, counts: Array, background: float) -> None:
-        # Dealing in turn would part individuals of one state, and favour small bandwidths: each
-        # would find its twin among the others too often. Chance is fair; the seed makes it repeat.
+        # Assigning in turn would separate individuals of one state too evenly and favour small
+        # bandwidths: each would too often find a twin in the other folds.
         deal = np.random.default_rng(0)
         seen = counts > 0
         held = np.zeros((_FOLDS, *counts.shape))
@@ -126,7 +130,7 @@ class _Folds:
         self._kernel, self._s = kernel, 0.0
 
     def at(self, s: float) -> float:
-        # The semigroup goes on from the bandwidth before.
+        # The semigroup continues from the previous bandwidth.
         self._kept = heat_flow(self._kernel, self._kept, s - self._s)
         self._s = s
         return _log_likelihood(

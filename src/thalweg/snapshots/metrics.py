@@ -1,4 +1,4 @@
-"""Distances between probabilities, state by state: no geometry of the graph in them."""
+"""Distances between probabilities, state by state, without the geometry of the graph."""
 
 from __future__ import annotations
 

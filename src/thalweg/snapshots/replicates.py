@@ -1,4 +1,4 @@
-"""Counts of each replicate, beside the counts of all of them together."""
+"""Counts per replicate, beside the pooled counts."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ class Replicates:
 
     Parameters
     ----------
-    counts : Individuals per state, shape (rows, N).
-    times : Position of the row's time among the snapshots' times, shape (rows,).
-    labels : Number of the row's replicate, shape (rows,).
+    counts : array
+        Individuals per state, shape (rows, N).
+    times : array
+        Position of each row's time among the snapshots' times, shape (rows,).
+    labels : array
+        Number of each row's replicate, shape (rows,).
     """
 
     counts: Array
@@ -32,11 +35,11 @@ class Replicates:
 
     @property
     def count(self) -> int:
-        """How many replicates there are."""
+        """Number of replicates."""
         return int(np.unique(self.labels).size)
 
     def select(self, rows: NDArray[np.int64]) -> Replicates:
-        """Those of the snapshots at these positions, which are numbered afresh."""
+        """The replicates of the snapshots at these positions, renumbered."""
         keep = np.isin(self.times, rows)
         place = np.searchsorted(rows, self.times[keep])
         return Replicates(self.counts[keep], place.astype(np.int64), self.labels[keep])
@@ -44,7 +47,7 @@ class Replicates:
     def resampled(self, rng: np.random.Generator) -> Replicates:
         """A bootstrap replicate: whole replicates, drawn with replacement at each time.
 
-        Where replicates are seen at several times, the same are drawn at all of them.
+        If replicates are seen at several times, the same ones are drawn at all of them.
         """
         labels = np.unique(self.labels)
         at_all = all(

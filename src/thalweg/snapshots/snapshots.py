@@ -1,4 +1,4 @@
-"""`Snapshots`: how many individuals were seen in each state, at each of several times."""
+"""`Snapshots`: the number of individuals seen in each state, at each of several times."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Snapshots"]
 Array = NDArray[np.float64]
 
 DENSE_LIMIT = 50_000_000
-"""Up to this many entries, counts are a dense array; beyond, a sparse one."""
+"""Number of entries up to which counts are a dense array, and above which a sparse one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Snapshots:
 
     The individuals of one time need not be those of another, the numbers seen may differ, and the
     times may be irregular. Build it with a `from_*` constructor, which checks its input; the arrays
-    are read-only afterwards. `counts` is dense up to 5e7 entries and a sparse CSR array beyond.
+    are read-only afterwards. `counts` is dense up to 5e7 entries and a sparse CSR array above.
 
     >>> seen = Snapshots.from_counts([0, 1, 3], [[8, 2], [5, 5], [1, 3]])
     >>> seen
@@ -54,9 +54,9 @@ class Snapshots:
     counts: Array | sparse.csr_array
     names: tuple[Hashable, ...] | None = field(default=None, kw_only=True)
     scale: TimeScale = field(default=TimeScale(), kw_only=True)
-    """What the times mean: their unit, and the date of time 0 where they were dates."""
+    """What the times mean: their unit, and the date of time 0 if they were dates."""
     replicates: Replicates | None = field(default=None, kw_only=True)
-    """The counts of each replicate, where several were seen at a time."""
+    """The counts of each replicate, if there were several per time."""
 
     # ---------------------------------------------------------------- constructors
 
@@ -72,9 +72,16 @@ class Snapshots:
     ) -> Snapshots:
         """Snapshots from a table of counts, one row per time, one column per state.
 
-        Counts may be fractions (individuals shared out between states), but not negative. Times
-        are numbers, dates, durations or labels such as `"day 2"`; see `TimeScale`. With
-        `replicates`, the name of each row's replicate (animal, batch, run), times may repeat.
+        Parameters
+        ----------
+        times : sequence
+            Numbers, dates, durations or labels such as `"day 2"`; see `TimeScale`.
+        counts : array or sparse matrix
+            Not negative; fractions are individuals divided between states.
+        names : sequence, optional
+            One name per state.
+        replicates : sequence, optional
+            The replicate (animal, batch, run) of each row; times may then repeat.
 
         >>> seen = Snapshots.from_counts(["2024-02-28", "2024-03-01"], [[8, 2], [5, 5]])
         >>> seen.times, str(seen.scale)
@@ -111,9 +118,20 @@ class Snapshots:
         names: Sequence[Hashable] | None = None,
         replicates: Sequence[Hashable] | None = None,
     ) -> Snapshots:
-        """Snapshots from the states of the individuals, one array of integers per time.
+        """Snapshots from the states of the individuals.
 
-        With `replicates`, the name of each array's replicate, times may repeat.
+        Parameters
+        ----------
+        times : sequence
+            Numbers, dates, durations or labels; see `TimeScale`.
+        samples : sequence of arrays
+            The states of the individuals, one array of integers per time.
+        n_states : int
+            Number of states.
+        names : sequence, optional
+            One name per state.
+        replicates : sequence, optional
+            The replicate of each array; times may then repeat.
 
         >>> Snapshots.from_samples([0, 1], [[0, 0, 2], [2, 1]], n_states=3).counts
         array([[2., 0., 1.],
@@ -149,10 +167,19 @@ class Snapshots:
     ) -> Snapshots:
         """Snapshots from a table with one row per individual (or per `count` of individuals).
 
-        `frame`: pandas, or anything with `to_pandas()` (polars, pyarrow). `states`: the names of
-        all states in the kernel's order, or the kernel itself, or, for numbered states, how many
-        there are. Without it, integers number the states, and names are sorted. Rows may come in
-        any order. `replicate`: the column that names each row's replicate (animal, batch, run).
+        Parameters
+        ----------
+        frame : data frame
+            A pandas frame, or anything with `to_pandas()` (polars, pyarrow), rows in any order.
+        time, state : str
+            The columns of times and of states.
+        count : str, optional
+            The column of counts; by default each row is one individual.
+        states : sequence, MarkovKernel or int, optional
+            The names of all states in the kernel's order, the kernel itself, or the number of
+            numbered states. By default integers number the states, and names are sorted.
+        replicate : str, optional
+            The column that names each row's replicate (animal, batch, run).
 
         >>> import pandas as pd
         >>> df = pd.DataFrame({"day": [4, 2, 2, 4], "type": ["b", "a", "b", "b"]})
@@ -182,14 +209,29 @@ class Snapshots:
         states: Literal["kmeans", "farthest", "points"] = "kmeans",
         rng: np.random.Generator | None = None,
     ) -> PointSnapshots:
-        """Snapshots from clouds of points, one per time: each point counts for the nearest state.
+        """Snapshots from clouds of points: each point is counted in the nearest state.
 
-        With a `kernel` that has coordinates its states are used. Without one, states are chosen:
-        `n_states` k-means centres (by default the square root of the number of points, at most
-        100; every snapshot weighs the same), `"farthest"` points, or the `"points"` themselves;
-        and the kernel is that of their `n_neighbors` nearest neighbours. `rng` chooses the states
-        (seed 0 by default). The answer keeps `kernel`, `points` and `labels`, and leads back to
-        points with `to_points` and `sample`.
+        The result keeps `kernel`, `points` and `labels`, and turns distributions over states back
+        into points with `to_points` and `sample`.
+
+        Parameters
+        ----------
+        times : sequence
+            Numbers, dates, durations or labels; see `TimeScale`.
+        points : sequence of arrays
+            One cloud per time, one row per point.
+        kernel : MarkovKernel, optional
+            Its states, which need coordinates, are used. By default states are chosen, and the
+            kernel is that of their nearest neighbours.
+        states : {"kmeans", "farthest", "points"}
+            How to choose states: k-means centres (every snapshot weighs the same), points far from
+            each other, or all points.
+        n_states : int, optional
+            Number of states; by default the square root of the number of points, at most 100.
+        n_neighbors : int, optional
+            Number of neighbours of each state.
+        rng : numpy.random.Generator, optional
+            Chooses the states; by default with seed 0.
         """
         from thalweg.snapshots.clouds import build
 
@@ -207,7 +249,7 @@ class Snapshots:
         names: Sequence[Hashable] | None,
         replicates: Sequence[Hashable],
     ) -> Snapshots:
-        """From one row per time and replicate, in any order."""
+        """Snapshots from one row per time and replicate, in any order."""
         table = _checks.as_array(counts.toarray() if sparse.issparse(counts) else counts, "counts")
         if t.ndim != 1 or table.ndim != 2 or table.shape[0] != t.size:
             raise InputError(
@@ -269,7 +311,7 @@ class Snapshots:
 
     @cached_property
     def sizes(self) -> Array:
-        """How many individuals were seen at each time."""
+        """Number of individuals seen at each time."""
         return np.asarray(self.counts.sum(axis=1)).ravel()
 
     @cached_property
@@ -329,7 +371,7 @@ class Snapshots:
 
     @checked
     def between(self, start: float | str, stop: float | str) -> Snapshots:
-        """The snapshots at times from `start` to `stop`, both included; dates where they are."""
+        """The snapshots at times (or dates) from `start` to `stop`, both included."""
         low, high = self.scale.numbers(np.array([start, stop]))
         return self.select((self.times >= low) & (self.times <= high))
 
@@ -356,7 +398,7 @@ class Snapshots:
     def resample(self, *, rng: np.random.Generator) -> Snapshots:
         """A bootstrap replicate: as many individuals at each time, drawn with replacement.
 
-        Sizes that are not whole are rounded. Where there are replicates, whole ones are drawn.
+        Sizes that are not whole are rounded. If there are replicates, whole ones are drawn.
         """
         _checks.generator(rng)
         if self.replicates is not None:
@@ -369,7 +411,7 @@ class Snapshots:
 
     @checked
     def thin(self, fraction: float, *, rng: np.random.Generator) -> Snapshots:
-        """Each individual is kept with probability `fraction`, on its own; counts are rounded."""
+        """Keep each individual independently with probability `fraction`; counts are rounded."""
         _checks.generator(rng)
         if _checks.positive(fraction, "fraction", zero=True) > 1 or fraction == 0:
             raise InputError(f"fraction is {fraction:g}; it must lie in (0, 1].")
@@ -393,7 +435,7 @@ def _read_times(values: Any) -> tuple[Array, TimeScale]:
 
 
 def _ask_about_shares(table: Array | sparse.csr_array) -> None:
-    """Refuse fractions that sum to one at every time: how many individuals they are is unknown."""
+    """Reject fractions that sum to one at every time: their number of individuals is unknown."""
     values = table.data if isinstance(table, sparse.csr_array) else table
     totals = np.asarray(table.sum(axis=1)).ravel()
     if values.size and (values % 1 != 0).any() and (abs(totals - 1.0) < 0.02).all():

@@ -1,10 +1,11 @@
 """Times as numbers: numbers, dates, durations and labels such as `day 2`, read by one set of rules.
 
-- A number is itself. Whole numbers that are all calendar dates (20240227) could be either: refused.
+- A number stands for itself. Whole numbers that are all calendar dates (20240227) are ambiguous,
+  and rejected.
 - A date (ISO text, datetime) counts from the first of its series, in the largest of days, hours,
   minutes and seconds that is not longer than the shortest interval. Dates without a zone are UTC.
-- A label holds one number and a unit or name (`3h`, `day 2`, `D2`, `E8.5`). A hyphen behind a word
-  is no minus (`day-2` is 2); one behind a blank or at the beginning is (`day -2` is -2).
+- A label holds one number and a unit or name (`3h`, `day 2`, `D2`, `E8.5`). A hyphen after a word
+  is not a minus (`day-2` is 2); one after a space or at the beginning is (`day -2` is -2).
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class TimeScale:
-    """What a number of time means: its unit, and for dates the moment that is zero.
+    """The meaning of a time as a number: its unit, and for dates the moment of time 0.
 
     Parameters
     ----------
     unit : str
         `"days"`, `"hours"`, ..., or the word of the labels; empty for plain numbers.
     origin : str
-        The ISO date of time 0, where times are dates.
+        The ISO date of time 0, if times are dates.
 
     >>> numbers, scale = read_times(["2024-02-28", "2024-03-01"])
     >>> numbers, str(scale), scale.labels([0, 2.5])
@@ -125,7 +126,7 @@ class TimeScale:
         return np.asarray(numbers * (_MICROSECONDS[self.unit] / size) + shift / size)
 
     def labels(self, numbers: Any) -> list[str]:
-        """The times as people write them: dates where they are dates, else numbers."""
+        """The times as text: dates if they are dates, otherwise numbers."""
         values = np.asarray(numbers, dtype=np.float64)
         if not self.origin:
             return [f"{value:.12g}" for value in values]
@@ -141,7 +142,7 @@ class TimeScale:
         return [m.replace(tzinfo=None).isoformat(sep=" ") for m in moments]
 
     def column(self, numbers: Array) -> Any:
-        """The times for a table: dates as text, else numbers."""
+        """The times for a table: dates as text, otherwise numbers."""
         return np.asarray(self.labels(numbers), dtype=object) if self.origin else numbers
 
 
@@ -155,9 +156,9 @@ def read_times(
     values : sequence
         Numbers, texts, dates or durations, all of one kind.
     where : str
-        How messages call them.
+        Their name in messages.
     place : callable, optional
-        From a position to words for it, such as `"in row 17"`.
+        Maps a position to words for it, such as `"in row 17"`.
 
     >>> read_times(["day-2", "day-4", "day-7"])
     (array([2., 4., 7.]), TimeScale(unit='days', origin=''))
@@ -233,7 +234,7 @@ def _listed(values: Any, where: str) -> list[Any]:
 
 
 def _part(value: Any) -> _Part | None:
-    """One time taken apart; None where it is none."""
+    """One time taken apart; `None` if it is not a time."""
     if isinstance(value, np.datetime64 | np.timedelta64):
         if np.isnat(value):
             return None
@@ -356,7 +357,7 @@ def _labelled(parsed: Sequence[_Part], where: str) -> tuple[str, Array]:
 
 
 def _ask_about_dates(numbers: Array, where: str) -> None:
-    """Refuse whole numbers that are all calendar dates: they are ambiguous."""
+    """Reject whole numbers that are all calendar dates: they are ambiguous."""
     likely = (numbers >= 19000101) & (numbers <= 21001231) & (numbers % 1 == 0)
     if not numbers.size or not likely.all():
         return

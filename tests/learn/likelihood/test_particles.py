@@ -55,9 +55,7 @@ def test_parameters_without_a_flow_are_left() -> None:
     def log_likelihood(k, x):
         return -float("inf") if x[0] < 0 else -50.0 * k * float((x[0] - 1) ** 2)
 
-    found = carry(
-        log_likelihood, 5, np.zeros(1), np.eye(1), rng=np.random.default_rng(0), most=1e6
-    )
+    found = carry(log_likelihood, 5, np.zeros(1), np.eye(1), rng=np.random.default_rng(0), most=1e6)
     assert found is not None
     assert (found.thetas > 0).all()
 

@@ -1,4 +1,4 @@
-"""How do I get there? The cheapest potential to add, over time or at a few states."""
+"""Control: the cheapest potential to add, over time or at a few states."""
 
 from thalweg.dynamics.control.few import Intervention, push_few
 from thalweg.dynamics.control.steering import Steering, steer

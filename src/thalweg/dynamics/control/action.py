@@ -34,7 +34,7 @@ CONVEX_DROP = float(np.sqrt(12.0))
 """Largest drop of the potential along an edge, in units of `beta`, for a convex problem."""
 
 DENSE_STATES = 200
-"""Up to this many states the Laplacians of all times are inverted together."""
+"""Number of states up to which the Laplacians of all times are inverted together."""
 
 TOLERANCE = 1e-11
 """Energy error of a solve on larger graphs."""
@@ -60,12 +60,12 @@ class Action:
 
     @cached_property
     def _onto(self) -> sparse.csr_array:
-        """From edges to states: the transposed incidence."""
+        """The transposed incidence, from edges to states."""
         return sparse.csr_array(self.incidence.T)
 
     @cached_property
     def _ends(self) -> tuple[sparse.csr_array, sparse.csr_array]:
-        """From edges to their source and to their target, divided by `pi`."""
+        """Maps from edges to their source and to their target, divided by `pi`."""
         e = np.arange(self.kernel.n_edges)
         shape = (self.kernel.n_states, e.size)
         return tuple(  # type: ignore[return-value]
@@ -112,7 +112,7 @@ class Action:
         return float(p @ (self.energy.potential + self.energy.beta * logs))
 
     def moments(self, p: Array, rate: Array) -> Moments:
-        """Everything about the path at some times; rows of `p` and `rate` belong together."""
+        """The path at some times, given by rows of `p` and `rate`."""
         return Moments(self, p, rate)
 
 

@@ -32,10 +32,11 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _STEEPEST = 1e5
+"""End of the table of humps, in `-alpha / beta^2`."""
 _MOST_CALLS = 20_000
-"""Evaluations after which an integration is given up; ordinary ones take a few hundred."""
+"""Evaluations after which an integration is abandoned; ordinary ones take a few hundred."""
 _STRAY = 3.0
-"""How far `phi` may stray from the path's own potential, in units of that potential's span."""
+"""Largest distance of `phi` from the path's own potential, in units of that potential's span."""
 
 
 def hamilton_jacobi(action: Action, p: Array, phi: Array) -> Array:
@@ -85,7 +86,7 @@ def _hump_table() -> tuple[CubicSpline, CubicSpline]:
 
 
 def humps(alpha: Array, beta: float) -> tuple[Array, Array]:
-    """Where `alpha m(s, t) - beta^2 (s - t) log(s / t)`, `s + t = 1`, is largest, and its value.
+    """Place and value of the maximum of `alpha m(s, t) - beta^2 (s - t) log(s / t)`, `s + t = 1`.
 
     For `alpha < -12 beta^2` and the logarithmic mean this is symmetric with two humps; its concave
     envelope is flat between them. Returns the logarithm of the ratio at the hump, and the height.
@@ -108,10 +109,10 @@ def humps(alpha: Array, beta: float) -> tuple[Array, Array]:
 def dual_bound(
     action: Action, path: Callable[[float], Array], psi: Callable[[float], Array], breaks: Array
 ) -> tuple[Array, Array, float]:
-    """`phi` at the first and the last time, and what its jumps at the other `breaks` cost.
+    """`phi` at the first and the last time, and the cost of its jumps at the other `breaks`.
 
-    Between two breaks `phi` starts from `psi` in the middle. Where it strays, which the equation
-    allows over long times, it is infinitely bad there: the caller asks again with more breaks.
+    Between two breaks `phi` starts from `psi` in the middle. If it diverges, which the equation
+    allows over long times, the cost is infinite: the caller tries again with more breaks.
     """
     first: Array | None = None
     before: Array | None = None

@@ -19,7 +19,7 @@ __all__ = ["Curve", "Piecewise"]
 Array = NDArray[np.float64]
 
 DEGREE = 6
-"""Of the polynomials: 4 needed twice the nodes for the same gap, 8 gained nothing."""
+"""Degree of the polynomials: 4 needed twice the nodes for the same gap, 8 gained nothing."""
 
 
 @cache
@@ -61,7 +61,7 @@ class Curve:
 
     @cached_property
     def nodes(self) -> Array:
-        """Where the curve is given."""
+        """The times of the nodes."""
         widths = np.diff(self.breaks)
         inner = self.breaks[:-1, None] + widths[:, None] * lobatto(DEGREE)[None, :-1]
         return np.append(inner.ravel(), self.breaks[-1])

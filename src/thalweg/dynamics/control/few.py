@@ -1,9 +1,9 @@
-"""Which few states to push: a potential that stays the same over time and acts on few states.
+"""Pushing few states: a potential that is constant in time and acts on few states.
 
 Greedy: at the current push, the adjoint of the flow gives the slope `g` of the wanted share in the
 potential of every state, and `C = integral of M(rho) dt` the cost of small changes. The state that
-raises `g^T C^-1 g` on the chosen states most joins them, and the push on all of them is found anew:
-the cheapest that reaches the share.
+raises `g^T C^-1 g` on the chosen states most joins them, and the push on all of them is computed
+again: the cheapest that reaches the share.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _TIMES = 33
+"""Number of times at which the flow is computed."""
 _SUBSTEPS = 8
 _STRONGEST = 20.0
-"""Largest push, in units of the landscape's span plus `beta`: beyond, states are empty or full."""
+"""Largest push, in units of the landscape's span plus `beta`; above, states are empty or full."""
 _CLOSE = 1e-6
-"""By how much the reached share may fall short."""
+"""Shortfall allowed in the share reached."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,15 +50,15 @@ class Intervention:
 
     landscape: Landscape
     states: tuple[int, ...]
-    """In the order in which they were chosen."""
+    """The pushed states, in the order in which they were chosen."""
     potential: Array
-    """What to add to the landscape, zero at all other states."""
+    """The potential to add to the landscape, zero at all other states."""
     cost: float
     reached: float
     """The share that is held at the horizon."""
     wanted: float
     costs: tuple[float, ...]
-    """The cost with the first state alone, with two, and so on; infinite where it fell short."""
+    """The cost with the first state alone, with two, and so on; infinite if it fell short."""
     status: Status
 
     def to_frame(self) -> pd.DataFrame:
@@ -209,10 +210,10 @@ def push_few(
     landscape: Landscape, p0: ArrayLike, raise_mass: tuple[Any, float], horizon: float = 1.0, *,
     most: int = 3,
 ) -> Intervention:  # fmt: skip
-    """Which few states to push, and how hard, so that a set of states holds a share in time.
+    """Choose a few states to push, and how hard, so that a set of states holds a share in time.
 
-    The push is a potential that stays the same from 0 to the horizon and is zero at all but `most`
-    states. States are chosen one after another; with each, all pushes are found anew.
+    The push is a potential that is constant from 0 to the horizon and zero at all but `most`
+    states. States are chosen one after another; with each, all pushes are computed again.
 
     Parameters
     ----------
@@ -221,11 +222,11 @@ def push_few(
     p0 : array
         The population at time 0; every state must be occupied.
     raise_mass : (states, share)
-        The share of the population that these states must hold at the horizon at least.
+        The least share of the population that these states must hold at the horizon.
     horizon : float
-        When.
+        The time at which they must hold it.
     most : int
-        How many states at most.
+        Largest number of states to push.
 
     >>> from thalweg import FreeEnergy, MarkovKernel
     >>> path = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])

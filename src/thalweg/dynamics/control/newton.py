@@ -2,8 +2,8 @@
 
 Unknown are the probabilities at the nodes of a `Curve`. Every iterate is an admissible path, so its
 cost bounds the optimum from above. The Hessian is applied through one Laplacian solve per time; the
-preconditioner takes the time-averaged path as if the population rested there: in the modes of the
-averaged generator each mode is a small system in time of its own,
+preconditioner treats the time-averaged path as if the population rested there: in the modes of the
+averaged generator each mode is its own small system in time,
 
     S / lambda + beta^2 lambda W (+ beta at a free end),
 
@@ -31,8 +31,9 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MAX_NEWTON, MAX_NEWTON_STEEP = 60, 100
-"""Steps on one mesh, and where the cost is not convex: leaving a saddle takes many short ones."""
+"""Most steps on one mesh, and if the cost is not convex: leaving a saddle takes many short ones."""
 MAX_CG = 300
+"""Largest number of conjugate-gradient iterations per step."""
 POINTS = DEGREE + 2
 """Quadrature points per piece."""
 _BACK = 0.9
@@ -43,7 +44,7 @@ _BACK = 0.9
 class PathProblem:
     """Find the path from `start` on the nodes of `curve`; its last node is `end`, or free.
 
-    With a free end the mass of `members` there is fixed, that of all other paths is not.
+    With a free end only the mass of `members` there is fixed.
     """
 
     action: Action
@@ -88,7 +89,7 @@ class PathProblem:
         return self.along(self.force(nodes, at))
 
     def along(self, force: Array) -> Array:
-        """The part of a gradient that changes which keep the masses can see."""
+        """The part of a gradient along changes that keep the masses."""
         out = force - force.mean(axis=1, keepdims=True)
         if self.members is not None:
             normal = self.members - self.members.mean()
@@ -96,7 +97,7 @@ class PathProblem:
         return np.asarray(out)
 
     def bent(self, nodes: Array, at: Moments, change: Array) -> Array:
-        """How `force` changes with the shares at the free nodes."""
+        """The change of `force` with the shares at the free nodes."""
         value, rate = self.maps
         full = np.zeros_like(nodes)
         full[self.free] = change
@@ -121,7 +122,7 @@ class PathProblem:
         return self.averaged(at)
 
     def longest(self, nodes: Array, change: Array) -> float:
-        """How much of a change keeps well inside the simplex."""
+        """The largest fraction of a change that stays well inside the simplex."""
         full = np.zeros_like(nodes)
         full[self.free] = change
         here, there = self.maps[0] @ nodes, self.maps[0] @ full
@@ -191,18 +192,18 @@ class Preconditioner:
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """The nodes of the cheapest path found, how it ended, and what it took."""
+    """The nodes of the cheapest path found, how the search ended, and its cost."""
 
     nodes: Array
     status: Status
     decrement: float
-    """By how much the quadratic model would still lower the cost."""
+    """Further fall of the cost that the quadratic model predicts."""
     steps: int
     products: int
 
 
 def cheapest_path(problem: PathProblem, nodes: Array, tolerance: float) -> Descent:
-    """Minimise from `nodes` until the model promises less than `tolerance`."""
+    """Minimise from `nodes` until the model predicts a gain below `tolerance`."""
     value = problem.value(nodes)
     decrement, products = np.inf, 0
     most = MAX_NEWTON if problem.action.is_convex else MAX_NEWTON_STEEP
@@ -230,8 +231,8 @@ def _direction(
 ) -> tuple[Array, int]:
     """Minus the inverse Hessian times the gradient, by conjugate gradients.
 
-    Where the curvature turns negative (steep landscapes at little noise) the way so far is taken,
-    and then that direction.
+    Where the curvature is negative (steep landscapes at little noise) the step so far is taken, and
+    then that direction.
     """
     precondition = problem.preconditioner(nodes, at)
     change, residual = np.zeros_like(gradient), -gradient
@@ -290,7 +291,7 @@ def least_curvature(problem: PathProblem, nodes: Array, steps: int = 40) -> floa
 def _step(
     problem: PathProblem, nodes: Array, change: Array, value: float, slope: float
 ) -> tuple[float, Array, float]:
-    """The first of halved steps that lowers the cost enough; length 0 where none does."""
+    """The first of halved steps that lowers the cost enough; length 0 if none does."""
     length = min(1.0, problem.longest(nodes, change))
     for _ in range(40):
         moved = problem.moved(nodes, length * change)

@@ -1,4 +1,4 @@
-"""`steer`: the cheapest additional potential that brings a population where it should be."""
+"""`steer`: the cheapest additional potential that brings a population to a target."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MOST_NODES = 200
+"""Number of nodes at which the mesh is not refined further."""
 MOST_PRODUCTS = 10_000
-"""With the Hessian, after which the mesh is refined no further: 2 CPU ms each at 2 states, 20 at
-300. Ordinary plans take some hundred, plans along edges of 10 beta some thousand."""
+"""Products with the Hessian after which the mesh is not refined further: 2 CPU ms each at 2 states,
+20 at 300. Ordinary plans take some hundred, plans along edges of 10 beta some thousand."""
 STEEP_PIECES = 12
-"""To begin with on a steep landscape: a plan may slide to the bottom, wait there and climb late,
-which coarser meshes do not hold."""
+"""Pieces of the first mesh on a steep landscape: a plan may slide to the bottom, wait there and
+climb late, which coarser meshes cannot represent."""
 ARRIVED = 1e-6
 """Largest difference in any state's share between target and simulation of a plan that arrives."""
 FINE = 2 * DEGREE
@@ -51,11 +52,11 @@ FINE = 2 * DEGREE
 
 @dataclass(frozen=True, eq=False)
 class Steering:
-    """A plan: the potential to add at each time, where it leads, and what it costs at least.
+    """A plan: the potential to add at each time, where it leads, its cost, and a lower bound on it.
 
     `cost` is `1/2 integral |grad u|^2 dt` of this plan; no plan costs less than `lower_bound`.
-    `missed` is the largest difference in any state's share between what the flow of `V + u` was
-    simulated to reach and what was asked for.
+    `missed` is the largest difference in any state's share between the simulated flow of `V + u`
+    and the target.
     """
 
     landscape: Landscape
@@ -71,7 +72,7 @@ class Steering:
     missed: float
     status: Status
     convex: bool
-    """Whether every local optimum is the global one for certain."""
+    """Whether every local optimum is known to be global."""
     curvature: float
     """Smallest curvature of the cost about the plan, one being that about a population at rest.
 
@@ -79,7 +80,7 @@ class Steering:
     not prove it. In a convex problem it is always positive.
     """
     first_order: float
-    """By how much the cost could still fall, to second order."""
+    """Further fall of the cost, to second order."""
     control: Piecewise | None
 
     @property
@@ -150,14 +151,14 @@ def steer(
 
     Minimises `1/2 integral |grad u|^2_rho dt` under `p_dot = -M(rho) (V + u + beta log rho)`.
     Without a landscape (`V = 0`, `beta = 0`) the answer is the geodesic, and its cost
-    `W_K^2 / (2 horizon)`. Where the flow arrives by itself, `u` is zero.
+    `W_K^2 / (2 horizon)`. If the flow arrives on its own, `u` is zero.
 
-    What is certified: where no edge drops by more than `sqrt(12) beta` the problem is convex, and
-    the lower bound closes on the cost. On steeper edges the bound still holds for every plan, but
-    it is that of a convex problem below, and the gap that it leaves is its own weakness: on two
-    states and a long horizon the cheapest cost is known, plans have it, and the bound is far below
-    (`thalweg bench dynamics-figures`). The plan is then the cheaper of two searches from different
-    paths, stationary, and a local optimum as far as a positive `curvature` shows.
+    What is certified: if no edge drops by more than `sqrt(12) beta` the problem is convex, and the
+    lower bound closes on the cost. On steeper edges the bound still holds for every plan, but it is
+    that of a convex relaxation, and the gap is due to the relaxation: on two states and a long
+    horizon the least cost is known, plans reach it, and the bound is far below (`thalweg bench
+    dynamics-figures`). The plan is then the cheaper of two searches from different paths,
+    stationary, and a local optimum as far as a positive `curvature` shows.
 
     Parameters
     ----------
@@ -168,13 +169,13 @@ def steer(
     target : array, optional
         The population to reach; every state must be occupied.
     horizon : float
-        When it must be reached.
+        The time at which it must be reached.
     raise_mass : (states, share), optional
-        Instead of a target: the share of the population that these states must hold at least.
+        Instead of a target: the least share of the population that these states must hold.
     tolerance : float
-        Of the gap between the cost and its lower bound, relative to the cost.
+        Bound on the gap between the cost and its lower bound, relative to the cost.
     level : float
-        Of the interval of the cost.
+        Level of the interval of the cost.
 
     >>> from thalweg import FreeEnergy, MarkovKernel
     >>> pair = MarkovKernel.from_weights([[0, 1], [1, 0]])
@@ -236,7 +237,7 @@ class _Path:
 
 
 def _worth(path: _Path) -> tuple[bool, float]:
-    """For the choice between paths: one that can be computed, then the cheaper."""
+    """Order of paths: first those that can be computed, then the cheaper."""
     return not np.isfinite(path.cost), path.problem.value(path.descent.nodes)
 
 
@@ -252,7 +253,7 @@ class _Plan(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """Ever finer meshes until the gap between cost and bound is closed."""
+    """A search on finer and finer meshes until the gap between cost and bound is closed."""
 
     action: Action
     start: Array
@@ -281,7 +282,7 @@ class _Search:
                 begin = self._guesses(problem)[: 1 if self.action.is_convex else 2]
             path = min((self._descended(problem, each) for each in begin), key=_worth)
             descent = path.descent
-            # A coarse mesh may hold no optimum inside the simplex: a finer one goes on from there.
+            # A coarse mesh may hold no optimum inside the simplex: a finer one continues from it.
             spent += descent.products
             full = curve.nodes.size >= MOST_NODES or descent.status is Status.STALLED
             full = full or spent > MOST_PRODUCTS
@@ -315,7 +316,7 @@ class _Search:
         return _Path(problem, descent, self._cost(problem, descent.nodes))
 
     def plan(self, path: _Path) -> _Plan:
-        """The potential that the path asks for, and where the flow takes it."""
+        """The potential that the path requires, and where its flow leads."""
         curve, nodes, pi = path.problem.curve, path.descent.nodes, self.action.kernel.stationary
         times, weights = curve.quadrature(FINE)
         value, rate = curve.maps(times)
@@ -353,9 +354,9 @@ class _Search:
         return float(weights @ self.action.moments(p, rate @ nodes).effort())
 
     def bound(self, path: _Path, goal: float) -> float:
-        """The lower bound that the path's own potential gives; never below zero.
+        """The lower bound from the path's own potential; never below zero.
 
-        Asked with more and more jumps until it is within `goal` of the cost.
+        Computed with more and more jumps until it is within `goal` of the cost.
         """
         curve = path.problem.curve
         times, _ = curve.quadrature(FINE)
@@ -390,7 +391,7 @@ class _Search:
         return out + least_end(self.action, last, self.members, self.mass)
 
     def _rough(self, path: _Path) -> NDArray[np.bool_]:
-        """The pieces that miss the equation of motion most, weighted by who is there."""
+        """The pieces that violate the equation of motion most, weighted by the population."""
         curve = path.problem.curve
         at = path.problem.moments(path.descent.nodes)
         n = at.p.shape[1]
@@ -441,7 +442,7 @@ def _answer(
 def _simulated(
     action: Action, start: Array, control: Piecewise, span: float
 ) -> tuple[Array, Status]:
-    """The flow of `V + u(t)`, by an integrator that knows nothing of the path."""
+    """The flow of `V + u(t)`, by an integrator independent of the path."""
 
     def velocity(t: float, p: Array) -> Array:
         here = np.maximum(p, 1e-300)

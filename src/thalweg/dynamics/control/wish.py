@@ -1,4 +1,4 @@
-"""What may be asked of a plan, checked at the door."""
+"""The goals that a plan may have, checked at the door."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLOOR = 1e-9
 
 
 def supported(landscape: Landscape) -> None:
-    """Refuse energies for which the cost has another form."""
+    """Reject energies for which the cost has another form."""
     energy = landscape.energy
     if energy.interaction is not None or not isinstance(energy.internal, Entropy):
         raise InputError(
@@ -56,7 +56,7 @@ def _members(kernel: MarkovKernel, wish: tuple[Any, float]) -> tuple[Mask, float
     found = as_states(kernel, states, "raise_mass")
     if found.size == kernel.n_states:
         raise InputError(
-            "raise_mass names all states; they hold everybody already: leave some out."
+            "raise_mass names all states, which already hold everything: leave some out."
         )
     mass = float(share)
     if not 0 < mass < 1:

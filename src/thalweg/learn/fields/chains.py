@@ -7,9 +7,9 @@ One step of length `h` solves, for every state `x`,
 for `u`, given the previous `v`: positive and mass-preserving by construction, at any `h`. Newton's
 method solves it; each Newton matrix has dominant columns (mass that leaves a state arrives at its
 neighbours), so Gauss-Seidel sweeps on the edges solve the linear systems, for any graph, in a few
-passes, and states that are nearly empty and slaved to a neighbour cost nothing extra.
+passes, and states that are nearly empty and follow a neighbour cost nothing extra.
 
-The matrix of a step is stored by what leaves: `leave[e]` for the directed edge `e = (x -> y)` is
+The matrix of a step is stored by outflow: `leave[e]` for the directed edge `e = (x -> y)` is
 `h c d(flux x -> y)/d u_x`, so that column `x` holds `-leave` below and above its diagonal, and the
 transpose is read in the order in which it is stored. Several right-hand sides travel together.
 """
@@ -31,8 +31,11 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 NEWTON_LIMIT = 60
+"""Largest number of Newton iterations per step."""
 SWEEP_LIMIT = 400
+"""Largest number of Gauss-Seidel sweeps per system."""
 _UP, _DOWN = 2.0, -20.0
+"""Largest change of `u` up and down in one Newton iteration."""
 
 
 class Graph(NamedTuple):
@@ -120,7 +123,7 @@ def _sweeps(graph: Graph, chain: Chain, k: int, right: Array, x: Array, toleranc
 
 @njit(cache=True)
 def forward_chain(graph: Graph, V: Array, beta: float, chain: Chain, tolerance: float) -> int:
-    """Run all steps; the rows of `chain` get the state after each of them and its matrix.
+    """Run all steps; the rows of `chain` receive the state after each of them and its matrix.
 
     Returns the number of Newton iterations, or minus the step that failed.
     """

@@ -26,7 +26,7 @@ def conjugate_gradients(
 ) -> tuple[Array, int]:
     """`H^-1 right` for every column, and the number of iterations.
 
-    Ends where the squared error in the norm of `H`, as the preconditioner sees it, is below
+    It ends when the squared error in the norm of `H`, estimated by the preconditioner, is below
     `tolerance**2` of that of zero, or below `least`.
     """
     x = preconditioner(right)

@@ -1,4 +1,4 @@
-"""Prior scales and beta by evidence: what the data say with the fields integrated out.
+"""Prior scales and beta by evidence: the likelihood with the fields integrated out.
 
 MacKay's update sets a scale so that its coefficients are as large as the number of them that the
 data determine. The log determinant of the curvature depends on beta; its slope is the `force` that
@@ -21,7 +21,9 @@ __all__ = ["Probes", "probe", "slope_of_log_determinant", "updated_scales"]
 Array = NDArray[np.float64]
 
 _LEAST_SCALE = 1e-4
+"""Least scale of a prior."""
 _LARGEST_CHANGE = 6.0
+"""Largest factor by which a scale changes in one update."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +49,7 @@ def probe(
 ) -> Probes:
     """Solve for the probes and for the direction of log beta together.
 
-    `before`: the same probes solved nearby, as a start.
+    `before` holds the same probes solved nearby, as a start.
     """
     right = np.concatenate([z, np.zeros((z.shape[0], 1))], axis=1)
     right[-1, :-1] = 0.0
@@ -63,10 +65,10 @@ def probe(
 def updated_scales(
     point: Point, preconditioner: Preconditioner, probes: Probes | None, relaxation: float = 1.0
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """New scales of the two priors, and how many coefficients of each the data determine.
+    """New scales of the two priors, and the number of coefficients of each that data determine.
 
-    Without probes the preconditioner stands for the curvature. The plain update creeps near its
-    end; a `relaxation` above one hastens it.
+    Without probes the preconditioner replaces the curvature. The plain update slows down near its
+    end; a `relaxation` above one speeds it up.
     """
     post = point.posterior
     correction = np.zeros(post.size)
@@ -100,7 +102,7 @@ def slope_of_log_determinant(point: Point, probes: Probes) -> float:
     """
     post: Posterior = point.posterior
     direction = probes.along_beta / probes.along_beta[-1]
-    # A fraction of a standard error: far below what bends H, far above rounding.
+    # A fraction of a standard error: far below the nonlinearity of H, far above rounding.
     delta = min(0.05, 0.5 * np.sqrt(probes.log_beta_variance))
     ahead, behind = (post.point(point.z + sign * delta * direction) for sign in (1, -1))
     if ahead is None or behind is None:

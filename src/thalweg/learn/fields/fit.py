@@ -30,13 +30,15 @@ __all__ = ["fit_likelihood_large"]
 Array = NDArray[np.float64]
 
 _JACOBIAN_FLOATS = 1.2e8
+"""Largest number of entries in the tangents of the smooth functions: 1 GB."""
 _PROBED = 80
-"""Smooth functions by which coordinates along a curve are recognised."""
+"""Number of smooth functions that detect coordinates along a curve."""
 _FIRST_NOISE = 0.002
-"""Of the spread of the start."""
+"""First scale of the noises, as a share of the spread of the start."""
 _LONG_STEP = 10.0
+"""Step in white coefficients below which a failed flow is due to its time step."""
 _FIRST_PRECISION = 100.0
-"""Of log beta around its start until the evidence has its say: the joint optimum shrinks it."""
+"""Precision of log beta around its start until the evidence is used: a joint optimum shrinks it."""
 
 
 @single_threaded
@@ -53,11 +55,11 @@ def fit_likelihood_large(
 ) -> LargeFit:
     """Maximum a posteriori `V`, `beta` and initial distribution of independent snapshots.
 
-    `counts`: one row per time. The prior is a Gaussian field whose roughness the data choose by
+    `counts` has one row per time. The prior is a Gaussian field whose roughness is chosen by
     evidence; `coordinates` (one row per state, or `"kernel"` for the kernel's own) make it smooth
-    in space, unless the states lie on a curve in it; else it is smooth along the graph. `beta`:
-    give it where it is known. Interrupting returns the best iterate with status `INTERRUPTED`.
-    `rng` draws the probes of the stochastic traces and the posterior samples.
+    in space, unless the states lie on a curve in it; otherwise it is smooth along the graph. `beta`
+    is given if it is known. Interrupting returns the best iterate with status `INTERRUPTED`. `rng`
+    draws the probes of the stochastic traces and the posterior samples.
     """
     options = LargeOptions() if options is None else options
     rng = np.random.default_rng(0) if rng is None else rng
@@ -110,7 +112,7 @@ def _restored(
 
 
 class _Fitter(Fitter):
-    """With coordinates: a smooth prior in them, and exact traces in the smooth directions."""
+    """The fit with coordinates: a smooth prior in them, and exact traces in smooth directions."""
 
     def __init__(
         self,
@@ -140,7 +142,7 @@ class _Fitter(Fitter):
             scales[: scales.size - len(options.spreads)] *= 0.7 ** np.arange(
                 scales.size - len(options.spreads)
             )
-            # Noise comes in when the smooth part has settled: until then misfit is not noise.
+            # Noise enters when the smooth part has converged: until then misfit is not noise.
             scales[scales.size - len(options.spreads) :] *= _FIRST_NOISE
             priors.append(prior.with_scales(scales))
         initial, potential = priors
@@ -168,7 +170,7 @@ class _Fitter(Fitter):
     # ------------------------------------------------------------------ the loop
 
     def settled(self, round_: int) -> bool:
-        # Rough traces will do until the fit is near.
+        # Rough traces are enough until the fit is near.
         if self.information is None or self.stale > 12:
             spans = None if self.information is None else self.information.spans
             self.information = Information.at(self.point, spans)
@@ -187,13 +189,13 @@ class _Fitter(Fitter):
         return True
 
     def _release(self) -> None:
-        """Let beta go, with the force of the evidence in place of the anchor at the start."""
+        """Free beta, with the force of the evidence in place of the anchor at the start."""
         self.posterior = replace(self.posterior, anchor=Posterior.anchor)
         self.point = replace(self.point, posterior=self.posterior)
         self._evidence_update(True)
 
     def _newton_step(self, tolerance: float) -> tuple[float, int]:
-        """One damped Gauss-Newton step; the decrement that it promised and its CG iterations."""
+        """One damped Gauss-Newton step; its predicted decrement and its CG iterations."""
         assert self.information is not None
         gradient = self.point.gradient()
         promised, iterations = 0.0, 0
@@ -219,9 +221,9 @@ class _Fitter(Fitter):
         return promised, iterations
 
     def _try(self, z: Array) -> Point | None:
-        """The point at `z`; where the time step is too long for it, all go on with a shorter one.
+        """The point at `z`; if the time step is too long for it, a shorter one is used from here.
 
-        A long step fails where drift over one step outruns the distance between neighbours.
+        A long step fails where drift over one step exceeds the distance between neighbours.
         """
         new = self.posterior.point(z)
         if new is None and np.abs(z - self.point.z).max() < _LONG_STEP:
@@ -267,7 +269,7 @@ class _Fitter(Fitter):
         return moved
 
     def _refine(self) -> bool:
-        """Halve the time step where that changes the likelihood: true if it did."""
+        """Halve the time step if that changes the likelihood; return whether it did."""
         if self.posterior.likelihood.flow.substeps >= self.options.max_substeps:
             return False
         finer = self.posterior.finer()

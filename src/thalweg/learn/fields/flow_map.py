@@ -5,7 +5,7 @@ Chains of implicit Euler steps of two lengths, `h` and `h/2`, are combined at th
     log rho = u_fine + s tanh((u_fine - u_coarse) / s)
 
 which is Richardson's extrapolation (second order) wherever the two agree to better than `s = 1`,
-and cannot run away where they do not, as when a state empties within one step.
+and stays bounded where they do not, as when a state empties within one step.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ __all__ = ["FlowMap", "Run"]
 Array = NDArray[np.float64]
 
 _SPREAD = 1.0
+"""`s` of the extrapolation: difference of the two chains beyond which it is bounded."""
 
 
 @dataclass(frozen=True, eq=False)
 class FlowMap:
-    """Everything about the flow that stays fixed during a fit."""
+    """The parts of the flow that stay fixed during a fit."""
 
     kernel: MarkovKernel
     times: Array
@@ -48,7 +49,7 @@ class FlowMap:
         return chains.Graph(indptr, neighbor, order, conductance, self.kernel.stationary)
 
     def __call__(self, u0: Array, V: Array, beta: float) -> Run | None:
-        """The run from `u0`, or `None` where Newton's method failed."""
+        """The run from `u0`, or `None` if Newton's method failed."""
         runs = []
         for factor in (1, 2):
             chain = self._chain(factor * self.substeps, u0, V, beta)

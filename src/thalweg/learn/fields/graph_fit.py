@@ -32,29 +32,29 @@ __all__ = ["GraphFitter"]
 Array = NDArray[np.float64]
 
 _FIRST_SLOPE = 0.2
-"""Before any simulation, minus the slope in log beta is taken to be this share of the potential's
-power: 0.13 to 0.27 of it was measured on rough and smooth landscapes of six graphs."""
+"""Share of the potential's power that minus the slope in log beta is assumed to be before any
+simulation: 0.13 to 0.27 was measured on rough and smooth landscapes of six graphs."""
 _LONGEST_STRIDE = 0.7
-"""Of log beta in one step."""
+"""Largest change of log beta in one step."""
 _STIFFEST = 100.0
 """Bound on the prior's precision, in units of the information about each mode."""
 _SETTLED = 1.6
-"""Difference of observed and simulated slopes, in standard errors of log beta, after which no more
-simulations follow: what its correction leaves is a small share of it (`_LEFT`)."""
+"""Difference of observed and simulated slopes, in standard errors of log beta, below which
+simulations end: its correction leaves a small share of it (`_LEFT`)."""
 _LEFT = 0.15
 """Share of the last correction of log beta that counts as its error: 0.04 to 0.15 was seen."""
 _STILL = 1.2
 """Move of all levels together, in their standard errors, below which they have settled."""
 _LEAST_OWN = 0.5
-"""Of the information about log beta at given levels: least that may be left when these follow."""
+"""Least share of the information about log beta at given levels that may remain as these follow."""
 _ENOUGH = 0.02
-"""Twice the log likelihood that a Newton step may leave on the table."""
+"""Twice the log likelihood that a Newton step may still miss."""
 _CENTRE, _WEAK = float(np.log(0.1)), 0.05
 """Centre and precision of the weak prior on log beta."""
 
 
 class GraphFitter(Fitter):
-    """Without coordinates: a prior on the modes of the kernel, and beta by simulation."""
+    """The fit without coordinates: a prior on the modes of the kernel, and beta by simulation."""
 
     def __init__(
         self,
@@ -87,9 +87,9 @@ class GraphFitter(Fitter):
         self.n_iterations = 0
         self.determined = 0.5 * self.n
         self.along: Array | None = None
-        """How the fields follow log beta."""
+        """Derivative of the fields in log beta."""
         self.variance = np.nan
-        """Of log beta."""
+        """Variance of log beta."""
         self.overshoot = 1.0
         self.draws: Array | None = None
         self.gains = [np.ones(spectrum.knots.size), np.ones(spectrum.knots.size)]
@@ -100,7 +100,7 @@ class GraphFitter(Fitter):
         """Standard error of log beta."""
         self.level_information: list[Array] = []
         self.change = np.inf
-        """Of log beta by the last simulations, in its standard errors."""
+        """Change of log beta by the last simulations, in its standard errors."""
 
     def _at(self, z: Array, theta: float) -> Place | None:
         if np.abs(z).max() > 200.0:
@@ -142,9 +142,9 @@ class GraphFitter(Fitter):
         return True
 
     def _newton_step(self, tolerance: float, share: float = 0.5) -> float:
-        """One damped Gauss-Newton step in the fields and log beta; the decrement it promised.
+        """One damped Gauss-Newton step in the fields and log beta; its predicted decrement.
 
-        The levels follow beta and move its optimum on: a `share` of the step in beta meets them.
+        The levels follow beta and shift its optimum: only a `share` of the step in beta is taken.
         """
         score, slope = self.place.score()
         gradient = self._curvature().prior(self.z[:, None])[:, 0] - score
@@ -168,7 +168,7 @@ class GraphFitter(Fitter):
             if self.free:
                 self.along = solved[:, 1]
                 curve = max(float(info[0] + mixed[:, 0] @ self.along), 1e-3) + _WEAK
-                # Of the data alone: how rough the fields are is learned from them too.
+                # From the data alone: the roughness of the fields is learned from them as well.
                 pull = float(self.along @ self._curvature().prior(self.along[:, None])[:, 0])
                 own = max(curve - pull, 0.15 * curve)
                 self.variance, self.overshoot = 1.0 / own, curve / own
@@ -194,7 +194,7 @@ class GraphFitter(Fitter):
         return promised
 
     def _try(self, z: Array, theta: float) -> Place | None:
-        """The place at `z`; where the time step is too long for it, a shorter one is taken."""
+        """The place at `z`; if the time step is too long for it, a shorter one is used."""
         new = self._at(z, theta)
         if new is None and np.abs(z - self.z).max() < 10.0:
             finer = self.likelihood.finer()
@@ -216,9 +216,9 @@ class GraphFitter(Fitter):
         return white, np.concatenate(draws)
 
     def _evidence_update(self) -> float:
-        """New levels of both priors; how far they moved, in standard errors."""
+        """New levels of both priors, and their change in standard errors."""
         n, count = self.n, self.options.n_probes
-        # The same noise at every round: solutions start from the last ones, and the levels settle.
+        # The same noise in every round: solutions start from the last ones, and levels converge.
         rng = np.random.default_rng(self.seed)
         curvature = self._curvature(coarse=True)
         preconditioner, about0, aboutV = self.preconditioning(curvature)
@@ -247,7 +247,7 @@ class GraphFitter(Fitter):
             information = spectrum.level_information(known / modes)
             self.level_information.append(information)
             step = np.linalg.solve(information, slope)
-            # Levels that go to and fro take shorter steps.
+            # Levels that oscillate take shorter steps.
             turned = step * self.moves[i] < 0.0
             self.gains[i] = np.clip(self.gains[i] * np.where(turned, 0.4, 1.3), 0.02, 1.0)
             step = self.gains[i] * np.clip(step, -3.0, 3.0)
@@ -262,7 +262,7 @@ class GraphFitter(Fitter):
         return moved
 
     def _match(self) -> None:
-        """Move log beta to where observed and simulated slopes agree, and all else with it.
+        """Move log beta to where observed and simulated slopes agree, and the rest with it.
 
         Observed minus simulated slope and the slopes of the evidence in the levels vanish together.
         Their derivatives and covariances, to first order, give the move and beta's error.
@@ -308,7 +308,7 @@ class GraphFitter(Fitter):
             )
 
     def _refine(self) -> bool:
-        """Halve the time step where that changes the likelihood: true if it did."""
+        """Halve the time step if that changes the likelihood; return whether it did."""
         finer = self.likelihood.finer()
         if finer.flow.substeps > self.options.max_substeps:
             return False

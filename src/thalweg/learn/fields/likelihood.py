@@ -36,7 +36,7 @@ class Likelihood:
         return replace(self, flow=replace(self.flow, substeps=factor * self.flow.substeps))
 
     def at(self, u0: Array, V: Array, log_beta: float) -> Place | None:
-        """The likelihood at these fields, or `None` where the flow cannot be computed."""
+        """The likelihood at these fields, or `None` if the flow cannot be computed."""
         if not (np.all(np.isfinite(u0)) and np.all(np.isfinite(V)) and -18.4 < log_beta < 18.4):
             return None
         top = u0.max()
@@ -69,7 +69,7 @@ class Place:
         return float(np.sum(counts[counts > 0] * self.log_p[counts > 0]))
 
     def apart(self, other: Place) -> float:
-        """Twice the log likelihood ratio, to second order, by which another flow differs."""
+        """Twice the log likelihood ratio against another flow, to second order."""
         weights = self.likelihood.totals[:, None] * np.exp(self.log_p)
         return float(np.sum(weights * (self.log_p - other.log_p) ** 2))
 

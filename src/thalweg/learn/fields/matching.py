@@ -1,11 +1,11 @@
-"""What slope in log beta fitted fields leave behind, by simulation.
+"""The slope in log beta that remains at fitted fields, by simulation.
 
 Fields `z*` are drawn from the posterior, snapshots from their flow, and fields fitted to these
-snapshots at the same beta and prior. The slope of the log likelihood in log beta that is left then
+snapshots at the same beta and prior. The remaining slope of the log likelihood in log beta then
 has, to first order, known mean zero parts (the score at `z*`, and the prior's pull at the draw),
 which are subtracted: few simulations suffice. Draws are centred at the most likely fields, while
-the truth lies around the posterior's mean. How far these are apart, as far as the slope feels it,
-is seen in the same simulations: by how much more the fit misses `z*` than linear theory says.
+the truth lies around the posterior's mean. The effect of that difference on the slope shows in the
+same simulations: the fit misses `z*` by more than linear theory predicts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 
 _STEPS = 5
 _ENOUGH = 0.01
-"""Newton decrement per state at which a simulated fit ends: what is left moves the slope by about a
+"""Newton decrement per state at which a simulated fit ends: the rest moves the slope by about a
 fifth of it."""
 
 

@@ -1,4 +1,4 @@
-"""What a fit of many states is asked, how it goes on in rounds, and what it gives back."""
+"""Options, rounds and result of a fit of many states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class LargeOptions:
-    """How hard to try; the defaults suit hundreds to tens of thousands of states."""
+    """Effort of a fit; the defaults suit hundreds to tens of thousands of states."""
 
     n_functions: int = 240
     """Smooth functions of the potential's prior (a third as many for the initial density)."""
@@ -35,7 +35,7 @@ class LargeOptions:
     n_probes: int = 12
     """Draws of the posterior behind the prior's scales."""
     n_simulations: int = 2
-    """Simulated data sets behind beta, where there are no coordinates."""
+    """Simulated data sets behind beta, if there are no coordinates."""
     n_samples: int = 32
     """Posterior samples behind the error bars of the potential."""
     max_substeps: int = 16
@@ -60,7 +60,7 @@ class LargeFit:
     probabilities: Array
     """The fitted distribution at every time, one row each."""
     potential_stderr: Array
-    """Of the centred potential, from posterior samples."""
+    """Standard error of the centred potential, from posterior samples."""
     log_beta_stderr: float
     log_likelihood: float
     deviance: float
@@ -68,7 +68,7 @@ class LargeFit:
     status: Status
     n_iterations: int
     determined: float
-    """How many coefficients of potential and initial distribution the data determine."""
+    """Number of coefficients of potential and initial distribution that the data determine."""
     substeps: int
     potential_samples: Array
     """Draws of the centred potential's posterior, one row each."""
@@ -89,7 +89,7 @@ class LargeFit:
 
     @property
     def beta_interval(self) -> tuple[float, float]:
-        """95 %: the wider of the intervals symmetric in beta and in log beta; from 0 if need be.
+        """95 % interval: the wider of those symmetric in beta and in log beta; may begin at 0.
 
         The error of beta hardly depends on beta, so its lower end is nearer to that in beta.
         """
@@ -133,21 +133,21 @@ def large_fit(
 
 
 class Fitter(ABC):
-    """The state of one fit, improved in rounds: the best iterate is always at hand."""
+    """The state of one fit, improved in rounds; the best iterate is always available."""
 
     options: LargeOptions
     progress: Progress | None
 
     @abstractmethod
     def settled(self, round_: int) -> bool:
-        """Take one round's steps; whether nothing is left to do."""
+        """Take one round's steps; return whether the fit has converged."""
 
     @abstractmethod
     def result(self, status: Status) -> LargeFit:
         """The fit at the present iterate."""
 
     def run(self) -> LargeFit:
-        """All rounds, within the limits on work; an interruption gives the iterate reached."""
+        """Run all rounds, within the limits on work; an interruption returns the last iterate."""
         try:
             return self.result(self._rounds())
         except KeyboardInterrupt:

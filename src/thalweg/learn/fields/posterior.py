@@ -48,7 +48,7 @@ class Posterior:
 
     @property
     def log_beta_precision(self) -> float:
-        """Of the weak prior on log beta; one where beta is given, so that nothing is singular."""
+        """Precision of the weak prior on log beta; one if beta is given, to avoid singularity."""
         return self.anchor[1] if self.fixed_log_beta is None else 1.0
 
     def finer(self) -> Posterior:
@@ -60,7 +60,7 @@ class Posterior:
         return z[:a], z[a:-1], z[-1]
 
     def point(self, z: Array) -> Point | None:
-        """The posterior at `z`, or `None` where the flow cannot be computed."""
+        """The posterior at `z`, or `None` if the flow cannot be computed."""
         w0, wV, theta = self.split(z)
         u0 = self.initial.field(w0[:, None])[:, 0]
         V = self.potential.field(wV[:, None])[:, 0]

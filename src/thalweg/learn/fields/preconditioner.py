@@ -27,6 +27,7 @@ __all__ = ["Information", "Preconditioner", "solve"]
 Array = NDArray[np.float64]
 
 _BATCH = 32
+"""Tangents computed together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +145,7 @@ class Preconditioner:
         return np.asarray(scaled - back)
 
     def well_determined(self) -> tuple[Array, Array]:
-        """For each scale of the two priors, how many coefficients the data determine."""
+        """The number of coefficients that the data determine, per scale of the two priors."""
         post = self.posterior
         out, start = [], 0
         for span, prior in zip(self.information.spans, (post.initial, post.potential), strict=True):
@@ -173,9 +174,9 @@ def solve(
 ) -> tuple[Array, int]:
     """`H^-1 right` for every column, by conjugate gradients, and the iterations it took.
 
-    `H` carries the preconditioner's damping. Stops where the error in the norm of `H`, as the
-    preconditioner sees it, is `tolerance` times the size of the preconditioner's own answer.
-    A `guess` of the solution saves iterations.
+    `H` includes the preconditioner's damping. It stops when the error in the norm of `H`, estimated
+    by the preconditioner, is `tolerance` times the size of the preconditioner's own answer. A
+    `guess` of the solution saves iterations.
     """
     damping = preconditioner.damping
     return conjugate_gradients(

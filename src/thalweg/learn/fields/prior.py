@@ -2,11 +2,11 @@
 
     field = sum_c  s_c B_c w_c,      w ~ N(0, 1)
 
-The components are bands of smooth functions, from long waves to short ones, and what diffusion over
-`q` steps of the kernel makes of white noise (`q = 0`: white noise itself). The data choose the
-scales: a smooth field keeps the long waves only, a rough one the noise, and no order of smoothness
-is set beforehand. The smooth functions are cosines in a box around the states' coordinates, which
-know nothing of the graph's edge.
+The components are bands of smooth functions, from long waves to short ones, and white noise
+diffused over `q` steps of the kernel (`q = 0`: white noise itself). The data choose the scales: a
+smooth field keeps the long waves only, a rough one the noise, and no order of smoothness is set
+beforehand. The smooth functions are cosines in a box around the states' coordinates, independent of
+the graph's boundary.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["FieldPrior", "cosines", "field_prior", "is_thin"]
 Array = NDArray[np.float64]
 
 _PAD = 0.1
-"""The box of the cosines is wider than the points by this share of its side, at every end."""
+"""Margin of the cosines' box around the points at every end, as a share of its side."""
 _NEW, _MOST_OLD = 1e-6, 0.25
-"""Share of a function that those before it leave, where it is new; share of functions that are
-not, where the states lie on a curve."""
+"""Share of a function, not explained by those before it, above which it counts as new; share of
+functions that are not new above which the states lie on a curve."""
 _FIRST_BAND = 8
 _AXES = 3
 
@@ -47,7 +47,7 @@ class FieldPrior:
     """The band of each column of `basis`."""
     spreads: tuple[int, ...]
     gains: tuple[float, ...]
-    """What brings each diffused noise to unit variance."""
+    """Factors that bring each diffused noise to unit variance."""
     scales: Array
     """One per band, then one per spread."""
 

@@ -29,10 +29,11 @@ __all__ = ["Curvature", "Preconditioning"]
 Array = NDArray[np.float64]
 
 _LEAST_SHARE = 0.1
-"""Of the mean probability: emptier states are treated as if they had so much."""
+"""Least share of the mean probability: emptier states are treated as if they had this much."""
 _FACTORED_STATES = 1000
-"""Graphs that are not flat are factored up to this many states."""
+"""Number of states up to which graphs that are not flat are factored."""
 _LONGEST_CHEBYSHEV = 30
+"""Largest degree of the polynomial near the inverse."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +114,7 @@ class Preconditioning:
         return apply, about[0], about[1]
 
     def _solver(self, mean: sparse.csr_array, share: Array, gap: float) -> Callable[[float], Map]:
-        """For every `a`, the map `(1 + a A)^-1`."""
+        """The map `(1 + a A)^-1` for every `a`."""
         scale = np.sqrt(share)[:, None]
 
         def make(a: float) -> Map:

@@ -1,10 +1,10 @@
-"""Gaussian priors on a graph without coordinates: white noise that the kernel has smoothed.
+"""Gaussian priors on a graph without coordinates: white noise smoothed by the kernel.
 
 A field is `g(K) w` with white `w`; in terms of `L = D (I - K) D^-1`, symmetric with `D^2 = N pi`,
 its precision is `A^T A` with `A = D^-1 q(L)^(1/2) D`. `log q` is a sum of smooth bumps,
-one level each, spaced so that small eigenvalues and crowded ones are kept apart: a field may be
-rough or smooth, and the data say which. (With bumps in `log mu` alone a spectrum that falls where
-most modes are was smeared, which drew beta 20 to 70 % too high on smooth landscapes.)
+one level each, spaced so that small eigenvalues and crowded ones are resolved: a field may be
+rough or smooth, and the data decide. (With bumps in `log mu` alone a spectrum that falls where
+most modes are was smeared, which made beta 20 to 70 % too high on smooth landscapes.)
 Functions of `L` are applied as Chebyshev polynomials: nothing but products with the Laplacian, on
 any graph.
 """
@@ -27,19 +27,21 @@ Array = NDArray[np.float64]
 Index = NDArray[np.integer]
 
 _SPACING = 0.8
-"""Of the bumps in `log(mu + mu0)` plus `_RESOLVE` times the share of modes below `mu`."""
+"""Spacing of the bumps in `log(mu + mu0)` plus `_RESOLVE` times the share of modes below `mu`."""
 _RESOLVE = 4.0
+"""Weight of the share of modes in the spacing of bumps."""
 _BINS = 24
-"""Of the eigenvalues, for that share."""
+"""Number of bins of the eigenvalues, for that share."""
 _WIDTH = 0.7
-"""Of a bump, in spacings."""
+"""Width of a bump, in spacings."""
 _BENDING = 3.0
 """Standard deviation of the second differences of the levels under their own prior."""
 _EXACT_STATES = 1200
-"""Up to this many states all eigenvalues of the Laplacian are computed (0.2 s)."""
+"""States up to which all eigenvalues of the Laplacian are computed (0.2 s)."""
 _PROBES, _LANCZOS_STEPS = 8, 80
-"""Beyond that, their density is probed."""
+"""Probes, and Lanczos steps, that estimate their density above that number."""
 _LARGEST_DEGREE = 240
+"""Largest degree of the Chebyshev polynomials."""
 
 
 def laplacian(n: int, source: Index, target: Index, weights: Array) -> sparse.csr_array:
@@ -92,10 +94,10 @@ class Spectrum:
         bend = np.diff(np.eye(count), 2, axis=0)
         self.stiffness = bend.T @ bend / _BENDING**2
         self.modes = self.weights @ self.bumps(self.nodes)
-        """How many modes belong to each bump."""
+        """Number of modes that belong to each bump."""
 
     def _coordinate(self, mu: Array) -> Array:
-        """Where the bumps are evenly spaced: small eigenvalues and crowded ones are kept apart."""
+        """The coordinate in which bumps are evenly spaced: it resolves small and crowded values."""
         mu = np.maximum(mu, 0.0)
         return np.log(mu + self.floor) + _RESOLVE * np.interp(mu, self._edges, self._below)
 
@@ -107,9 +109,9 @@ class Spectrum:
         return np.asarray(share / share.sum(axis=1, keepdims=True))
 
     def level_information(self, shares: Array) -> Array:
-        """About the levels of a prior where the data determine these shares of their modes.
+        """Information about the levels of a prior, from the shares of modes that data determine.
 
-        A mode with information `f` and precision `q` says `(f / (f + q))^2 / 2` about `log q`.
+        A mode with information `f` and precision `q` gives `(f / (f + q))^2 / 2` about `log q`.
         """
         bumps = self.bumps(self.nodes)
         weights = self.weights * np.maximum(bumps @ shares, 0.07) ** 2
@@ -123,7 +125,7 @@ class Spectrum:
         return np.asarray(out)
 
     def mean(self, x: Array) -> Array:
-        """The mean under `pi`, which no Laplacian sees."""
+        """The mean under `pi`, on which no Laplacian acts."""
         return np.asarray((self.root**2 / self.n) @ x)
 
     def shifted(self, x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Where a fit starts: the weak form on counts smoothed in time."""
+"""The start of a fit: the weak form on counts smoothed in time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ __all__ = ["Start", "smoothed", "weak_start"]
 
 Array = NDArray[np.float64]
 
-_COUNTS_A_CELL = 30.0
+_COUNTS_PER_CELL = 30.0
+"""Counts in a neighbourhood over which a snapshot is smoothed."""
 _MOST_STEPS = 40
+"""Largest number of smoothing steps."""
 
 
 def smoothed(kernel: MarkovKernel, counts: Array) -> Array:
@@ -31,7 +33,7 @@ def smoothed(kernel: MarkovKernel, counts: Array) -> Array:
     out = np.empty_like(counts)
     for k, row in enumerate(counts):
         p = row + 0.5 * kernel.stationary * kernel.n_states
-        steps = int(min(_MOST_STEPS, _COUNTS_A_CELL * kernel.n_states / max(row.sum(), 1.0)))
+        steps = int(min(_MOST_STEPS, _COUNTS_PER_CELL * kernel.n_states / max(row.sum(), 1.0)))
         for _ in range(steps):
             p = walk @ p
         out[k] = p / p.sum()
@@ -49,7 +51,7 @@ class Start(NamedTuple):
 def weak_start(
     kernel: MarkovKernel, times: Array, counts: Array, beta: float | None, rng: np.random.Generator
 ) -> Start:
-    """The weak form's energy, its beta kept within reason; a flat potential where it fails."""
+    """The weak form's energy, its beta kept within bounds; a flat potential if it fails."""
     p = smoothed(kernel, counts)
     u0 = np.log(p[0] / kernel.stationary)
     try:

@@ -1,1 +1,1 @@
-"""Networks: the paper's own method as it stands, and potentials as networks of features."""
+"""Networks: the paper's own method as printed, and potentials as networks of features."""

@@ -1,7 +1,7 @@
 """A potential as a network of the features of a state: `V(x) = net(features of x)`.
 
-It goes where a table of numbers cannot: it carries over to states and graphs that were never seen.
-Predicting with a trained network needs numpy only.
+Unlike a table of numbers, it generalises to states and graphs that were never seen. Predicting with
+a trained network needs numpy only.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class FeatureFit:
     energy: FreeEnergy
     network: FeatureNetwork
     loss: float
-    """Relative to the best that a free potential reaches: 1 is as good, 0 is no potential."""
+    """Loss relative to the best free potential: 1 is as good, 0 is no potential."""
     n_steps: int
     status: Status
 
@@ -93,7 +93,7 @@ def fit_feature_network(
 
     The weak loss needs the data only through its normal equations, so a step costs one pass over
     the edges whatever the number of samples; beta is its best value for each `V`. `objective`
-    (a likelihood, say) takes `(V, beta)` and gives a value to be minimised and its derivatives.
+    (a likelihood, say) takes `(V, beta)` and returns a value to be minimised and its derivatives.
     Adam for `warm_steps`, then L-BFGS.
     """
     torch = load_torch()
@@ -211,7 +211,7 @@ def _weak_objective(
     mobility: Mobility | None,
     known_beta: float | None,
 ) -> tuple[Callable[[Any], tuple[Any, Any]], float]:
-    """The weak loss of a potential with beta eliminated, and how low a free potential gets it."""
+    """The weak loss of a potential with beta eliminated, and its minimum for a free potential."""
     setting = Setting(as_mobility(mobility))
     system = assemble(kernel, nodes_of(times, quadrature), p, setting)
 

@@ -1,11 +1,11 @@
-"""The paper's own method as it stands, to be compared with; networks of features beside it.
+"""The paper's own method as printed, for comparison.
 
 `fit_neural` is Algorithm 2 of the paper: geodesic velocities by Algorithm 1, then an MLP (two
 hidden layers of 64) that maps a state to a row of the gradient of `V` and to beta, trained with
 Adam on samples. The loss is quadratic in what it learns, so `thalweg.learn.weak.fit` gives its
 minimiser in closed form.
 
-`fit_feature_network` is in `thalweg.learn.network.features` and named here too.
+`fit_feature_network`, of `thalweg.learn.network.features`, is also exported here.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def geodesic_velocity(
 
 @dataclass(frozen=True, eq=False)
 class NeuralFit:
-    """What the paper's network learned."""
+    """The result of the paper's network."""
 
     energy: FreeEnergy
     gradient: Array

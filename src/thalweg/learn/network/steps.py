@@ -1,7 +1,7 @@
 """The training steps of the paper's network, compiled.
 
-A batch of the paper's training is a handful of states, each many times: at `N = 6` the network is
-asked for the same six outputs 128 times. Here it is asked once for each state, and the batch enters
+A batch of the paper's training is a handful of states, each many times: at `N = 6` the network
+computes the same six outputs 128 times. Here it computes them once per state, and the batch enters
 through sums. With `x` the state, `g_x` its row and `h_x` its noise output, `s` and `v` the rows of
 the samples, `B` their number,
 
@@ -28,7 +28,7 @@ Layers = tuple[Single, Single, Single, Single, Single, Single]
 
 
 class Pace(NamedTuple):
-    """How Adam goes on."""
+    """The settings of Adam, and its step count."""
 
     batch_size: int
     step: int

@@ -1,4 +1,4 @@
-"""Where torch comes in: only when a network is trained, and on one thread."""
+"""The import of torch: only when a network is trained, and on one thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of counts: how what is seen scatters around the flow; one file per model."""
+"""Models of counts: how observations scatter around the flow; one file per model."""
 
 from collections.abc import Mapping
 from typing import Any

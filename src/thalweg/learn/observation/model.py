@@ -1,8 +1,8 @@
-"""What a model of counts has to offer: terms of the objective, draws, and a deviance.
+"""The interface of a model of counts: terms of the objective, draws, and a deviance.
 
-A model of counts says how the individuals seen at a time come about from the probabilities of the
-flow at that time. The optimiser, the bootstrap and the test of fit use nothing else of it, so a new
-one is one file with one class.
+A model of counts describes how the individuals seen at a time arise from the probabilities of the
+flow at that time. The optimiser, the bootstrap and the test of fit use nothing else, so a new one
+is one file with one class.
 """
 
 from __future__ import annotations
@@ -37,15 +37,20 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """A fit as a model of counts sees it when it estimates what it does not know of itself.
+    """The parts of a fit from which a model of counts estimates its own parameters.
 
     Parameters
     ----------
-    counts : Counts seen, shape (times, N).
-    probabilities : Fitted probabilities, shape (times, N).
-    used : Number of parameters that the data, not the prior, determine.
-    covariance : Covariance of the parameters under the present model of counts.
-    sensitivities : Computes the derivatives of `log p`, shape (times, N, parameters).
+    counts : array
+        Observed counts, shape (times, N).
+    probabilities : array
+        Fitted probabilities, shape (times, N).
+    used : float
+        Number of parameters that the data, not the prior, determine.
+    covariance : array
+        Covariance of the parameters under the present model of counts.
+    sensitivities : callable
+        Computes the derivatives of `log p`, shape (times, N, parameters).
     """
 
     counts: Array
@@ -56,7 +61,7 @@ class Residuals:
 
 
 class CountModel(ABC):
-    """How counts scatter around the probabilities of the flow."""
+    """A model of the scatter of counts around the probabilities of the flow."""
 
     @abstractmethod
     def terms(self, counts: Array, log_p: Array) -> Terms:
@@ -64,7 +69,7 @@ class CountModel(ABC):
 
     @abstractmethod
     def saturated(self, counts: Array) -> float:
-        """Log likelihood where every time has a distribution of its own."""
+        """Log likelihood if every time has its own distribution."""
 
     @abstractmethod
     def draw(self, counts: Array, p: Array, rng: np.random.Generator) -> Array:
@@ -76,7 +81,7 @@ class CountModel(ABC):
         return 2.0 * (self.saturated(counts) + self.terms(counts, log_p).value)
 
     def expected_deviance(self, counts: Array, p: Array) -> tuple[float, float] | None:
-        """Its mean and variance if `p` is true; None where the scatter is itself estimated."""
+        """Its mean and variance if `p` is true; `None` if the scatter is itself estimated."""
         return None
 
     def effective(self, counts: Array) -> Array:
@@ -84,11 +89,11 @@ class CountModel(ABC):
         return counts
 
     def started(self, counts: Array) -> CountModel:
-        """With first guesses of what is estimated inside the fit."""
+        """The model with first guesses of what is estimated inside the fit."""
         return self
 
     def refined(self, fit: Residuals) -> CountModel:
-        """With estimates from the residuals of a fit; itself where there is nothing to estimate."""
+        """The model with estimates from the residuals of a fit; itself if it estimates nothing."""
         return self
 
     def differs(self, other: CountModel) -> bool:
@@ -96,12 +101,12 @@ class CountModel(ABC):
         return False
 
     def settled(self) -> CountModel:
-        """The model for data drawn from a fit: with its own estimates, or to estimate afresh."""
+        """The model for data drawn from a fit: with its own estimates, or to be estimated again."""
         return self
 
     @property
     def inflation(self) -> float:
-        """Factor on the variance of every parameter, for what was estimated of the scatter."""
+        """Factor on the variance of every parameter, for the estimated scatter."""
         return 1.0
 
     @property
@@ -110,9 +115,9 @@ class CountModel(ABC):
         return False
 
     def null_deviances(self, draws: Array, rng: np.random.Generator) -> Array:
-        """Deviances of draws, spread by the error of what was estimated of the scatter."""
+        """Deviances of draws, widened by the error of the estimated scatter."""
         return draws
 
     def summary(self) -> dict[str, float]:
-        """What was estimated, by name."""
+        """The estimates, by name."""
         return {}

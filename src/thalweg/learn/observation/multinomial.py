@@ -1,4 +1,4 @@
-"""Fresh, independent individuals at every time: multinomial counts."""
+"""New, independent individuals at every time: multinomial counts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Multinomial"]
 Array = NDArray[np.float64]
 
 _NOTICEABLE = 0.05
-"""Share of the expected count by which more must be seen before the curvature is raised."""
+"""Excess over the expected count, relative to it, above which the curvature is raised."""
 
 
 @dataclass(frozen=True)
 class Multinomial(CountModel):
-    """Each individual is in state `x` with probability `p_x`, whatever the others do.
+    """Counts of individuals that are in state `x` with probability `p_x`, independently.
 
     >>> Multinomial().deviance(np.array([[2.0, 2.0]]), np.array([[0.5, 0.5]]))
     0.0
@@ -44,7 +44,7 @@ class Multinomial(CountModel):
 
 
 def draw_multinomial(counts: Array, p: Array, rng: np.random.Generator) -> Array:
-    """As many individuals as in each row of `counts`, rounded, spread like the rows of `p`."""
+    """Draw as many individuals as in each row of `counts`, rounded, from the rows of `p`."""
     sizes = np.maximum(np.rint(counts.sum(axis=1)), 1).astype(np.int64)
     rows = [rng.multinomial(n, row / row.sum()) for n, row in zip(sizes, p, strict=True)]
     return np.array(rows, dtype=np.float64)

@@ -9,8 +9,8 @@ so that `Cov C = n phi (diag p - p p^T)` with the design effect `phi = (n + s) /
 of dependent individuals and a simulation whose frames are correlated are of this kind.
 
 The concentration is estimated inside the fit: it maximises `log L + u/2 mean log phi`, with `u`
-the number of parameters that the fit has used. The second term (Cox and Reid's) makes up for the
-residuals being smaller than the errors, as `n - 1` does in a variance.
+the number of parameters that the fit has used. The second term (Cox and Reid's) corrects for
+residuals being smaller than errors, as `n - 1` does in a variance.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 _LEAST = 0.1
 """Smallest concentration considered: the snapshots would be nearly point masses."""
 _MOST = 1e3
-"""Largest, in units of the number of individuals: a design effect of 1.001."""
+"""Largest concentration, in units of the number of individuals: a design effect of 1.001."""
 _SETTLED = 0.02
 """Change of `log s` below which the fit need not be repeated."""
 _FREEDOM = 4.0
@@ -46,8 +46,10 @@ class Overdispersed(CountModel):
 
     Parameters
     ----------
-    concentration : `s`; estimated inside the fit where it is None.
-    freedom : Degrees of freedom behind the estimate; set by the fit.
+    concentration : float, optional
+        `s`; by default estimated inside the fit.
+    freedom : float
+        Degrees of freedom behind the estimate; set by the fit.
 
     >>> Overdispersed(50.0).design_effect(1000.0).round(2)
     np.float64(20.59)

@@ -1,4 +1,4 @@
-"""Several samples per time, each with a scatter of its own: replicates, batches, runs.
+"""Several samples per time, each with its own scatter: replicates, batches, runs.
 
 The individuals of one replicate (one animal, one batch, one run of a simulation) resemble each
 other, so that `n` of them carry less information than `n` independent ones. The flow is fitted to
@@ -8,8 +8,7 @@ metric of the parameters' covariance `A`:
 
     phi = R / (R - 1) sum_r d_r^T A d_r / tr(A I).
 
-A replicate that is seen at several times under one name counts once, so that dependence in time is
-accounted for too.
+A replicate seen at several times under one name counts once, so dependence in time is included.
 """
 
 from __future__ import annotations
@@ -41,9 +40,12 @@ class Replicated(CountModel):
 
     Parameters
     ----------
-    rows : The counts of each replicate; None where `effect` is known.
-    effect : Design effect, at least 1; estimated inside the fit where there are `rows`.
-    freedom : Degrees of freedom behind the estimate; set by the fit.
+    rows : Replicates, optional
+        The counts of each replicate; `None` if `effect` is known.
+    effect : float
+        Design effect, at least 1; estimated inside the fit if there are `rows`.
+    freedom : float
+        Degrees of freedom behind the estimate; set by the fit.
     """
 
     rows: Replicates | None

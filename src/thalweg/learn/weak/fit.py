@@ -61,6 +61,7 @@ Array = NDArray[np.float64]
 Ridge = float | Literal["auto"]
 
 _TINY = 64
+"""Number of states up to which threads are not limited."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,15 +69,15 @@ class WeakFit:
     """A fitted free energy, and how it was found."""
 
     energy: FreeEnergy
-    """Potential (centred; its time average where it varies), beta and interaction."""
+    """Potential (centred; its time average if it varies), beta and interaction."""
     potentials: Array
     """`(blocks, N)`: one row per function of the time basis; one row for a fixed potential."""
     interactions: Array
     """The strength of each matrix of the interaction basis."""
     coefficients: Array | None
-    """The weight of each feature, where the potential is linear in features."""
+    """The weight of each feature, if the potential is linear in features."""
     beta_information: float
-    """Curvature of the loss in beta, with the potential eliminated; 0 where beta was known."""
+    """Curvature of the loss in beta, with the potential eliminated; 0 if beta was known."""
     ridge: float
     residual: float
     """`sum_k |p_{k-1} - p_k - integral|_1 / sum_k |p_{k-1} - p_k|_1`: the unexplained share."""
@@ -92,7 +93,7 @@ class WeakFit:
         return self.energy.beta
 
     def energy_at(self, time: float) -> FreeEnergy:
-        """The free energy at a time; `energy` itself where the potential is fixed."""
+        """The free energy at a time; `energy` itself if the potential is fixed."""
         if self.time_basis is None:
             return self.energy
         e = self.energy
@@ -123,23 +124,47 @@ def fit_weak(
 ) -> WeakFit:
     """The free energy that best satisfies the integrated master equation, in closed form.
 
-    `probabilities`: one row per time, positive where beta is to be learned (smooth the counts).
-    `quadrature`: `"trapezoid"` and `"midpoint"` are of second order in the time step, `"right"` is
-    the paper's JKO condition. `weighting`: `"metric"`, or the paper's expectation over sampled
-    states, over all pairs (`"paper"`) or over edges (`"paper-edges"`).
-
-    `ridge`: the strength of the penalty `V^T L V` with the kernel's own Laplacian `L`. `"auto"`
-    takes the one of least estimated risk given the sampling noise of snapshots of these `sizes`;
-    without `sizes` the probabilities are taken as exact and there is no ridge.
-
-    `pseudo_count`: say so if the probabilities are independent counts smoothed by adding this to
-    each, `(counts + a) / (n + a N)`; the noise of the counts, which pulls beta towards zero where
-    they are few per state, is then subtracted (trapezoid, logarithmic mean, entropy, metric's
-    weights; not where it is nearly all there is).
-
-    `beta`, `potential`: give what is known. `features` (`(N, d)`): the potential is linear in
-    them. `interactions`: symmetric matrices `B_i`; their strengths are learned with the rest.
-    `time_basis`: the potential varies in time. `rng`: for the noise probes of a large problem.
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    times : array
+        At least two, increasing.
+    probabilities : array
+        One row per time, positive if beta is to be learned (smooth the counts).
+    sizes : array, optional
+        Number of individuals at each time; by default the probabilities are taken as exact.
+    pseudo_count : float, optional
+        The `a` of `(counts + a) / (n + a N)`, if the probabilities are independent counts smoothed
+        this way. The noise of the counts, which pulls beta towards zero if they are few per state,
+        is then subtracted (trapezoid, logarithmic mean, entropy and metric weights only, and not if
+        it is nearly all there is).
+    quadrature : {"trapezoid", "midpoint", "right"}
+        The first two are of second order in the time step; `"right"` is the paper's JKO condition.
+    weighting : {"metric", "paper", "paper-edges"}
+        The metric, or the paper's expectation over sampled states, over all pairs or over edges.
+    ridge : float or "auto"
+        Strength of the penalty `V^T L V` with the kernel's Laplacian `L`. `"auto"` takes the one of
+        least estimated risk given the sampling noise of snapshots of these `sizes`; without `sizes`
+        there is no ridge.
+    mobility : Mobility, optional
+        By default the logarithmic mean.
+    internal : InternalEnergy, optional
+        By default the entropy.
+    beta : float, optional
+        The noise, if known.
+    potential : array, optional
+        The potential, if known.
+    features : array, optional
+        The potential is linear in them, shape `(N, d)`.
+    interactions : sequence of matrices
+        Symmetric matrices `B_i` whose strengths are learned.
+    time_basis : TimeBasis, optional
+        For a potential that varies in time.
+    tolerance : float
+        Relative energy error of the Laplacian solves.
+    rng : numpy.random.Generator, optional
+        Draws the noise probes of a large problem.
 
     >>> from scipy.linalg import expm
     >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
@@ -256,7 +281,7 @@ def _minimise(
             problem.moments - bias.moment + float((loads * solved).sum()),
         )
         x, theta, schur, status = bordered(corrected, strength, signed=signed, tolerance=tolerance)
-        # What is left must stand well above the error of what was taken off.
+        # The remainder must be well above the error of what was subtracted.
         if schur[0, 0] > 4 * bias.gram * np.sqrt(2 / bias.terms):
             return _Minimum(problem.lift(x), theta, schur, strength, status)
     x, theta, schur, status = bordered(problem, strength, signed=signed, tolerance=tolerance)
@@ -275,7 +300,7 @@ def _without_beta(system: WeakSystem, beta: float) -> WeakSystem:
 
 
 def _coefficients(kernel: MarkovKernel, features: Array, potentials: Array) -> Array:
-    """The weights of the features, `(blocks, d)`; of least norm where features are dependent."""
+    """The weights of the features, `(blocks, d)`; of least norm if features are dependent."""
     shifted = features - kernel.stationary @ features
     return np.asarray(np.linalg.lstsq(shifted, potentials.T)[0].T, np.float64)
 
@@ -341,7 +366,7 @@ def _time_gram(nodes: Nodes, basis: TimeBasis | None) -> Array:
 
 
 def _as_probabilities(values: ArrayLike, n: int) -> Array:
-    """Rows of sum one; a table that is in order is not checked row by row."""
+    """Rows of sum one; a valid table is not checked row by row."""
     table = values if type(values) is np.ndarray else _checks.as_array(values, "probabilities")
     if table.ndim == 2 and table.shape[1] == n and table.dtype == np.float64 and table.size:
         sums = table.sum(axis=1)

@@ -8,16 +8,16 @@ The left side is seen as `phi^T C_k / n_k`, whose noise is known and independent
 the kernel's slow modes as test functions and as basis of `V`, this is a linear least-squares
 problem, and its residual is about chi-square.
 
-Its own covariance takes the densities on the right side for known, which makes errors about half as
-large as they are; so the errors are those of refits to data drawn from the solution's flow, around
-the solution: they hold the bias too. The chi-square is judged by the same draws.
+Its own covariance treats the densities on the right side as known, which makes errors about half
+their true size; so the errors are those of refits to data drawn from the solution's flow, around
+the solution, and include the bias. The chi-square is judged by the same draws.
 
 The right side needs the densities. Those of the snapshots are noisy and would bias beta upwards
-(errors in variables: twice too high on 1000 states with ten individuals each). So only the first
-pass takes them, smoothed in time; later ones take the flow of the solution before: what a
-regression calls an instrument. On many states that solution carries the noise of its many
-coefficients into the flow, so potential and start are first shrunk band by band, as a Wiener filter
-does, to what stands above their noise; the equations themselves are solved without shrinkage.
+(errors in variables: by a factor of two on 1000 states with ten individuals each). So only the
+first pass uses them, smoothed in time; later ones use the flow of the previous solution, an
+instrument in the terms of regression. On many states that solution carries the noise of its many
+coefficients into the flow, so potential and start are first shrunk band by band, like a Wiener
+filter, to what exceeds their noise; the equations themselves are solved without shrinkage.
 """
 
 from __future__ import annotations
@@ -45,20 +45,22 @@ __all__ = ["MOST_STATES", "MomentFit", "fit_moments", "with_errors"]
 Array = NDArray[np.float64]
 
 MOST_STATES = 2000
-"""Beyond, the modes of the kernel cost more than a likelihood fit."""
+"""States above which the modes of the kernel cost more than a likelihood fit."""
 _FEW_MODES, _MODES = 250, 700
 """Test functions of the passes before the last and of the last: on 1000 states with 10^4
 individuals at 21 times, 250 give beta with a standard error of 44 %, 700 with one of 12 %, in 9 CPU
 seconds."""
 _PASSES = 4
 _STEPS = 5000
-"""Steps after which the flow that would serve as instrument is given up."""
+"""Steps after which the flow that would serve as instrument is abandoned."""
 _HOLD = 1e-9
+"""Ridge that fixes what no function determines, relative to the mean diagonal."""
 _DRAWS = 16
+"""Number of refits behind the errors."""
 _FINE, _FINE_STATES = 4, 200
-"""Parts of an interval for the integral along the instrument, and up to how many states."""
+"""Parts of an interval for the integral along the instrument, and the states up to which."""
 _BANDS = 10
-"""Of decay rates, within which an instrument's coefficients are shrunk alike."""
+"""Number of bands of decay rates, within which an instrument's coefficients are shrunk equally."""
 _LEAST_START = 0.05
 """Smallest share of the smoothed first snapshot that an instrument starts with."""
 _LEAST = 1e-9
@@ -71,15 +73,24 @@ class MomentFit:
 
     Parameters
     ----------
-    potential : Centred potential, shape (N,).
-    potential_stderr : Its standard errors.
-    beta : Positive: the mean of beta given the data and that it is positive.
-    beta_raw : The unconstrained estimate, which may be negative.
-    beta_stderr : Its standard error.
-    initial : Fitted distribution at the first time.
-    chi_square : Sum of the squared residuals in units of their noise.
-    freedom : Its expectation where the model is right.
-    p_value : Small where one landscape does not explain the moments.
+    potential : array
+        Centred potential, shape (N,).
+    potential_stderr : array
+        Its standard errors.
+    beta : float
+        The mean of beta given the data and that it is positive.
+    beta_raw : float
+        The unconstrained estimate, which may be negative.
+    beta_stderr : float
+        Its standard error.
+    initial : array
+        Fitted distribution at the first time.
+    chi_square : float
+        Sum of the squared residuals in units of their noise.
+    freedom : float
+        Its expectation if the model is right.
+    p_value : float
+        Small if one landscape does not explain the moments.
     """
 
     potential: Array
@@ -98,7 +109,7 @@ class MomentFit:
 
     @property
     def status(self) -> Status:
-        """Always converged: the equations are linear."""
+        """`CONVERGED` always: the equations are linear."""
         return Status.CONVERGED
 
 
@@ -117,9 +128,12 @@ def with_errors(
 
     Parameters
     ----------
-    kernel, times, counts, mobility, beta : As given to `fit_moments`.
-    fit : Its solution.
-    rng : Draws the data.
+    kernel, times, counts, mobility, beta
+        As given to `fit_moments`.
+    fit : MomentFit
+        Its solution.
+    rng : numpy.random.Generator
+        Draws the data.
     """
     flow = gradient_flow(
         kernel, fit.energy, fit.initial, times, mobility=mobility, rtol=1e-6, max_steps=_STEPS
@@ -156,15 +170,20 @@ def fit_moments(
     mobility: Mobility,
     beta: float | None = None,
 ) -> MomentFit:
-    """Potential and beta from counts at three times or more, in closed form but for a few flows.
+    """Potential and beta from counts at three times or more, in closed form except for a few flows.
 
     Parameters
     ----------
-    kernel : The graph, of at most `MOST_STATES` states.
-    times : Increasing times.
-    counts : Individuals per time and state.
-    mobility : The mean along edges.
-    beta : Where it is known.
+    kernel : MarkovKernel
+        The graph, of at most `MOST_STATES` states.
+    times : array
+        Increasing times.
+    counts : array
+        Individuals per time and state.
+    mobility : Mobility
+        The mean along edges.
+    beta : float, optional
+        The noise, if known.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     >>> counts = np.array([[800.0, 150, 50], [600, 290, 110], [470, 370, 160], [400, 410, 190]])
@@ -285,7 +304,7 @@ def _solve(
     if known is not None:
         load = load - known * schur[:, d]
         schur, load = schur[:d, :d], load[:d]
-    # Just enough to hold what no function sees; more would shrink V and pull beta down with it.
+    # Just enough to fix what no function determines; more would shrink V and lower beta with it.
     hold = _HOLD * float(np.trace(schur[:d, :d])) / d
     covariance = linalg.inv(schur + hold * np.eye(load.size), check_finite=False)
     theta = covariance @ load
@@ -336,7 +355,7 @@ def _shrunk(
     found: MomentFit,
     start: Array,
 ) -> tuple[FreeEnergy, Array]:
-    """Energy and start of the next instrument: what stands above the noise of the solution."""
+    """Energy and start of the next instrument: what exceeds the noise of the solution."""
     d = rates.size
     # At the beta that was found: the coefficients left are those of the start and the potential.
     left = right[:-1] - found.beta * normal[:-1, -1]

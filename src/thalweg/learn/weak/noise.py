@@ -57,7 +57,7 @@ def telescoped_noise(p: Array, sizes: ArrayLike) -> Array:
 
 
 class NoiseBias(NamedTuple):
-    """What noise adds to the Gram entry and the moment of beta; roots of the covariances."""
+    """The contribution of noise to the Gram entry and the moment of beta; covariance roots."""
 
     gram: float
     moment: float
@@ -66,7 +66,7 @@ class NoiseBias(NamedTuple):
     load: Array
     """`(N, k)`: `Cov(C, l) = column load^T`."""
     terms: int
-    """How many independent terms `gram` sums: its relative error is `sqrt(2 / terms)`."""
+    """Number of independent terms in `gram`: its relative error is `sqrt(2 / terms)`."""
 
 
 def noise_bias(
@@ -79,7 +79,7 @@ def noise_bias(
     n_probes: int,
     rng: np.random.Generator | None,
 ) -> NoiseBias:
-    """For the logarithmic mean and the entropy; exact roots without `rng`, else draws of them."""
+    """The bias for the logarithmic mean and the entropy; exact roots, or draws with `rng`."""
     pi, total = kernel.stationary, sizes + pseudo_count * kernel.n_states
     source, target, conductance = kernel.edges
     leaving = np.bincount(source, conductance, pi.size) + np.bincount(target, conductance, pi.size)

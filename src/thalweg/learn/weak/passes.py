@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _BLOCK = 8
-"""Snapshots taken at a time: the densities of a state then share a cache line."""
+"""Number of snapshots processed together: the densities of a state then share a cache line."""
 
 
 class Points(NamedTuple):

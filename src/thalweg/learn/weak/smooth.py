@@ -1,4 +1,4 @@
-"""Snapshots smoothed in time, state by state: what the weak form needs of sparse counts."""
+"""Snapshots smoothed in time, state by state, for the weak form on sparse counts."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ Array = NDArray[np.float64]
 
 _MOST_DEGREE = 8
 _LEAST_SHARE = 0.02
+"""Least probability of a state, relative to the uniform one."""
 
 
 def smoothed_in_time(times: Array, counts: Array) -> tuple[Array, Array]:
-    """Positive probabilities from polynomials in the root of time, and the sizes they are worth.
+    """Positive probabilities from polynomials in the root of time, and their effective sizes.
 
-    Relaxation is fast first and slow later: in the root of time it is nearly even. The degree is
-    the one of least AIC over all states together. Each smoothed snapshot is as good as one of
-    `n / leverage` samples.
+    Relaxation is fast at first and slow later: in the root of time it is nearly even. The degree is
+    the one of least AIC over all states together. Each smoothed snapshot is worth `n / leverage`
+    samples.
 
-    For counts that are few per state: noise no longer swamps the potential. A polynomial is not
-    quite the truth, which shows where counts are many, and beta comes out too high.
+    It is meant for few counts per state, where noise no longer swamps the potential. A polynomial
+    is only an approximation, which shows if counts are many, and makes beta too high.
 
     >>> p, sizes = smoothed_in_time(np.array([0.0, 1.0, 4.0]), np.array([[9.0, 1], [8, 2], [6, 4]]))
     >>> p.shape, bool(sizes[1] > 10)

@@ -35,12 +35,13 @@ __all__ = ["Bordered", "DenseProblem", "Problem", "bordered", "choose_ridge", "p
 Array = NDArray[np.float64]
 
 DENSE_SIZE = 400
-"""Up to this many unknowns the matrices are dense."""
+"""Number of unknowns up to which the matrices are dense."""
 
 SMALLEST_RIDGE = 1e-12
-"""Of the largest eigenvalue of `(A, P)`: below, the automatic ridge is rounding."""
+"""Share of the largest eigenvalue of `(A, P)` below which the automatic ridge is rounding."""
 
 _SINGULAR = 1e-10
+"""Relative size below which a direction is not determined."""
 
 _RIDGES = np.geomspace(SMALLEST_RIDGE, 1e2, 57)
 
@@ -307,7 +308,7 @@ def bordered(problem: Problem, ridge: float, *, signed: bool, tolerance: float) 
 
 
 def border(schur: Array, right: Array, gram: Array, signed: bool) -> Array:
-    """The few coefficients: least squares in the directions that the data see."""
+    """The few coefficients: least squares in the directions that the data determine."""
     q = right.size
     if q == 0:
         return np.zeros(0)
@@ -326,7 +327,7 @@ def border(schur: Array, right: Array, gram: Array, signed: bool) -> Array:
 
 
 def choose_ridge(problem: Problem, *, signed: bool) -> float:
-    """The ridge of least estimated risk; 0 where the load carries no noise."""
+    """The ridge of least estimated risk; 0 if the load carries no noise."""
     if problem.noise.shape[1] == 0 or not problem.noise.any():
         return 0.0
     if isinstance(problem, DenseProblem):

@@ -5,7 +5,7 @@ Integrated over the interval `k` the master equation reads
     p_{k-1} - p_k = integral of M(rho) f dt,    f = V + sum_i theta_i h_i(rho),
 
 with `theta = (beta, interaction strengths)` and `h = (U'(rho), B_1 p, B_2 p, ...)`. A quadrature
-replaces the integral by nodes `j`; the loss is that of the paper, eq. (17), at these nodes,
+replaces the integral by nodes `j`; the loss is that of the paper, eq. (18), at these nodes,
 
     sum_j w_j | f_j - v_j |^2_j,    w_j M_j v_j = b_j,
 
@@ -59,7 +59,7 @@ Basis: TypeAlias = NDArray[np.float64] | sparse.csr_array
 
 
 class Nodes:
-    """Where the quadrature looks, and which intervals each of its points serves."""
+    """The points of the quadrature, and the intervals that each of them serves."""
 
     def __init__(self, times: Array, quadrature: Quadrature) -> None:
         m = times.size - 1
@@ -207,7 +207,7 @@ def assemble(
 ) -> WeakSystem:
     """The normal equations from snapshot probabilities `p` of shape `(snapshots, N)`.
 
-    `deviations`: perturbations of `p` whose image in the load is wanted (the noise).
+    `deviations` are perturbations of `p` whose image in the load is needed (the noise).
     """
     if setting.is_simple:
         return _assemble_simple(kernel, nodes, p, setting, deviations)

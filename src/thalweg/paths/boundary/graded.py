@@ -27,13 +27,13 @@ Array = NDArray[np.float64]
 
 _FIRST = 3
 _GAIN = 16.0
-"""By how much a halved mesh reduces the error of the bound, in theory."""
+"""Factor by which a halved mesh reduces the error of the bound, in theory."""
 _FIRST_GAIN = 20.0
-"""On the first levels, to twenty-four intervals, it is rather more."""
+"""The same factor on the first levels, up to twenty-four intervals, where it is larger."""
 _LEVELS = 3
-"""The bounds of two levels may agree by chance."""
+"""Least number of levels: the bounds of two may agree by chance."""
 _STEPS = 10
-"""Newton steps of a level, about: to foresee its work."""
+"""Approximate number of Newton steps per level, to predict its work."""
 _GAUSS = 3
 
 
@@ -43,7 +43,7 @@ class Graded(NamedTuple):
     problem: Staggered
     centred: Centred
     distance: float
-    """The length of the smooth curve: the distance is not larger."""
+    """The length of the smooth curve, an upper bound on the distance."""
     error: float
     status: Status
     steps: int
@@ -93,7 +93,7 @@ def solve_graded(
         if not found.status:
             return _ended(best, found.status, max(error, best.error))
         if error <= tolerance * best.distance and len(bounds) >= _LEVELS:
-            # A bound is only as good as its quadrature: ask a finer one.
+            # A bound is only as good as its quadrature: use a finer one.
             finer = smooth_length(problem, found.curve.rho, 2 * _GAUSS)
             error += abs(finer - bounds[-1])
             if error <= tolerance * finer:
@@ -116,7 +116,7 @@ def _ended(best: Graded, status: Status, error: float) -> Graded:
 
 
 def _error(bounds: list[float], discrete: float) -> float:
-    """From how the bound fell: as fast as theory says, or as slowly as was seen.
+    """Error from the fall of the bound: as fast as in theory, or as slowly as observed.
 
     `discrete`, the length that the staggered curve has, is of second order where the bound is of
     fourth: the error is at least about the square of their relative difference.
@@ -161,7 +161,7 @@ def smooth_length(problem: Staggered, rho: Array, points: int = _GAUSS) -> float
 
 
 def affordable(pattern: IncompletePattern, flops: float, entries: float) -> int:
-    """The most intervals, of 3, 6, 12, ..., whose level costs no more than this; zero if none."""
+    """The largest of 3, 6, 12, ... intervals whose level is within these bounds; zero if none."""
     intervals = 0
     while intervals < 1024:
         finer = max(_FIRST, 2 * intervals)

@@ -2,8 +2,8 @@
 
 The unknowns of a state at all times form a block, and the blocks are eliminated state by state,
 from one side of the graph to the other. Fill beyond near neighbours is dropped, so the work is
-linear in the edges whatever the graph; time is treated exactly, and in space most of what a
-dropped block would say is said along other edges. GMRES repairs the rest in tens of iterations.
+linear in the edges whatever the graph; time is treated exactly, and in space other edges carry most
+of the information in a dropped block. GMRES corrects the rest in tens of iterations.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 _ITERATIONS = 400
+"""Largest number of GMRES iterations."""
 _DEEPEST = 2
 _GROWTH = 2.0
-"""Fill may at most double the number of blocks: on planar graphs level 2 pays, on others 1 or 0."""
+"""Fill may at most double the number of blocks: level 2 pays on planar graphs, 1 or 0 on others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +49,12 @@ class IncompletePattern:
 
     order: Index
     start: Index
-    """Where the later neighbours of each place begin."""
+    """Start of the later neighbours of each place."""
     later: Index
     slot: Index
     """The block of each edge of the kernel."""
     forward: NDArray[np.bool_]
-    """True where the source of an edge comes before its target."""
+    """Whether the source of each edge comes before its target."""
 
     @classmethod
     def of(
@@ -87,7 +88,7 @@ class IncompletePattern:
         return int(_count_products(self.start, self.later))
 
     def flops(self, block: int) -> float:
-        """Multiplications and additions of a factorisation with `block` unknowns a state."""
+        """Multiplications and additions of a factorisation with `block` unknowns per state."""
         return 2.0 * block**3 * (self.order.size + self._products)
 
     def entries(self, block: int) -> float:
@@ -120,7 +121,7 @@ def _with_fill(
 
 @njit(cache=True, error_model="numpy")
 def _count_products(start: Index, later: Index) -> int:
-    """How many products of blocks an elimination takes."""
+    """Number of products of blocks in an elimination."""
     total = 2 * later.size
     for i in range(start.size - 1):
         for a in range(start[i], start[i + 1]):
@@ -134,9 +135,9 @@ def _count_products(start: Index, later: Index) -> int:
 
 
 class IncompleteFactor:
-    """A factorisation whose `solve` is close to the inverse, in the scaled unknowns.
+    """A factorisation whose `solve` approximates the inverse, in the scaled unknowns.
 
-    `broken` if a pivot is singular or a number is not finite.
+    It is `broken` if a pivot is singular or a number is not finite.
     """
 
     def __init__(self, system: SpaceTime, pattern: IncompletePattern) -> None:
@@ -168,14 +169,14 @@ class IncompleteFactor:
             self.broken = True
 
     def solve(self, right: Array) -> Array:
-        """Nearly the solution for right-hand sides of shape (states in order, unknowns)."""
+        """Approximate solution for right-hand sides of shape (states in order, unknowns)."""
         return _substitute(self.pattern.start, self.pattern.later, self.own, self.off, right)
 
 
 def by_incomplete(pattern: IncompletePattern, *, tolerance: float = 1e-3) -> Solve:
     """Newton's systems by GMRES on what is left of them after the incomplete elimination.
 
-    `tolerance`: of a Newton step, relative; the next step sees what is left.
+    `tolerance` is that of a Newton step, relative; the next step corrects what is left.
     """
 
     def solve(

@@ -1,4 +1,4 @@
-"""End points with empty states, or far apart: which method, and how much work at most.
+"""End points with empty states, or far apart: the choice of method, and bounds on the work.
 
 | graph | method |
 | --- | --- |
@@ -15,16 +15,16 @@ from thalweg.paths.problem import Path, PathProblem
 __all__ = ["DENSE_STATES", "solve_far"]
 
 DENSE_STATES = 120
-"""Up to here the blocks of the dense method, `n^3` numbers of work each, cost seconds."""
+"""Number of states up to which the dense method, `n^3` operations per block, takes seconds."""
 _QUICK_STATES, _LOOSE = 36, 1e-4
-"""On more states, and for a tolerance not below this, staggered curves are the quicker: 0.3 s
+"""Above this many states, and for this tolerance or looser, staggered curves are quicker: 0.3 s
 against 3 s on a grid of 100 states at 1e-2."""
 _USEFUL = 0.05
-"""A relative error below which the other method is not tried."""
+"""Relative error below which the other method is not tried."""
 _FLOPS = 6e12
-"""Work of the eliminations of one level: some minutes."""
+"""Bound on the operations of the eliminations of one level: a few minutes."""
 _ENTRIES = 4e8
-"""Numbers of one factorisation: three gigabytes."""
+"""Bound on the numbers stored for one factorisation: three gigabytes."""
 
 
 def solve_far(
@@ -33,7 +33,7 @@ def solve_far(
     singular: tuple[bool, bool],
     max_stages: int | None,
 ) -> Path:
-    """The path by the method of the table above; by another where that fails on a small graph."""
+    """The path by the method of the table above, or by the other if that fails on a small graph."""
     n = problem.kernel.n_states
     solvers = [_by_elimination]
     if n <= DENSE_STATES:

@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 
 
 class Level(NamedTuple):
-    """One space of curves: so many pieces, of this degree, the end pieces cut so many times."""
+    """One space of curves: number of pieces, their degree, and cuts of the end pieces."""
 
     pieces: int
     degree: int
@@ -36,7 +36,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Bernstein:
-    """The method and its options; every option has one value that has served all cases tried."""
+    """The method and its options; the default of each has served all cases tried."""
 
     levels: tuple[Level, ...] = (
         Level(4, 3, 0),
@@ -50,7 +50,7 @@ class Bernstein:
     grading: float = 3.0
     """Nodes are at `(2 k / pieces)^grading / 2` from an empty end."""
     cut: float = 0.125
-    """Where an end piece is cut, from the end."""
+    """Place of the cut of an end piece, as a share of it from the end."""
     max_steps: int = 60
     """Newton steps per level."""
     restart: float = 30.0
@@ -63,7 +63,7 @@ class Bernstein:
         return BernsteinMesh(widths, level.degree, -(-3 * level.degree // 2))
 
     def within(self, max_stages: int) -> Bernstein:
-        """Only the levels of at most so many coefficients in time; the first in any case."""
+        """The method with the first level and those of at most this many coefficients in time."""
         small = [a for a in self.levels[1:] if (a.pieces + 2 * a.cuts) * a.degree <= max_stages]
         return replace(self, levels=(self.levels[0], *small))
 
@@ -77,8 +77,9 @@ class Centred(NamedTuple):
 
 
 _TO_BOUNDARY = 0.99
+"""Share of the way to the boundary that a step may take."""
 _REDUCTION = 0.03
-"""Of `mu` after each step that came near its minimum; 0.1 needs a tenth more steps."""
+"""Factor on `mu` after each step that came near its minimum; 0.1 needs a tenth more steps."""
 _CENTRED = 0.5
 """A Newton decrement below this many `mu` ends a level: what is left is a quarter of that at most,
 and far less after the step; at 0.1 levels take one or two steps more."""
@@ -104,7 +105,7 @@ def solve_positive(
     assert first is not None
     scale, mu, steps = first.action, 0.05 * first.action, 0
     lengths: list[float] = []
-    # Where a mean does not vanish with one density, states may empty on the way.
+    # If a mean does not vanish with one density, states may empty on the way.
     ends = np.array([0], np.int32), np.array([1], np.int32)
     kinks = kinetic.stage_weights(*ends, np.ones(1), np.array([[0.0, 1.0]]), problem.spec)[0, 0] > 0
     best: Path | None = None
@@ -135,7 +136,7 @@ def solve_positive(
 
 
 def _error(lengths: list[float], gap: float, quadrature: float, kinks: bool) -> float:
-    """From how the length fell over the levels, what the barrier costs, and the quadrature."""
+    """Error from the fall of the length over the levels, the barrier and the quadrature."""
     if len(lengths) < 3:
         return lengths[-1]
     falls = np.maximum(np.abs(np.diff(lengths[-4:])), 1e-300)

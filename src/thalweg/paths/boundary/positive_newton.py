@@ -35,7 +35,7 @@ Index = NDArray[np.int32]
 Order = NDArray[np.int64]
 
 _JITTER = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
-"""What is added to a unit diagonal, in turn, until the Cholesky factor exists."""
+"""Amounts added to a unit diagonal, in turn, until the Cholesky factor exists."""
 
 
 class Evaluated(NamedTuple):
@@ -55,7 +55,7 @@ class Evaluated(NamedTuple):
 
 
 class _Eliminated(NamedTuple):
-    """All coefficients of a piece but its last: their factor, and what is left of the others."""
+    """All coefficients of a piece but its last: their factor, and the remainder for the others."""
 
     factor: Array
     rest: Array
@@ -96,7 +96,7 @@ class PositiveCurves:
         return c
 
     def evaluate(self, c: Array, e: Array) -> Evaluated | None:
-        """The curve at the quadrature points; `None` where its action is not finite."""
+        """The curve at the quadrature points; `None` if its action is not finite."""
         kernel, mesh = self.problem.kernel, self.mesh
         pi = kernel.stationary
         rho = (mesh.positive_values @ e).reshape(-1, pi.size)
@@ -114,7 +114,7 @@ class PositiveCurves:
         return 0.5 * at.action - mu * float(self.mesh.barrier[free] @ logs)
 
     def direction(self, at: Evaluated, mu: float, z: Array) -> tuple[Array, float]:
-        """Newton's step in the coefficients, and what half the action falls by, times two.
+        """Newton's step in the coefficients, and twice the fall of half the action.
 
         `z` stands for `mu / e` in the barrier's curvature. Raises `LinAlgError` where the matrix is
         not positive definite.
@@ -276,9 +276,9 @@ def _cholesky(matrix: Array) -> Array | None:
 def factor_all(
     kernel: MarkovKernel, spec: Array, rho: Array, rate: Array
 ) -> tuple[Array, Order, Array, Array]:
-    """Of each row of `rho`: the factor `U` of `M = U^T U`, its order, `psi`, and `rate^T M^+ rate`.
+    """The factor `U` of `M = U^T U`, its order, `psi`, and `rate^T M^+ rate`, per row of `rho`.
 
-    `M(rho) psi = rate`. An action that is not finite means that the graph falls apart there.
+    `M(rho) psi = rate`. An action that is not finite means that the graph is disconnected there.
     """
     # Sorting, means and products of matrices stay outside the compiled loops: compiled with them,
     # the loops took 20 CPU seconds to compile.

@@ -19,10 +19,11 @@ Solve = Callable[[SpaceTime, Array, Array, Array], tuple[Array, Array, int]]
 """The solution of a system for two right-hand sides, from a first guess of `psi`; its cost."""
 
 _TO_BOUNDARY = 0.99
+"""Share of the way to the boundary that a step may take."""
 _GROWTH = 1.0
-"""A step to a free end that lets a density grow more is not yet near the central path."""
+"""Relative growth of a density beyond which a step to a free end is not near the central path."""
 _STILL = 1e-4
-"""Relative changes of densities below this are none: the decrement is lost in rounding."""
+"""Relative change of densities below which the decrement is lost in rounding."""
 _CENTRAL = 1e4
 """Multipliers stay within this factor of `mu / rho`."""
 
@@ -36,7 +37,7 @@ class Centred(NamedTuple):
     steps: int
     products: int
     decrement: float
-    """Newton's estimate of how far half the action is above its minimum."""
+    """Newton's estimate of the excess of half the action over its minimum."""
 
 
 def centre(
@@ -76,7 +77,7 @@ def centre(
             problem.moving(rho)[:] += length * x
             return Curve(rho, curve.flux + length * move)
 
-        # What an inexact step does to the balance of mass has a price: the potential's. With it the
+        # The potential prices the mass that an inexact step leaves unbalanced; with that price the
         # step goes downhill from any curve.
         price = float((new_psi * (problem.defect(curve) - problem.defect(moved(1.0)))).sum())
         # Next to the minimum the value's rounding hides what is left to gain.

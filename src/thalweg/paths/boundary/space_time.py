@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class SpaceTime:
-    """The symmetric system at one iterate; `x` has a row less than `psi` unless the end is free."""
+    """The symmetric system at one iterate; `x` has a row less than `psi` if the end is fixed."""
 
     kernel: MarkovKernel
     widths: Array
@@ -40,7 +40,7 @@ class SpaceTime:
     scale: tuple[Array, Array]
     """Units of `x` and of `psi` in which the entries are of order one."""
     coupling: Callable[[Array], Array] | None = None
-    """What a free end adds to the last row of `x`."""
+    """The part that a free end adds to the last row of `x`."""
 
     def product(self, x: Array, psi: Array) -> tuple[Array, Array]:
         """The matrix times `(x, psi)`."""

@@ -74,7 +74,7 @@ class Staggered:
         return nodes[1:-1] if self.path.end is None else nodes[1:]
 
     def at_nodes(self, intervals: Array) -> Array:
-        """The sum of what the intervals before and after each moving node have."""
+        """The sum of the values on the intervals before and after each moving node."""
         total = intervals.copy()
         total[:-1] += intervals[1:]
         return total[: self.spans.size]
@@ -90,8 +90,8 @@ class Staggered:
     def halved(self, curve: Curve) -> tuple[Curve, Array]:
         """A curve through the nodes of a coarser one and new ones between them.
 
-        The new nodes come from splines of the square root, kept near the straight line; from the
-        line itself where those would push mass through states that are empty.
+        The new nodes come from splines of the square root, kept near the straight line, or from
+        the line itself if the splines would push mass through empty states.
         """
         count = len(curve.flux)
         first, second = self.widths[::2], self.widths[1::2]
@@ -144,14 +144,14 @@ class Staggered:
         return 0.5 * self.action(curve) + own - barrier
 
     def defect(self, curve: Curve) -> Array:
-        """What the fluxes bring and the densities do not show, per interval and state."""
+        """The mass that the fluxes bring and the densities lack, per interval and state."""
         source, target, _ = self.kernel.edges
         pi = self.kernel.stationary
         gain = kinetic.flux_gain(source, target, curve.flux, pi.size)
         return np.asarray(self.widths[:, None] * gain - pi * np.diff(curve.rho, axis=0))
 
     def force(self, curve: Curve) -> Array:
-        """By how much the potential of each state falls in time, times `pi`, on the intervals."""
+        """The fall of each state's potential in time, times `pi`, on the intervals."""
         return kinetic.flux_force(*self.kernel.edges, curve.middle, curve.flux, self.path.spec)
 
     def linearise(self, curve: Curve, mu: float, z: Array) -> tuple[SpaceTime, Array, Array, Array]:

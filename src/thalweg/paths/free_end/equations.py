@@ -7,10 +7,10 @@ the potential `last` and the logarithm `y` of the end density. With `e = pi exp(
     r3 = p + sum_i b_i M_i P_i - e,       r4 = last + tau f(e).
 
 A change of the end density is `de = -slack (r4 + dlast)`, `slack = 1 / (tau F'')`: zero where the
-end all but empties a state, so that its potential there is free, as a multiplier is. Late densities
+end nearly empties a state, so that its potential there is free, as a multiplier is. Late densities
 are integrated backwards from `e`, so none is a difference of large numbers. The end density moves
-in its logarithm where it falls: Newton in the density itself would go past zero as soon as `f` asks
-for less than `1 / e` of it, and to `exp(-V / beta)` it may be far.
+in its logarithm where it falls: Newton in the density itself would overshoot zero as soon as `f`
+requires less than `1 / e` of it, and `exp(-V / beta)` may be far away.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Array = NDArray[np.float64]
 
 PACE = Pace(last_barrier=1e-4, stale=10, start=0.05, doubts=True)
 _SMALL = 1e-4
-"""Below this density single precision is not enough for a Newton step."""
+"""Density below which single precision is not enough for a Newton step."""
 _STILL = 1e-7
-"""A path shorter than this does not move: residuals are relative to it."""
+"""Length below which a path counts as constant; residuals are relative to it."""
 
 
 class State(NamedTuple):
@@ -60,7 +60,7 @@ class _Change(NamedTuple):
     last: Array
     y: Array
     stiffness: Array
-    """How much stiffer the potential holds the end's mass than its entropy does."""
+    """Stiffness of the end's mass under the potential, relative to that under its entropy."""
 
 
 class _Here(NamedTuple):
@@ -74,7 +74,7 @@ class _Here(NamedTuple):
     give: Array
     """`slack / end`: the change of `y` for one of the potential."""
     r1: Array
-    """Relative to the densities."""
+    """Residuals of the densities, relative to them."""
     r2: Array
     r3: Array
     r4: Array
@@ -87,7 +87,7 @@ class _Here(NamedTuple):
 
 
 class FreeEquations:
-    """The equations on one mesh; `table` holds the coefficients at the last iterate looked at."""
+    """The equations on one mesh; `table` holds the coefficients at the last iterate evaluated."""
 
     def __init__(self, problem: PathProblem) -> None:
         assert problem.end is not None
@@ -131,11 +131,11 @@ class FreeEquations:
         free, pi = self.end, self.problem.kernel.stationary[:, None]
         scale = np.sqrt(self.problem.mesh.weights * pi * at.rho)
         r2 = (here.force / pi + barrier / at.rho) @ self.to_end - at.q
-        # Where the potential asks for more mass it counts with that mass, not with what is there.
+        # Where the potential requires more mass, it is weighted by that mass, not the present one.
         more = np.maximum(at.y, np.minimum(at.y - here.r4 * here.give, 0.0))
         pull = norm(here.r4 * np.sqrt(pi[:, 0] * np.exp(more)))
         rest = max(norm(here.r1 * scale), float(np.abs(here.r3).sum()), pull)
-        # Mass that is lacking where there is little of it is an error of the first variation.
+        # Mass missing where there is little of it is an error of the first variation.
         lacking = np.log1p(np.abs(here.r3) / np.maximum(here.end, 1e-300)) * np.sqrt(here.end)
         rest = max(rest, norm(lacking * free.slope(at.y)) / max(1.0, free.tau))
         return here._replace(r2=r2, rest=max(rest, norm(r2 * scale)))
@@ -210,14 +210,14 @@ class _System:
         self.scale_end = 1.0 / np.sqrt(np.maximum(here.end, 1e-60))
 
     def _act(self, shift: Array | None) -> Array | float:
-        """What a shift of the end's mass adds to its potential through the interaction."""
+        """The effect of a shift of the end's mass on its potential through the interaction."""
         end: FreeEnd = self.equations.end
         if shift is None or end.energy.interaction is None:
             return 0.0
         return np.asarray(end.tau * (end.energy.interaction @ shift))
 
     def _precondition(self, o1: Array, o2: Array, o3: Array, o4: Array | None) -> Array:
-        # As if every stage had the averaged Laplacian: exact for steps infinitely short.
+        # As if every stage had the averaged Laplacian: exact for infinitely short steps.
         mean = o2 @ self.b
         last = self.factor.solve(o3 + self.slack * mean, tolerance=self.tolerance).x - mean
         moved = self.slack * last

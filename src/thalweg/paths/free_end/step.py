@@ -1,11 +1,12 @@
-"""The path with a free end: which equations, on which meshes, from where.
+"""The path with a free end: the choice of equations, meshes and start.
 
-A short step from inside the simplex is Newton's from the linearised step; a long one starts from a
-coarse staggered curve, led there by a barrier; the mesh in time is then refined until the length of
-the path is known well enough. A step from the boundary, or one where that fails, keeps to staggered
-curves: there the densities, which may span hundreds of decades, are unknowns of their own, half the
-action plus `tau F` is convex in them, and Newton's systems are solved by elimination, so that the
-barrier may fall until it is felt nowhere. Their mesh is of second order in time.
+A short step from inside the simplex is solved by Newton from the linearised step; a long one starts
+from a coarse staggered curve, found under a barrier; the mesh in time is then refined until the
+length of the path is accurate enough. A step from the boundary, or one where that fails, uses
+staggered curves alone: there the densities, which may span hundreds of decades, are unknowns of
+their own, half the action plus `tau F` is convex in them, and Newton's systems are solved by
+elimination, so that the barrier may fall until it has no effect. Their mesh is of second order in
+time.
 """
 
 from __future__ import annotations
@@ -36,36 +37,36 @@ __all__ = ["FreeStep", "solve_free_end", "solve_staggered"]
 Array = NDArray[np.float64]
 
 _HEALTHY, _NEAR = 1e-3, 1.0
-"""With densities above the first a step no longer than the second starts without a lead."""
+"""Least density, and longest step, at which a step starts without a staggered curve."""
 _EMPTY = 1e-6
-"""With densities below this a step is one from the boundary."""
+"""Density below which a step counts as one from the boundary."""
 _CRUDE = 1e-3
-"""Where the error of the path may change the energy by so much, staggered curves are tried, too."""
+"""Error of the energy, due to that of the path, above which staggered curves are tried as well."""
 _FAR = 2.5
-"""Beyond this the last of the meshes below is the first to be tried."""
+"""Distance above which the last of the meshes below is tried first."""
 _MESHES = ((1, 3), (1, 4), (2, 3))
-"""Pieces and stages each; the next is tried where Newton fails on one."""
+"""Pieces, and stages per piece; if Newton fails on a mesh, the next is tried."""
 _ENOUGH, _TOO_MANY = 40, 60
-"""After so many factorisations the mesh is refined no more, and no other mesh is tried."""
+"""Factorisations after which the mesh is not refined further, and no other mesh is tried."""
 _STAGES, _UNKNOWNS = 64, 2_500_000
-"""Stages, and densities of a path, at most: it takes some hundred times their memory."""
+"""Most stages, and most densities of a path, which takes about a hundred times their memory."""
 _FIRST, _LEAST, _MOST = 6, 12, 48
 """Intervals of staggered curves: the first, the least worth a solution, the most."""
 _FLOPS, _ENTRIES = 3e10, 2e8
-"""Work of ten eliminations, and numbers to keep for one."""
+"""Bounds on the operations of ten eliminations, and on the numbers stored for one."""
 _LINEAR = 1e-8
-"""Newton's systems are solved to this: with less, steps go astray where densities are tiny."""
+"""Relative error of Newton's systems: looser, steps fail where densities are tiny."""
 _COARSE, _LED = 1e-2, 1e-4
-"""How far the barrier falls before the mesh is refined (little, or the finer start is a bad one),
-and before a staggered curve starts Newton's loop."""
-_TELLING = 0.1
-"""A smooth curve that is longer by more than this share says nothing about the staggered one."""
+"""Barriers at which the mesh is refined (a lower one spoils the finer start), and at which a
+staggered curve starts Newton's loop."""
+_LONGER = 0.1
+"""Relative excess above which the length of a smooth curve is no estimate of the staggered one."""
 _FALL, _NONE = 1e-3, 1e-36
-"""On the last mesh the barrier falls by this factor at a time, and not below this."""
+"""Factor of each fall of the barrier on the last mesh, and its least value."""
 
 
 class FreeStep(NamedTuple):
-    """The end, the path's potentials there and at the start, and what is known about them."""
+    """The end, the path's potentials there and at the start, and their errors."""
 
     y: Array
     """The logarithm of the end density."""
@@ -73,10 +74,10 @@ class FreeStep(NamedTuple):
     final: Array
     """The potentials with which the path leaves and arrives."""
     residual: float
-    """Of the first-order condition."""
+    """Residual of the first-order condition."""
     distance: float
     error: float
-    """Relative, of the distance; the end point has one of the same order."""
+    """Relative error of the distance; that of the end point is of the same order."""
     status: Status
     factorisations: int
     iterations: int
@@ -96,7 +97,7 @@ def solve_free_end(
     path_tolerance
         Bound on the relative error of the distance, unless the work is limited.
     max_steps
-        Newton steps of the lead, at most.
+        Bound on the Newton steps of the first, staggered curve.
     """
     end = _end(problem)
     empty = float((problem.p0 / problem.kernel.stationary).min()) < _EMPTY
@@ -121,7 +122,7 @@ def _end(problem: PathProblem) -> FreeEnd:
 
 @dataclass(frozen=True, eq=False)
 class _Solved:
-    """A solution of the collocation equations, and what was spent so far."""
+    """A solution of the collocation equations, and the cost so far."""
 
     equations: FreeEquations
     state: State
@@ -171,7 +172,7 @@ class _Solved:
         problem, state = self.equations.problem, self.state
         pi, mesh = problem.kernel.stationary, problem.mesh
         gain, force, _, _ = self.equations.rates(state)
-        # The potential that the path carries, not the one that the first-order condition wants.
+        # The potential of the path, not the one that the first-order condition prescribes.
         weight = mesh.weights * state.rho * pi[:, None]
         guess = state.psi - (force / pi[:, None]) @ self.equations.to_end
         final = (weight * guess).sum(axis=1) / weight.sum(axis=1)
@@ -232,13 +233,13 @@ def _collocated(
         found = refined.after(found.factorisations, found.iterations)
         error, errors = found.length_errors()
         if error > 0.05:
-            # Between stages the interpolated path leaves the simplex: its length says nothing.
+            # Between stages the interpolated path leaves the simplex: its length is not usable.
             error = change
     return found.answer(error)
 
 
 def _first(problem: PathProblem, tolerance: float, max_steps: int) -> _Solved:
-    """The solution on a coarse mesh, by Newton alone where it is near, else from a lead."""
+    """The solution on a coarse mesh, by Newton alone if it is near, otherwise from a curve."""
     end = _end(problem)
     problem = problem.on(TimeMesh.uniform(*_MESHES[0]))
     state, reach = _linear_start(problem)
@@ -275,7 +276,7 @@ def _first(problem: PathProblem, tolerance: float, max_steps: int) -> _Solved:
 
 
 def _linear_start(problem: PathProblem) -> tuple[State, float]:
-    """The step linearised at `p0`: constant potentials, and how far they would go."""
+    """The step linearised at `p0`: constant potentials, and the length of the step."""
     end, kernel, pi = _end(problem), problem.kernel, problem.kernel.stationary
     source, target, _ = kernel.edges
     density = np.maximum(problem.p0 / pi, 1e-6)
@@ -298,7 +299,7 @@ class _Lead:
     centred: Centred
     mu: float
     value: float
-    """What the curve costs, an upper bound of the minimum."""
+    """The cost of the curve, an upper bound on the minimum."""
 
     @classmethod
     def of(cls, problem: PathProblem, max_steps: int) -> _Lead:
@@ -340,7 +341,7 @@ class _Lead:
 def solve_staggered(
     problem: PathProblem, *, tolerance: float, path_tolerance: float
 ) -> FreeStep | None:
-    """The step on meshes of 6, 12, ... intervals; `None` where the graph is too large for it.
+    """The step on meshes of 6, 12, ... intervals; `None` if the graph is too large for it.
 
     `tolerance` bounds the residual of the first-order condition, relative to the size of `F`;
     `path_tolerance` the relative error of the distance, unless 48 intervals do not reach it.
@@ -383,7 +384,7 @@ def solve_staggered(
         status = Status.STALLED
     length = smooth_length(staggered, curve.rho)
     error = abs(length - best.distance) / max(best.distance, 1e-300)
-    if error < _TELLING:
+    if error < _LONGER:
         return best._replace(status=status, distance=length, error=error)
     # The smooth curve pushes mass through empty states: compare the meshes instead.
     return best._replace(status=status, error=change)
@@ -403,9 +404,9 @@ def _start(problem: PathProblem, intervals: int) -> tuple[Staggered, Curve, Arra
 def _refined(
     problem: PathProblem, solve: Solve, most: int, path_tolerance: float
 ) -> tuple[Staggered, Centred, float, float, tuple[int, int]]:
-    """Finer and finer meshes under one barrier.
+    """Refine the mesh under one barrier.
 
-    Returned are the last, its curve, the barrier, the relative change of the length, the cost.
+    Returns the last mesh, its curve, the barrier, the relative change of the length, the cost.
     """
     staggered, curve, psi, mu = _start(problem, _FIRST)
     mu_end, steps, products, before = _COARSE * mu, 0, 0, np.inf

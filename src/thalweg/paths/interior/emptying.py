@@ -1,13 +1,13 @@
-"""States that all but empty on the way, taken out of Newton's system.
+"""States that nearly empty on the way, taken out of Newton's system.
 
 Where a density falls to 1e-4 and rises again, mobility and force change by orders of magnitude
 within a step: a handful of such states holds nearly all of the residual, and Newton's and GMRES'
-iterations go into them. They are instead solved for by themselves, in small clusters, the states
-around held fixed: first exactly (`settle`), then, linearised, as a response to what the states
-around do (`Response`). No cluster touches another, so each is dealt with alone.
+iterations go into them. They are instead solved for separately, in small clusters, with the states
+around them held fixed: first exactly (`settle`), then, linearised, as a response to the states
+around them (`Response`). No cluster touches another, so each is solved alone.
 
-Every state of a cluster has as unknowns the relative change of its density and its potential at
-all stages, and its potential at the middle; as equations those of `collocation`.
+The unknowns of a state in a cluster are the relative change of its density and its potential at all
+stages, and its potential at the middle; its equations are those of collocation.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ Index = NDArray[np.int32]
 States = NDArray[np.int64]
 
 _LARGEST = 24
-"""States of a cluster, at most; those next to a full one are left to GMRES."""
+"""Largest number of states in a cluster; those next to a full one are left to GMRES."""
 _FEW = 0.02
+"""Share of all states that may be taken out beyond one full cluster."""
 _STEPS = 12
+"""Largest number of Newton steps of a cluster."""
 _OFFSET = 0.03
-"""How well the fluxes must keep a state's mass, relative to the least it has."""
+"""Error of mass allowed in a state's fluxes, relative to its least mass."""
 
 
 class Clusters(NamedTuple):
@@ -53,7 +55,7 @@ class Clusters(NamedTuple):
 
 
 class Local(NamedTuple):
-    """What the equations of single states need to know of the problem."""
+    """The part of the problem that the equations of single states need."""
 
     source: Index
     target: Index
@@ -86,8 +88,9 @@ class Local(NamedTuple):
 
 
 def find_clusters(source: Index, target: Index, urge: Array) -> Clusters | None:
-    """Clusters of the states with an urgency above one, the most urgent first; `None` if
-    there is none, or too many: then it is not single states that matter."""
+    """Clusters of the states with an urgency above one, the most urgent first.
+
+    `None` if there are none, or so many that single states are not the difficulty."""
     urgent = np.flatnonzero(urge > 1.0)
     if not 0 < urgent.size <= _LARGEST + _FEW * urge.size:
         return None
@@ -158,7 +161,7 @@ def settle(
 ) -> None:
     """Solve the clusters' equations for their densities and potentials, in place, by Newton.
 
-    `goal` is the residual to reach; where none smaller is found a cluster stays as it was.
+    `goal` is the residual to reach; if none smaller is found, a cluster stays as it was.
     """
     states = clusters.states
     before = rho[states], q[states], middle[states]
@@ -221,7 +224,7 @@ def _restore(members: States, kept: Array, rho: Array, q: Array, middle: Array) 
 
 @inner(cache=True, error_model="numpy")
 def _move(step: Array, rho: Array, q: Array) -> None:
-    """Bent as the whole path's steps are: a state neither empties nor grows out of bounds."""
+    """A step bent like those of the whole path: a state neither empties nor grows out of bounds."""
     count = rho.size
     for i in range(count):
         w = step[i]
@@ -307,9 +310,9 @@ def _equations(
 
 @inner(cache=True, error_model="numpy")
 def _couple(block: Array, by: Array, mass: Array, local: Local) -> None:
-    """Add to a state's equations what a state's changes do to them.
+    """Add the effect of a state's changes to a state's equations.
 
-    `by`: the derivatives of the gain by density and potential, of the push by these.
+    `by` holds the derivatives of the gain and of the push by density and potential.
     """
     count = mass.size
     for j in range(count):
@@ -339,7 +342,7 @@ def refresh(
     gain: Array,
     force: Array,
 ) -> None:
-    """What `kinetic.linearise` gives, in place, for the edges and rows of the states around."""
+    """Update the result of `kinetic.linearise` in place, at the clusters and their neighbours."""
     for x in clusters.around:
         gain[x] = 0.0
         force[x] = 0.0
@@ -364,7 +367,7 @@ def refresh(
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """How the clusters follow the states around them, by their linearised equations."""
+    """The response of the clusters to the states around them, by their linearised equations."""
 
     clusters: Clusters
     local: Local

@@ -1,7 +1,7 @@
-"""Geodesics between end points inside the simplex, from coarse times to fine.
+"""Geodesics between end points inside the simplex, from coarse meshes in time to fine ones.
 
 The collocation equations are solved on a few stages first; the densities and potentials of that
-solution, polynomials in time, start the next mesh, where a Newton step or two remain to be done.
+solution, polynomials in time, start the next mesh, where one or two Newton steps remain.
 The mesh grows until the length of the interpolated path and the discretised action agree.
 """
 
@@ -26,20 +26,23 @@ __all__ = ["finer_mesh", "solve_inside"]
 Array = NDArray[np.float64]
 
 _COARSE = 0.02
-"""The relative residual to which a mesh is solved that only starts the next."""
+"""Relative residual to which a mesh is solved that only starts the next."""
 _FAR = 2.5
-"""Beyond this distance the coarse mesh is of little use to the fine one."""
+"""Distance above which the coarse mesh does not help the fine one."""
 _FIRST_BARRIER = 0.1
-"""The barrier at the straight line, relative to the squared distance."""
+"""Barrier at the straight line, relative to the squared distance."""
 _BARRIER = 0.003
-"""The barrier of the coarse solution, relative to the squared distance."""
+"""Barrier of the coarse solution, relative to the squared distance."""
 _PAST = 1e-6
-"""The share of an edge's weight left to it where nothing more is to be sent."""
+"""Share of its weight that an edge keeps where it should carry nothing more."""
 _MAX_ORDER = 9
+"""Largest number of stages per piece."""
 _GAIN = 10.0
-"""By how much two more stages reduce the error of a smooth piece, or nearly."""
+"""Factor by which two more stages reduce the error of a smooth piece, approximately."""
 _ROUNDING = 2e-13
+"""Relative error of the distance that is rounding."""
 _MAX_ROUNDS = 12
+"""Largest number of meshes."""
 
 
 def solve_inside(
@@ -53,7 +56,7 @@ def solve_inside(
     """The path whose estimated relative error of the distance is below `tolerance`.
 
     `accuracy` bounds the relative residual, which is that of the potentials; the distance's error
-    is its square. `None` where Newton does not converge from the straight line; otherwise the best
+    is its square. `None` if Newton does not converge from the straight line; otherwise the best
     path found, with its status.
     """
     problem = problem.on(TimeMesh.uniform(1, 3))
@@ -127,9 +130,9 @@ def _refine(
     settings: _Settings,
     rough: float = 0.0,
 ) -> Path | None:
-    """Finer and finer meshes until the error is small; `fresh` starts any mesh anew.
+    """Solve on finer and finer meshes until the error is small; `fresh` makes a new start.
 
-    `rough`: the relative residual at which the first mesh is asked whether it is fine enough.
+    `rough` is the relative residual at which the first mesh is judged.
     """
     tolerance, accuracy, max_stages, _ = settings
     start = fresh(mesh)
@@ -145,12 +148,12 @@ def _refine(
         if not solved.status and not solved.residual < 0.1:
             if renewed:
                 break
-            # What a finer mesh inherits where hardly any mass is may be far off there.
+            # Where there is hardly any mass, the values a finer mesh inherits may be far off.
             start, renewed = fresh(problem.mesh), True
             continue
         found, errors, factor = _assess(problem, solved, steps, products, previous)
         if not np.isfinite(found.distance):
-            # Where hardly any mass is, the fluxes need more digits to keep the density positive.
+            # Where there is hardly any mass, the fluxes need more digits to keep it positive.
             accuracy, rough = 0.1 * accuracy if rough <= accuracy else accuracy, 0.0
             start = _Start(problem, solved.rho, solved.psi, solved.middle)
             if accuracy < 1e-9:
@@ -163,7 +166,7 @@ def _refine(
         finer = finer_mesh(problem.mesh, errors, 0.5 * target)
         last = float(errors.sum()) <= target or finer.size > max_stages
         if last and solved.residual > accuracy and rough > accuracy:
-            # This mesh will do, and is worth the whole accuracy.
+            # This mesh is fine enough to be solved to the full accuracy.
             rough = 0.0
             start = _Start(problem, solved.rho, solved.psi, solved.middle)
             continue
@@ -199,7 +202,7 @@ def _assess(
 ) -> tuple[Path, Array, Factor]:
     """The admissible path of a collocation solution, its distance, its errors by piece, a factor.
 
-    Where the interpolated path leaves the simplex between stages, its length says nothing, and the
+    If the interpolated path leaves the simplex between stages, its length is not usable, and the
     change from the `previous` mesh's distance is the estimate.
     """
     flux, factor = _flux(problem, solved.rho, solved.psi, solved.factor)
@@ -231,7 +234,7 @@ def _assess(
 
 
 def _flux(problem: PathProblem, rho: Array, psi: Array, factor: Factor) -> tuple[Array, Factor]:
-    """`c m grad psi`, brought to end at `p1` exactly, and past states that it would empty.
+    """`c m grad psi`, corrected to end at `p1` exactly, and to avoid states that it would empty.
 
     Also returns the factorisation used, refreshed if it was stale.
     """
@@ -252,7 +255,7 @@ def _flux(problem: PathProblem, rho: Array, psi: Array, factor: Factor) -> tuple
 def _balance(
     problem: PathProblem, flux: Array, edge: Array, factor: Factor
 ) -> tuple[Array, Factor]:
-    """The flux with what its end lacks sent along the edges by their weights."""
+    """The flux with the mass its end lacks sent along the edges by their weights."""
     source, target, _ = problem.kernel.edges
     before, fresh = np.inf, False
     enough = 1e-13 * float(np.abs(problem.gap).sum())
@@ -276,7 +279,7 @@ def finer_mesh(mesh: TimeMesh, errors: Array, target: float) -> TimeMesh:
     """More stages where the error is: two or four on a smooth piece, a cut elsewhere."""
     widths: list[float] = []
     orders: list[int] = []
-    # An unknown error is no reason to cut: the next mesh will show it.
+    # An unknown error is no reason to cut: the next mesh will reveal it.
     errors = np.where(np.isfinite(errors), errors, 1e3 * target)
     for width, order, error in zip(mesh.widths, mesh.orders, errors, strict=True):
         if error <= target / mesh.pieces:

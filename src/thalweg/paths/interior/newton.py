@@ -46,7 +46,7 @@ _ITERATIONS = 60
 
 
 class Collocation(NamedTuple):
-    """Densities and potentials, one row per stage; how the loop ended; what it cost."""
+    """Densities and potentials, one row per stage; how the loop ended; its cost."""
 
     rho: Array
     psi: Array
@@ -60,7 +60,7 @@ class Collocation(NamedTuple):
     steps: int
     products: int
     residual: float
-    """Relative to the length of the path."""
+    """Residual relative to the length of the path."""
     factor: Factor
 
 
@@ -114,7 +114,7 @@ class _Here(NamedTuple):
     r2: Array
     """Residuals of the potentials."""
     r3: Array
-    """What the fluxes lack to arrive at the end point."""
+    """The mass that the fluxes lack at the end point."""
     rest: float
     """The size of the residuals."""
     clusters: Clusters | None = None
@@ -127,7 +127,7 @@ class _Here(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Equations:
-    """The equations with what does not change while they are solved; `table` is overwritten."""
+    """The equations and what stays fixed while they are solved; `table` is overwritten."""
 
     problem: PathProblem
     base: Array
@@ -163,9 +163,9 @@ class _Equations:
         return here._replace(r1=r1, r2=r2, r3=r3, rest=rest)
 
     def _settled(self, at: Iterate, here: _Here, barrier: float, tolerance: float) -> _Here:
-        """Solve for the states that nearly empty, in place, if that helps; the residuals then.
+        """Solve for the states that nearly empty, in place, if that helps; return the residuals.
 
-        Far from the solution it may not: a state then settles to neighbours that are to change.
+        Far from the solution it may not help: a state then adapts to neighbours that will change.
         """
         if not np.isfinite(here.rest):
             return here
@@ -238,9 +238,9 @@ class _Equations:
 
 
 def _urgency(slope: Array, mass: Array, r1: Array) -> Array:
-    """Above one for each state to be taken out.
+    """A number per state, above one for those to be taken out.
 
-    `slope`: the change of a state's gain with its own density; `r1`: its relative residual.
+    `slope` is the change of a state's gain with its own density, `r1` its relative residual.
     """
     rates = np.abs(slope / mass).max(axis=1) / _FAST
     return np.asarray(np.maximum(rates, np.abs(r1).max(axis=1) / _ASTRAY))

@@ -1,7 +1,7 @@
 """Newton's linear system for the collocation equations of a geodesic, solved by GMRES.
 
-One solve with the averaged Laplacian stands for all stages on the left; on the right stand, for
-states that react fast, their own equations at all times at once. States that all but empty are not
+The left preconditioner is one solve with the averaged Laplacian for all stages; the right one
+solves the equations of fast states, each at all times at once. States that nearly empty are not
 unknowns of GMRES: they follow their neighbours.
 
 A state's own density and potential obey, its neighbours held fixed,
@@ -48,10 +48,13 @@ States = NDArray[np.int64]
 Step = tuple[Array, Array, Array]
 
 _STIFF = 1.0
-"""States that react faster than this, in units of the path's duration, are solved for locally."""
+"""Rate, in units of the path's duration, above which states are solved for locally."""
 LANES = 16
-_CHUNK = 64  # groups inverted together: some megabytes of work space
-_BY_LAPACK = 256  # up to so many states, LAPACK's inverses spare the compilation of `_reduce`
+"""Number of states inverted side by side."""
+_CHUNK = 64
+"""Number of groups inverted together: some megabytes of work space."""
+_BY_LAPACK = 256
+"""Number of states up to which LAPACK's inverses save the compilation of `_reduce`."""
 _PIVOT = 1e-4
 """Elimination goes without exchanges of rows while the pivots are larger than this."""
 
@@ -67,9 +70,9 @@ class CollocationSystem:
     mid: Array
     barrier: float
     diagonals: tuple[Array, Array, Array]
-    """What a state's own potential and density do: `M`, `A`, `K`, the barrier included."""
+    """The effect of a state's own potential and density: `M`, `A`, `K`, with the barrier."""
     response: Response | None
-    """How the states follow that are taken out."""
+    """How the states taken out follow the others."""
 
     def direction(
         self, residuals: Step, factor: Factor, forcing: float, max_iterations: int
@@ -95,7 +98,7 @@ class CollocationSystem:
 
 
 class _Operator:
-    """The preconditioned system on vectors of GMRES, with room for what it works on.
+    """The preconditioned system on vectors of GMRES, with its work space.
 
     A vector holds the densities' changes, those of the potentials, those of the potentials at the
     middle, scaled so that its norm is that of the residuals.
@@ -120,7 +123,7 @@ class _Operator:
     def unpack(self, y: Vector, right: Array | None = None) -> Array:
         """The changes a vector stands for, in `w` and `q`, and of the potential at the middle.
 
-        `right`: what the equations of the states taken out are to give, zero if absent.
+        `right` is the right-hand side of the states taken out, zero if absent.
         """
         np.multiply(y[: self.size].reshape(self.w.shape), self.light, out=self.w)
         np.multiply(y[self.size : 2 * self.size].reshape(self.w.shape), self.light, out=self.q)
@@ -132,7 +135,7 @@ class _Operator:
         return middle
 
     def image(self, middle: Array) -> Vector:
-        """What the equations give for the changes in `w`, `q` and `middle`."""
+        """The image of the changes in `w`, `q` and `middle` under the equations."""
         system, b = self.system, self.system.problem.mesh.weights
         source, target, _ = system.problem.kernel.edges
         np.add(self.q, middle[:, None], out=self.psi)
@@ -169,7 +172,7 @@ class _Operator:
 
 
 def inverse(factor: Factor, tolerance: float) -> Callable[[Array], Array]:
-    """`b -> M^+ b`, loosely; without the checks of `Factor.solve` where the factor is sound."""
+    """`b -> M^+ b`, loosely; without the checks of `Factor.solve` if the factor is sound."""
     prepared = factor.prepared
     if prepared is None or factor.piece is not None:
         return lambda b: factor.solve(balanced(b), tolerance=tolerance).x

@@ -26,11 +26,16 @@ Array = NDArray[np.float64]
 Feature = Callable[[Array], Array]
 
 _MOST_POINTS = 4000
+"""Largest number of individuals per snapshot,"""
 _HIGH_DIMENSION = 10
+"""up to this dimension,"""
 _MOST_POINTS_HIGH = 2000
+"""and above it."""
 _BACKWARD_STEPS = 4
 _GROWN = 1.5
+"""Ratio of the numbers of individuals above which growth is suspected."""
 _CHUNK = 2000
+"""Points processed together."""
 
 
 class PointLandscape:
@@ -38,24 +43,24 @@ class PointLandscape:
 
     Points follow `dX = -grad V(X) dt + sqrt(2 beta) dW`. Each snapshot is pushed to the time of the
     next, and the moments of the two clouds are matched by generalised least squares with the exact
-    covariance of the samples; no individual has to be recognised. Functions that span `V` and their
-    ridge are chosen by Laplace evidence. Where the moments agree far better than independent
-    samples could, the individuals were followed, and the covariance is that of their own steps.
+    covariance of the samples; individuals need not be matched. Functions that span `V` and their
+    ridge are chosen by Laplace evidence. If the moments agree far better than independent samples
+    could, the individuals were tracked, and the covariance is that of their own steps.
 
     Parameters
     ----------
     n_centers : int, optional
-        Gaussians beside the polynomials; 0 for polynomials alone. By default the evidence chooses
-        among polynomials, Gaussians of two widths, and Gaussians along the axes.
+        Number of Gaussians beside the polynomials; 0 for polynomials alone. By default the evidence
+        chooses among polynomials, Gaussians of two widths, and Gaussians along the axes.
     time_order : int
         Degree in time of a potential that changes; 0 for a fixed one.
     beta : float, optional
-        The noise, where it is known. By default it is estimated.
+        The noise, if known. By default it is estimated.
     features : sequence of callables, optional
-        Functions from points (one row each) to numbers that span `V` beside the automatic ones.
+        Functions from points (one row each) to numbers, which span `V` with the automatic ones.
     steps : int, optional
-        Steps per interval; 1 is `x - tau grad V(x)`. By default the evidence chooses between one
-        explicit step and the flow in continuous time, wherever the two differ.
+        Number of steps per interval; 1 is `x - tau grad V(x)`. By default the evidence chooses
+        between one explicit step and the flow in continuous time, if the two differ.
     seed : int
         Seed of every random number generator used.
     progress : callable, optional
@@ -64,11 +69,11 @@ class PointLandscape:
     Attributes
     ----------
     beta_, beta_stderr_ : float
-        The noise and its standard error; infinite where the clouds could all be at rest.
+        The noise and its standard error; infinite if the clouds could all be at rest.
     goodness_ : GoodnessOfFit
         Chi-square, degrees of freedom, p-value, and the verdict as a sentence.
     warning_ : str
-        Why the potential should not be trusted; empty where nothing speaks against it.
+        Why the potential should not be trusted; empty if nothing speaks against it.
     tracked_ : bool
         Whether the same individuals were seen at every time.
     evidence_ : dict
@@ -126,7 +131,7 @@ class PointLandscape:
         clouds : iterable of array_like
             One array of shape (individuals, dimension) per time.
         start : (MarkovKernel, FreeEnergy), optional
-            A fit on a graph of points to start from; used where it is nearer than the weak form.
+            A fit on a graph of points to start from; used if it is nearer than the weak form.
         """
         t = _checks.as_times(times, minimum=2)
         points = as_clouds(clouds, t)
@@ -146,7 +151,7 @@ class PointLandscape:
         return self
 
     def _thinned(self, points: tuple[Array, ...]) -> tuple[Array, ...]:
-        """At most thousands of individuals; the same rows of clouds of the same size."""
+        """The clouds, thinned to thousands of individuals; the same rows if sizes are equal."""
         most = _MOST_POINTS if points[0].shape[1] <= _HIGH_DIMENSION else _MOST_POINTS_HIGH
         out = []
         for x in points:
@@ -255,7 +260,7 @@ class PointLandscape:
         )  # fmt: skip
 
     def gradient_stderr(self, x: ArrayLike, time: float | None = None) -> Array:
-        """Standard error of each component of `gradient`; it grows where nothing was seen."""
+        """Standard error of each component of `gradient`; larger where no individual was seen."""
         points, spread = self._points(x), self._spread(self._when(time))
         out = []
         for a in range(0, len(points), _CHUNK):
@@ -281,7 +286,7 @@ class PointLandscape:
         points : array_like
             One row per individual.
         start, stop : float
-            Times; where `stop` is before `start` the drift alone is reversed.
+            Times; if `stop` is before `start`, the drift alone is reversed.
         rng : numpy.random.Generator, optional
             Source of the noise; without it points follow the drift alone.
         """
@@ -296,7 +301,7 @@ class PointLandscape:
         return self._field.flow(x, (start, stop), steps, beta=self.beta_, rng=rng, euler=euler)
 
     def extrapolates(self, points: ArrayLike, start: float, stop: float) -> NDArray[np.bool_]:
-        """Which points `push` would carry where no individual showed the gradient.
+        """Mark the points that `push` would carry where no individual showed the gradient.
 
         Parameters
         ----------

@@ -1,8 +1,8 @@
-"""Whether noise of one size explains what pairs of followed individuals leave over.
+"""Whether noise of one size explains the residuals of pairs of tracked individuals.
 
 Where a potential varies over less than a step or than the spacing of the functions (a kink that
-individuals jump over), what it does to them passes for noise. But noise has one size everywhere,
-and is new in every interval. Optimal couplings hide some of it, more where points crowd: how much
+individuals jump over), its effect looks like noise. But noise has one size everywhere, and is
+independent between intervals. Optimal couplings hide some of it, more where points crowd: how much
 is simulated, with the fitted flow and its noise, coupled in the same way.
 """
 
@@ -29,19 +29,28 @@ Index = NDArray[np.int64]
 
 _DRAWS = 3
 _PLACES = (5, 60)
-_PER_PLACE = 60  # residuals, which then scatter by a fifth
-_QUIET = 0.25  # quantile of places that the noise is taken from where it is uneven
+"""Least and largest number of places."""
+_PER_PLACE = 60
+"""Residuals per place, whose mean square then scatters by a fifth."""
+_QUIET = 0.25
+"""Quantile of places that gives the noise if it is uneven."""
 _ROUNDS = 3
-_CHANCE = 2.0  # by this factor uneven places exceed the scatter of simulated ones,
-_SIZE = 0.25  # and this is the standard deviation of the logarithm beyond it
-_MATTERS = 0.05  # root mean square left over, as a share of the flow's velocity
-_STAYS = 0.85  # of the residuals; less of them that is new is roughness
-_NEAREST = 8  # individuals whose residuals show roughness where there is hardly noise
-_LITTLE = 0.1  # noise, as a share of all residuals
+_CHANCE = 2.0
+"""Factor over the scatter of simulated places above which noise is uneven,"""
+_SIZE = 0.25
+"""and the excess standard deviation of the logarithm above which it is."""
+_MATTERS = 0.05
+"""Root mean square residual, as a share of the flow's velocity, below which it is ignored."""
+_STAYS = 0.85
+"""Independent share of the residuals below which the rest is roughness."""
+_NEAREST = 8
+"""Individuals whose residuals show roughness if there is hardly any noise."""
+_LITTLE = 0.1
+"""Share of noise in the residuals below which there is hardly any."""
 
 
 def partners(x: Array, y: Array) -> tuple[Array, Index | None]:
-    """Where an optimal coupling sends each of `x`, and the rows of `y`, if it is one to one."""
+    """The partner of each of `x` in an optimal coupling, and its row in `y` if one to one."""
     if len(x) == len(y):
         partner = linear_sum_assignment(cdist(x, y, "sqeuclidean"))[1]
         return y[partner], partner
@@ -63,11 +72,11 @@ class Steps:
 
     @cached_property
     def ends(self) -> list[Array]:
-        """Where the flow alone carries each individual."""
+        """The position to which the flow alone carries each individual."""
         return [self._carried(k) for k in range(len(self.clouds) - 1)]
 
     def left_over(self, ends: list[Array]) -> tuple[list[Array], list[Index | None]]:
-        """Velocities to the ends less the flow's, and who is whose partner."""
+        """Velocities to the ends less the flow's, and the pairing."""
         out, rows = [], []
         for k, y in enumerate(ends):
             there, partner = self.ends[k], np.arange(len(y))
@@ -95,7 +104,7 @@ def _squares(errors: list[Array]) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Evenness:
-    """The noise of the quieter places, and what else the pairs leave over."""
+    """The noise of the quieter places, and the other residuals of the pairs."""
 
     rough: bool
     """Whether part of what looks like noise is uneven, or stays with the individuals."""
@@ -105,7 +114,7 @@ class Evenness:
 
 
 def evenness(steps: Steps, noise: float, rng: np.random.Generator, *, free: bool) -> Evenness:
-    """Compare residuals with simulated ones, place by place; `free`: the noise may be lowered."""
+    """Compare residuals with simulated ones, place by place; with `free`, noise may be lowered."""
     errors, rows = steps.left_over(list(steps.clouds[1:]))
     seen, points = _squares(errors), np.concatenate(steps.clouds[:-1])
     if not noise > 0:
@@ -159,7 +168,7 @@ class _Places:
 
 
 def _new(errors: list[Array], rows: list[Index | None]) -> float:
-    """The share of the residuals that is new in every interval, as noise is; roughness stays."""
+    """The share of the residuals that is independent between intervals, unlike roughness."""
     kept = [
         float((a * b[p]).mean() / max((a**2).mean(), 1e-300))
         for a, b, p in zip(errors[:-1], errors[1:], rows, strict=False) if p is not None

@@ -26,7 +26,9 @@ Array = NDArray[np.float64]
 Function = Callable[[Array], Array]
 
 _KMEANS_POINTS = 4000
-_DIFFERENCE = 1e-4  # step of differences, in standard deviations: rounding and truncation meet
+"""Largest number of points that k-means sees."""
+_DIFFERENCE = 1e-4
+"""Step of differences, in standard deviations: rounding and truncation balance."""
 
 
 class Block(Protocol):
@@ -304,7 +306,7 @@ class Basis:
 
     @property
     def local(self) -> NDArray[np.bool_]:
-        """Functions to be shrunk on their own: local ones, and powers beyond the second."""
+        """Functions that are shrunk separately: local ones, and powers above the second."""
         return np.concatenate(
             [
                 block.exponents.sum(axis=1) > 2

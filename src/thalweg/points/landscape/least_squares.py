@@ -32,19 +32,32 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _JITTERS = (1e-6, 1e-4, 1e-2, 1.0)
+"""Amounts added to a correlation matrix, in turn, until its Cholesky factor exists."""
 _MOST_NOISE = 0.05
+"""Largest share of scatter in the information of the moments."""
 _ITERATIONS = 12
-_FREE_SCALES = 2  # iterations in which the prior still moves
-_ALIKE = 1.5  # residuals of an average against those of the best fit
-_GAIN = 0.05  # of chi-square: a twentieth of a standard error, squared, is nothing
+"""Largest number of Gauss-Newton iterations."""
+_FREE_SCALES = 2
+"""Iterations in which the prior is still chosen."""
+_ALIKE = 1.5
+"""Largest squared residual of an average, relative to the best fit."""
+_GAIN = 0.05
+"""Fall of chi-square below which iterations end: a twentieth of a standard error, squared."""
 _DAMPINGS = 7
-_TRACKED = 0.8  # square of whitened moments below which individuals may have been followed,
-_LUCK = 1e-3  # if independent snapshots agree so well this rarely
+_TRACKED = 0.8
+"""Mean square of whitened moments below which individuals may have been tracked,"""
+_LUCK = 1e-3
+"""if independent snapshots agree so well with at most this probability."""
 _SIZES = (150, 105, 70, 45, 30, 20, 12)
-_TESTED = 30  # leading moments per interval in the test of fit
-_FIRST = 6  # the smoothest moments, in which a slow drift shows best
-_STILL = 0.05  # level of the test of no movement
-_ABSORBED = 0.2  # directions that the parameters absorb beyond this are no test
+"""Numbers of moments tried, from many to few."""
+_TESTED = 30
+"""Leading moments per interval in the test of fit."""
+_FIRST = 6
+"""Number of smoothest moments, in which a slow drift shows best."""
+_STILL = 0.05
+"""Level of the test of no movement."""
+_ABSORBED = 0.2
+"""Remaining variance below which a direction is absorbed by the parameters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +67,11 @@ class Whitening:
     scale: Array
     lower: Array
     bias: Array | None = None
-    """Of the score, by which least squares is corrected."""
+    """Bias of the score, by which least squares is corrected."""
 
     @classmethod
     def at(cls, model: PushModel, z: Array | None) -> Whitening:
-        """With the covariance of the samples under the parameters `z`; `None` is no movement."""
+        """Whitening by the samples' covariance under the parameters `z`; `None` is no movement."""
         return cls.of(covariance(model, z))
 
     def inverse(self) -> Array:
@@ -115,13 +128,13 @@ def covariance(model: PushModel, z: Array | None) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class PushFit:
-    """Parameters, what they leave over, and the normal equations at the solution."""
+    """Parameters, residuals, and the normal equations at the solution."""
 
     z: Array
     residual: Array
-    """Whitened."""
+    """Whitened residuals."""
     jacobian: Array
-    """Whitened."""
+    """Whitened Jacobian."""
     precision: Array
     evidence: float
     status: Status
@@ -142,12 +155,12 @@ class PushFit:
 
     @property
     def too_good(self) -> bool:
-        """Whether independent snapshots would hardly ever agree so well: they were followed."""
+        """Whether independent snapshots would hardly ever agree so well: they were tracked."""
         dof, chi = self.dof, self.chi
         return chi < _TRACKED and bool(chi2.cdf(chi * dof, dof) < _LUCK)
 
     def posterior(self) -> Array:
-        """Covariance of `z`, inflated where the model leaves over more than sampling does."""
+        """Covariance of `z`, inflated if residuals exceed those of sampling."""
         spread = self.spread
         if spread is None:
             normal = self.jacobian.T @ self.jacobian + np.diag(self.precision)
@@ -156,10 +169,10 @@ class PushFit:
 
 
 def informative(model: PushModel) -> Moments:
-    """The smoothest moments, as many as are information rather than noise.
+    """The smoothest moments, as many as carry information rather than noise.
 
     The scatter of the derivatives `J` over the individuals looks like information: it is kept below
-    a twentieth of `J' S^-1 J`. Clouds with sharp edges bear seventy moments, smooth ones thirty
+    a twentieth of `J' S^-1 J`. Clouds with sharp edges support seventy moments, smooth ones thirty
     (with 105 of a smooth cloud's, beta came out at 0.12 +- 0.01 where it is 0.3; with 30, at
     0.29 +- 0.05).
     """

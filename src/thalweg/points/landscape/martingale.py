@@ -1,12 +1,12 @@
 """The same individuals at every time: moments whose noise is that of the individuals' own steps.
 
 Given where individuals are, the mean of a function `g` over them at the next time differs from
-`E g(F(x) + noise)` by their noise alone: no sampling error enters, and no individual has to be
-recognised. The differences are a martingale's, independent from one interval to the next, with
+`E g(F(x) + noise)` by their noise alone: no sampling error enters, and individuals need not be
+matched. The differences are a martingale's, independent from one interval to the next, with
 covariance `2 beta tau E[grad g grad g'] / n`. With the functions that span the potential as `g`,
 this has the information of a regression on the true pairs. Optimal couplings do not: under noise
-they join the wrong individuals, which takes away some of it (a noise of 0.1 looks like 0.077 where
-steps are half of the distance between neighbours) and bends the potential.
+they join the wrong individuals, which hides some of the noise (0.1 looks like 0.077 if steps are
+half of the distance between neighbours) and biases the potential.
 """
 
 from __future__ import annotations
@@ -28,15 +28,24 @@ __all__ = ["Followed", "fit_moments"]
 Array = NDArray[np.float64]
 
 _ITERATIONS = 5
-_LEAST_SHARE = 1e-5  # of the variance of gradients; rougher functions see the noise's second order
-_RIDGES = 10.0 ** np.arange(-4.0, 5.1, 0.5)  # prior precisions, in squares of a velocity
-_NOISES = 10.0 ** np.arange(-8.0, 1.1, 0.125)  # in units of the model's scale of beta
-_DEVIATIONS = np.arange(-4.0, 4.01, 0.1)  # of the second grid, about the first one's mean
-_LEAST_DEVIATION = 0.06  # of a logarithm: a fifth of the first grid's spacing
-_STILL = 0.05  # square of a step, in units of its noise, below which iterations end
-_ROUNDING = 1e-8  # and in units of the movement itself
+_LEAST_SHARE = 1e-5
+"""Least share of the gradients' variance; rougher functions feel second-order noise."""
+_RIDGES = 10.0 ** np.arange(-4.0, 5.1, 0.5)
+"""Prior precisions tried, in squares of a velocity."""
+_NOISES = 10.0 ** np.arange(-8.0, 1.1, 0.125)
+"""Noises tried, in units of the model's scale of beta."""
+_DEVIATIONS = np.arange(-4.0, 4.01, 0.1)
+"""Second grid, in standard deviations about the first one's mean."""
+_LEAST_DEVIATION = 0.06
+"""Least standard deviation of the logarithm: a fifth of the first grid's spacing."""
+_STILL = 0.05
+"""Squared step, in units of its noise, below which iterations end,"""
+_ROUNDING = 1e-8
+"""and in units of the movement itself."""
 _CHUNK = 500
-_SYSTEMATIC = 0.1  # of the noise: it came out 10 % high in the mean over potentials, 700 points
+"""Individuals processed together."""
+_SYSTEMATIC = 0.1
+"""Relative error of the noise: it was 10 % high in the mean over potentials, 700 points."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +178,7 @@ def _linear(
 def _felt(
     field: Field, scale: Array, x: Array, span: tuple[float, float], steps: int, beta: float
 ) -> Array:
-    """How the functions at the end of an interval feel a unit of noise on the way, as rows.
+    """The response of the functions at the end of an interval to a unit of noise, as rows.
 
     Averaging the gradient over half of the noise makes its mean square the variance to the second
     order. Noise that enters early is carried on by the flow, `I - h hessian` in each step.

@@ -25,10 +25,15 @@ __all__ = ["Field", "PushModel", "bounding_box", "time_basis"]
 Array = NDArray[np.float64]
 
 _CHUNK = 500
+"""Individuals processed together."""
 _LEAST_BETA = 1e-8
+"""Least beta, in units of the model's scale."""
 _KEPT_BYTES = 4e8
+"""Largest size of the gradients that are kept."""
 _MARGIN = 0.05
-_FAR = 10.0  # in extents of the cloud
+"""Margin of the box, as a share of the points' extent."""
+_FAR = 10.0
+"""Bound at which expelled points are stopped, in extents of the cloud."""
 _END, _MIDDLE = (
     float(np.sqrt(1 / 6)),
     float(np.sqrt(4 / 6)),
@@ -42,7 +47,7 @@ def time_basis(times: Array, time: float, order: int) -> Array:
 
 
 def bounding_box(clouds: tuple[Array, ...]) -> tuple[Array, Array]:
-    """Least and greatest coordinates, a twentieth beyond the points."""
+    """Least and greatest coordinates, with a margin of a twentieth."""
     low = np.min([x.min(axis=0) for x in clouds], axis=0)
     high = np.max([x.max(axis=0) for x in clouds], axis=0)
     return low - _MARGIN * (high - low), high + _MARGIN * (high - low)
@@ -56,7 +61,7 @@ class Field:
     weights: Array
     times: Array
     box: tuple[Array, Array] | None = None
-    """Where points were seen; beyond it flows keep the slope of its edge."""
+    """The box in which points were seen; outside it flows keep the slope of its edge."""
 
     def at(self, time: float) -> Array:
         """Weights of the functions at a time."""
@@ -74,7 +79,7 @@ class Field:
         self, x: Array, span: tuple[float, float], steps: int, *,
         beta: float = 0.0, rng: np.random.Generator | None = None, euler: bool = False,
     ) -> Array:  # fmt: skip
-        """Points carried over `span`, backwards where it falls; noise where `rng` is given."""
+        """Points carried over `span`, backwards if it falls; with noise if `rng` is given."""
         h = (span[1] - span[0]) / steps
         size = np.sqrt(2 * beta * h) if rng is not None and beta > 0 and h > 0 else 0.0
 
@@ -134,7 +139,7 @@ class PushModel:
 
     @cached_property
     def _far(self) -> tuple[Array, Array]:
-        """Where points that a wild potential throws out are stopped, before they overflow."""
+        """The bound at which points that a wild potential expels are stopped before overflow."""
         low, high = bounding_box(self.clouds)
         return low - _FAR * (high - low), high + _FAR * (high - low)
 
@@ -226,9 +231,9 @@ class PushModel:
         return out
 
     def joint_values(self, k: int, z: Array | None) -> tuple[Array, Array]:
-        """Test functions now and, expected, at the next time, over all that is known of time `k`.
+        """Test functions now and, expected, at the next time, over all individuals at time `k`.
 
-        That is snapshot `k` with its neighbours carried to the same time.
+        These are snapshot `k` and its neighbours carried to the same time.
         """
         if z is None:
             return self.observed[k], self.observed[k]
@@ -340,14 +345,14 @@ class PushModel:
         return bias, noise
 
     def _last(self, tau: float) -> float:
-        """Half of what the variance that is averaged over changes by with beta."""
+        """Half the derivative in beta of the variance that is averaged over."""
         return tau if self.steps == 1 else tau / self.steps / 6
 
     def _paired(self, z: Array) -> bool:
         return self.steps > 1 and self.beta != 0
 
     def _slope(self, k: int, a: int) -> Array:
-        """Gradients of the functions at a chunk of individuals, scaled; kept while they are few."""
+        """Scaled gradients of the functions at a chunk of individuals; cached if they are few."""
         if (k, a) in self._slopes:
             return self._slopes[k, a]
         g = self.basis.gradient(self.clouds[k][a : a + _CHUNK]) / self.scale

@@ -31,7 +31,7 @@ class Moments:
 
     @classmethod
     def of(cls, pool: Array, most: int, rng: np.random.Generator) -> Moments:
-        """At most `most` moments of a cloud like `pool`."""
+        """Moments of a cloud like `pool`, at most `most` of them."""
         fine, near = spaced_centers(pool, min(_FINE, max(most, 10)), rng)
         wide, far = spaced_centers(pool, min(_WIDE, max(most // 4, 5)), rng)
         widths = np.concatenate([np.full(fine.shape[0], near), np.full(wide.shape[0], far)])

@@ -1,4 +1,4 @@
-"""What is asked of a potential, what is answered, and the functions that may span it."""
+"""The problem of learning a potential, its answer, and the functions that may span it."""
 
 from __future__ import annotations
 
@@ -33,15 +33,20 @@ __all__ = ["Answer", "Disagreement", "Problem", "Support", "Unresolved", "candid
 Array = NDArray[np.float64]
 
 _MOST_POWERS = 60
+"""Largest number of monomials."""
 _MOST_AXES = 10
+"""Largest dimension with Gaussians along the axes."""
 _KNOTS = 12
-_KNOWN = 3000  # individuals that stand for where the gradient is known
-_BENT = 1000  # of which so many show its second derivatives
+"""Number of Gaussians per axis."""
+_KNOWN = 3000
+"""Individuals that represent where the gradient is known,"""
+_BENT = 1000
+"""and those of them that show its second derivatives."""
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Snapshots and what is asked of the potential."""
+    """Snapshots, and what is required of the potential."""
 
     times: Array
     clouds: tuple[Array, ...]
@@ -60,7 +65,7 @@ class Problem:
 class Unresolved:
     """Variance of a component of the gradient that the functions cannot resolve.
 
-    The mean over the nearest individuals of the squares left over, less what noise explains.
+    The mean squared residual of the nearest individuals, less what noise explains.
     """
 
     points: Array
@@ -78,9 +83,9 @@ class Unresolved:
 
 @dataclass(frozen=True, eq=False)
 class Disagreement:
-    """Variance of a component of the gradient by the choice of the functions that span `V`.
+    """Variance of a component of the gradient due to the choice of functions that span `V`.
 
-    The largest mean square difference from the fits with other functions that may be as right.
+    The largest mean square difference from fits with other functions that fit as well.
     """
 
     chosen: Field
@@ -95,9 +100,9 @@ class Disagreement:
 
 @dataclass(frozen=True, eq=False)
 class Support:
-    """Where the gradient was learned: near individuals that the fit pushed.
+    """The region where the gradient was learned: near individuals that the fit pushed.
 
-    Beyond, it is extrapolated, and may change by `curvature` per unit of distance.
+    Outside, it is extrapolated, and may change by `curvature` per unit of distance.
     """
 
     points: Array
@@ -126,7 +131,7 @@ class Support:
         return float(np.quantile(self._nearest.kneighbors(self.points)[0][:, 1], 0.99))
 
     def beyond(self, x: Array) -> Array:
-        """How far points are outside; 0 within."""
+        """The distance of points from the region; 0 inside."""
         if not len(x):
             return np.zeros(0)
         near = self._nearest.kneighbors(x, n_neighbors=1)[0][:, 0]
@@ -135,12 +140,12 @@ class Support:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """A field with its posterior, and everything that was found out on the way."""
+    """A field with its posterior, its tests and how it was chosen."""
 
     field: Field
     beta: float
     covariance: Array
-    """Of the weights, row after row."""
+    """Covariance of the weights, row after row."""
     beta_stderr: float
     goodness: GoodnessOfFit
     tracked: bool
@@ -149,7 +154,7 @@ class Answer:
     evidence: dict[str, float]
     why: str
     unresolved: Unresolved | Disagreement | None = None
-    """What the error bars of the gradient include beside the covariance."""
+    """What the error bars of the gradient include in addition to the covariance."""
 
 
 def candidates(problem: Problem, rng: np.random.Generator) -> dict[str, Basis]:

@@ -1,10 +1,10 @@
-"""How far the parameters may be from no movement: priors chosen, and averaged over, by evidence.
+"""Priors that shrink the parameters to no movement, chosen and averaged over by evidence.
 
-Smooth functions (to the second power) and all others each have a precision of their own, on a grid
-that ends where nothing moves; the noise has a wide prior, as the smallest of its scales would claim
-more than the data say (measured: 0.03 +- 0.07 where it is 0.3). Snapshots that hardly move then
-shrink the potential to rest, instead of fitting their sampling errors; and since all precisions are
-averaged over with their evidence as weights, the error bars include what one of them would hide.
+Smooth functions (to the second power) and all others each have their own precision, on a grid that
+ends where nothing moves; the noise has a wide prior, as the smallest of its scales would be
+overconfident (measured: 0.03 +- 0.07 where it is 0.3). Snapshots that hardly move then shrink the
+potential to rest, instead of fitting their sampling errors; and since all precisions are averaged
+over with their evidence as weights, the error bars include what one of them would hide.
 """
 
 from __future__ import annotations
@@ -24,16 +24,21 @@ Array = NDArray[np.float64]
 Scales = tuple[float, float, float]
 """Precisions of smooth functions, of all others, and of the noise, in units of the prior."""
 
-_GLOBAL = 10.0 ** np.arange(-1.0, 6.1, 1.0)  # drifts of 3 to 0.001 extents of the cloud in all
+_GLOBAL = 10.0 ** np.arange(-1.0, 6.1, 1.0)
+"""Precisions of smooth functions: drifts of 3 to 0.001 extents of the cloud in all."""
 _LOCAL = 10.0 ** np.arange(0.0, 7.1, 0.5)
-_NOISE = np.array([1e-3])  # wide: a variance of 30 times the cloud's may be added
+"""Precisions of all other functions."""
+_NOISE = np.array([1e-3])
+"""Precision of the noise: a variance of 30 times the cloud's may be added."""
 _TIME_DAMPING = 3.0
-_WEIGHTLESS = 1e-3  # scales whose evidence is below this share of the best are left out
+"""Factor on the precision per degree in time."""
+_WEIGHTLESS = 1e-3
+"""Evidence, relative to the best, below which scales are left out."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """Groups of `z` with a precision each, in units of a drift through the cloud in all the time.
+    """Groups of `z` with one precision each, in units of a drift across the cloud in all the time.
 
     Functions of a higher degree in time are shrunk more.
     """
@@ -61,7 +66,7 @@ class Prior:
         return out
 
     def grid(self) -> tuple[Array, Array, Array]:
-        """Precisions to try; one where there is no such parameter."""
+        """Precisions to try; a single one if there is no such parameter."""
         none = np.ones(1)
         return _GLOBAL, _LOCAL if self.local.any() else none, _NOISE if self.free_beta else none
 
@@ -77,7 +82,7 @@ def best_scales(normal: Array, side: Array, square: float, prior: Prior) -> tupl
 def averaged(rows: Array, side: Array, square: float, prior: Prior) -> tuple[Array, Array]:
     """Mean and covariance of `z` over all precisions, weighted by their evidence.
 
-    `rows`: of the linear problem, so that its normal matrix is `rows^T rows`.
+    `rows` are those of the linear problem: its normal matrix is `rows^T rows`.
     """
     found = _evidences(rows.T @ rows, side, square, prior)
     weights = np.exp(found - found.max())

@@ -1,4 +1,4 @@
-"""The potential that the evidence prefers, from moments or, for tracked points, from couplings."""
+"""The potential with the largest evidence, from moments or, for tracked points, from couplings."""
 
 from __future__ import annotations
 
@@ -35,23 +35,40 @@ Start = tuple[Prior, Array, Scales, float]
 """Prior, parameters, scales of the prior, and evidence of the weak form."""
 
 _MOST_MOMENTS = 150
+"""Largest number of moments per interval."""
 _MOST_ROWS = 3000
-_SMALL = 0.3  # interval times curvature below which one step is the flow, to 15 % at the worst
-_OVERSHOOT = 1.0  # beyond which one explicit step maps points past each other
-_STEP = 0.7  # longest step in the same unit: 1 % error of the width of a well, 5 % of the drift
-_MOST_FUNCTIONS = 60  # that are pushed in many steps,
-_FEW_STEPS, _FEW_ITERATIONS = 5, 6  # in which they are compared
+"""Largest number of moments in all."""
+_SMALL = 0.3
+"""Interval times curvature below which one step is the flow, to 15 % at worst."""
+_OVERSHOOT = 1.0
+"""The same above which one explicit step maps points past each other."""
+_STEP = 0.7
+"""Longest step in the same unit: 1 % error of the width of a well, 5 % of the drift."""
+_MOST_FUNCTIONS = 60
+"""Largest number of functions that are pushed in many steps,"""
+_FEW_STEPS, _FEW_ITERATIONS = 5, 6
+"""and the steps and iterations in which they are compared."""
 _MOST_STEPS = 12
-_WORSE = 2.0  # residuals of a corrected fit against those before
+"""Largest number of steps per interval."""
+_WORSE = 2.0
+"""Largest chi-square of a corrected fit, relative to the one before."""
 _TIE = 3.0
-_ALIKE = 1.0  # difference of log evidence that is none
-_FAR = 100.0  # mean square residual beyond which the flow is no start
+"""Loss of log evidence up to which the flow is preferred to one step."""
+_ALIKE = 1.0
+"""Difference of log evidence that is negligible."""
+_FAR = 100.0
+"""Mean square residual above which the flow is not a start."""
 _REWEIGHTINGS = 2
-_SHARES = (1.0, 0.5, 0.2, 0.0)  # of the weak form's parameters that the push may start from
-_PUSHED = 3  # candidates that go on from the weak form to the push, and always the simplest
-_ACCEPTED = 0.01  # level at which other functions that span the potential fit too
-_MOST_SCATTER = 0.1  # of the information; twice what the moments are chosen by
-_COUPLED = 300  # individuals per snapshot whose coupling is a start
+_SHARES = (1.0, 0.5, 0.2, 0.0)
+"""Shares of the weak form's parameters from which the push may start."""
+_PUSHED = 3
+"""Candidates that proceed from the weak form to the push, besides the simplest."""
+_ACCEPTED = 0.01
+"""Level at which other functions that span the potential are accepted."""
+_MOST_SCATTER = 0.1
+"""Largest share of scatter in the information: twice that of the chosen moments."""
+_COUPLED = 300
+"""Individuals per snapshot whose coupling gives a start."""
 
 
 def solve(problem: Problem) -> Answer:
@@ -88,7 +105,7 @@ def solve(problem: Problem) -> Answer:
         ranked.append(simplest)
     prior, z, scales, _ = starts[leader]
     followed = problem.steps in (None, 1)
-    # The covariance of no movement first: that of a wild start would make light of its residuals.
+    # The covariance of no movement first: that of a wild start would hide its residuals.
     for _ in range(_REWEIGHTINGS):
         found, scales = fit_push(models[leader], prior, white, z, scales, iterations=3)
         if followed and found.too_good:
@@ -170,13 +187,13 @@ def _finish(
 def _as_right(
     models: dict[str, PushModel], fits: dict[str, PushFit], best: str, white: Whitening
 ) -> list[str]:
-    """Other functions that may be as right as the chosen ones.
+    """Other functions that may fit as well as the chosen ones.
 
-    Functions too rich for so few individuals follow their scatter, which the derivatives share with
-    the residuals; noise makes up for it, and the posterior knows nothing of that (1000 individuals,
+    Functions too rich for few individuals follow their scatter, which the derivatives share with
+    the residuals; the noise absorbs it, and the posterior does not show that (1000 individuals,
     Gaussians along the axes: beta 3.7 +- 1.2 for a true 0.1, where a quarter of the information is
-    scatter; polynomials, which hold the truth too, 0.1 +- 0.4). Where more than a tenth is scatter,
-    the simplest functions always have a say, else those that the data do not reject.
+    scatter; polynomials, which also hold the truth, 0.1 +- 0.4). If more than a tenth is scatter,
+    the simplest functions are always included, otherwise those that the data do not reject.
     """
     simplest = next(iter(models))
     scattered = scatter(models[best], fits[best].z, white.inverse()) > _MOST_SCATTER
@@ -199,7 +216,7 @@ def _stiff(problem: Problem, model: PushModel, fit: PushFit) -> float:
 def _choose_steps(
     model: PushModel, prior: Prior, white: Whitening, fit: PushFit, scales: Scales, stiff: float
 ) -> tuple[PushModel, Whitening, PushFit, str]:
-    """One explicit step per interval, or the flow in continuous time where the two differ."""
+    """One explicit step per interval, or the flow in continuous time if the two differ."""
     fine = model.with_steps(_count(stiff))
     first = white(fine.residual(fine.pushed(fit.z)))
     if not float(first @ first) < _FAR * first.size:
@@ -220,9 +237,9 @@ def _flow(
     fits: dict[str, tuple[Start, tuple[PushFit, Scales]]], best: str, white: Whitening,
     stiff: float,
 ) -> tuple[str, PushModel, Whitening, PushFit, str]:  # fmt: skip
-    """The flow in continuous time where an explicit step would overshoot the valleys.
+    """The flow in continuous time if an explicit step would overshoot the valleys.
 
-    Such a step can send individuals anywhere, and so fits even births and deaths; it is no flow.
+    Such a step can send individuals anywhere, and so fits even births and deaths; it is not a flow.
     The functions are chosen again, among those that are few enough.
     """
     found, white = {}, replace(white, bias=None)
@@ -253,7 +270,7 @@ def _count(stiff: float) -> int:
 
 
 def _simplest(fits: dict[str, PushFit], models: dict[str, PushModel]) -> str:
-    """Of those that differ by nothing, the simplest, and not the one that rounding prefers."""
+    """The simplest of equally good candidates, rather than the one that rounding prefers."""
     most = max(fit.evidence for fit in fits.values())
     alike = [name for name, fit in fits.items() if fit.evidence > most - _ALIKE]
     return min(alike, key=lambda name: models[name].basis.size)
@@ -283,7 +300,7 @@ def _slopes(problem: Problem) -> list[tuple[Array, Array]]:
 def _better_start(
     model: PushModel, white: Whitening, z: Array, seen: list[tuple[Array, Array]]
 ) -> Array:
-    """The weak form, a part of it, or a potential of known slopes, whichever pushes nearest."""
+    """The weak form, a fraction of it, or a potential of known slopes, whichever pushes nearest."""
     tried = [share * z for share in _SHARES]
     for x, slope in seen:
         g = (model.basis.gradient(x) / model.scale).reshape(x.size, -1)

@@ -1,10 +1,10 @@
-"""The same individuals at every time, known by row or not.
+"""The same individuals at every time, matched by row or not.
 
-Where the moments of successive snapshots agree far better than independent samples could, the
-individuals were followed. Regression of `(x - T(x)) / tau` on `grad V(x)`, with `T` the coupling,
-chooses the functions; where rows show who is who it is the answer, and else the start of
+If the moments of successive snapshots agree far better than independent samples could, the
+individuals were tracked. Regression of `(x - T(x)) / tau` on `grad V(x)`, with `T` the coupling,
+chooses the functions; if rows match individuals it is the answer, otherwise the start of
 `fit_moments`. What the functions cannot resolve, which no covariance of weights includes, is
-measured by what the pairs leave over near a point, less what noise explains (`evenness`).
+measured by the residuals of the pairs near a point, less what noise explains (`evenness`).
 """
 
 from __future__ import annotations
@@ -35,25 +35,38 @@ __all__ = ["Regression", "coupled_gradient", "solve_tracks", "stiffness"]
 Array = NDArray[np.float64]
 
 _SAME_ROWS = 0.5
-_AGREEING = 0.3  # mean square of the moments that a fit of followed individuals must reach
+"""Share of pairs with equal rows above which rows match individuals."""
+_AGREEING = 0.3
+"""Mean square of the moments that a fit of tracked individuals must reach."""
 _CHUNK = 1000
+"""Individuals processed together."""
 _RIDGES = 10.0 ** np.arange(-6.0, 6.1, 0.5)
+"""Prior precisions tried."""
 _TIME_GAIN = 0.02
+"""Share of the squared velocities that a field changing in time must explain to matter."""
 _LEAST_NOISE = 1e-10
+"""Least sum of squared residuals, relative to that of the velocities."""
 _FINEST = 300
-_SHORT = 0.3  # interval times curvature below which one step is taken where nothing decides
-_BENT = 1.0  # from which two midpoint steps are not enough
+"""Largest number of Gaussians."""
+_SHORT = 0.3
+"""Interval times curvature below which one step is taken if nothing decides."""
+_BENT = 1.0
+"""The same above which two midpoint steps are not enough."""
 _CORRECTIONS = 3
 _CORRECTION_STEPS = 4
-_UNLIKE = 1.5  # ratio of interval lengths from which one step and the flow can be distinguished
-_DECIDED = 3.0  # by this difference of log evidence
-_TIE = 0.1  # difference that says nothing
-_TENFOLD = 10.0  # ratio of residuals that decides where all intervals are alike
+_UNLIKE = 1.5
+"""Ratio of interval lengths above which one step and the flow can be distinguished,"""
+_DECIDED = 3.0
+"""by this difference of log evidence."""
+_TIE = 0.1
+"""Difference that is not significant."""
+_TENFOLD = 10.0
+"""Ratio of residuals that decides if all intervals are alike."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tracks:
-    """Individuals and where each is at the next time."""
+    """Individuals, and the position of each at the next time."""
 
     times: Array
     clouds: tuple[Array, ...]
@@ -62,7 +75,7 @@ class Tracks:
 
     @classmethod
     def of(cls, times: Array, clouds: tuple[Array, ...]) -> Tracks:
-        """By exact optimal transport; by rows where most of it joins row `i` with row `i`."""
+        """Tracks by exact optimal transport, or by rows if most of it joins equal rows."""
         found, rows = [], []
         for x, y in zip(clouds[:-1], clouds[1:], strict=True):
             sent, partner = partners(x, y)
@@ -141,7 +154,7 @@ class _Normal:
 
 
 def solve_tracks(problem: Problem, models: dict[str, PushModel]) -> Answer | None:
-    """The functions with the largest evidence; `None` where the moments contradict the fit."""
+    """The fit with the largest evidence; `None` if the moments contradict it."""
     tracks = Tracks.of(problem.times, problem.clouds)
     bases = {name: (model.basis, model.scale) for name, model in models.items()}
     any_model = next(iter(models.values()))
@@ -197,8 +210,8 @@ def solve_tracks(problem: Problem, models: dict[str, PushModel]) -> Answer | Non
 def coupled_gradient(times: Array, clouds: tuple[Array, ...]) -> Callable[[Array], Array]:
     """Gradient by regression on optimal couplings, polynomials to degree 4 and 100 Gaussians.
 
-    The first-order condition that JKOnet* solves in its linear form; right for tracked individuals
-    only. It is the rival in benchmarks.
+    It is the first-order condition that JKOnet* solves in its linear form, valid for tracked
+    individuals only, and the rival in benchmarks.
     """
     pool = np.concatenate(clouds)
     centers, near = spaced_centers(pool, 100, np.random.default_rng(0))
@@ -239,7 +252,7 @@ def _field(problem: Problem, basis: Basis, weights: Array) -> Field:
 
 @dataclass(frozen=True, eq=False)
 class _Steps:
-    """The number of steps per interval, the fit with it, and what the other choice would change."""
+    """The number of steps per interval, its fit, and the difference to the other choice."""
 
     count: int
     fit: Regression
@@ -252,11 +265,11 @@ class _Steps:
 def _choose_steps(
     problem: Problem, tracks: Tracks, basis: Basis, fit: Regression, normal: _Normal
 ) -> _Steps:
-    """Euler's step, or the flow in continuous time, where one explains the tracks better.
+    """Euler's step or the flow in continuous time, whichever explains the tracks better.
 
-    The flow is fitted by deferred correction: what its step differs from Euler's by is added to the
-    velocities, and the same regression repeated. Intervals of one length never decide, as each
-    map is the other's for another potential: what differs then belongs to the error bars.
+    The flow is fitted by deferred correction: the difference of its step from Euler's is added to
+    the velocities, and the same regression repeated. Intervals of one length cannot decide, as each
+    map is the other's for another potential: the difference then belongs to the error bars.
     """
     one, none = "one explicit step per interval", np.zeros(fit.weights.size)
     if problem.steps == 1:
@@ -292,7 +305,7 @@ def _choose_steps(
 
 
 def _chi(problem: Problem, known: PushModel, field: Field, beta: float, steps: int) -> float:
-    """Mean square of the moments that fresh snapshots would be compared by; about 1 for those."""
+    """Mean square of the moments that compare independent snapshots; about 1 for those."""
     model = PushModel(
         problem.times, problem.clouds, field.basis, known.moments, problem.order, beta, steps,
         problem.seed,
