@@ -85,11 +85,14 @@ def landscape(
     if fluxes is not None and shown.label is None:
         _arrows(axes, kernel, xy, np.asarray(fluxes, dtype=np.float64))
     if shown.label is None and n <= _NAMED:
-        for (x, y), name in zip(xy, _names(kernel), strict=True):
+        # States without names have numbers: "state 7" beside each would hide the graph.
+        texts = _names(kernel) if kernel.names else [str(x) for x in range(n)]
+        for (x, y), name in zip(xy, texts, strict=True):
             axes.annotate(
                 name, (x, y), xytext=(6, 6), textcoords="offset points", fontsize=8, zorder=5
             )
     axes.set_aspect("equal")
+    axes.margins(0.08)
     axes.set_axis_off()
     return _finish(axes, ax, save, show)
 
