@@ -22,6 +22,8 @@ from thalweg.learn.likelihood.sparse import search as sparse_search
 from thalweg.learn.verdict import BetaVerdict, movement_p_value
 from thalweg.report import findings
 from thalweg.status import Status
+from thalweg_bench.sweep import cell_generator
+from thalweg_bench.typical_cases import make_data
 
 
 def path(n: int) -> MarkovKernel:
@@ -368,3 +370,16 @@ def test_a_barrier_that_nobody_crossed_may_be_far_higher() -> None:
     error = np.abs(model.potential_ - (potential - kernel.stationary @ potential))
     assert error[barrier] < 1.96 * model.potential_stderr_[barrier]
     assert np.mean(error < 1.96 * model.potential_stderr_) > 0.9
+
+
+def test_two_halves_that_hardly_anybody_crosses_between_keep_their_levels() -> None:
+    """The likelihood barely minds how far apart they lie: one fit gave 16 times beta too much."""
+    cell = {
+        "source": "flow", "n_states": 30, "graph": "path", "size": 5000, "potential": "rough",
+        "beta": 1.0, "index": 0,
+    }  # fmt: skip
+    data = make_data(cell, cell_generator("typical", 90901, cell))
+    model = FreeEnergyRegressor().fit(data.kernel, Snapshots.from_counts(data.times, data.counts))
+    away = abs(model.potential_ - data.potential)
+    assert away.max() < 5.0
+    assert np.mean(away <= 1.96 * model.potential_stderr_) > 0.8

@@ -151,6 +151,9 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
     covariance[np.ix_(free, free)] += within
     if verdict.kind == "determined":
         covariance += _between_columns(lattice, verdict, covariance[n, n] / mean[n] ** 2, pi)
+    elif verdict.kind == "undetermined":
+        for end in _ends(lattice, verdict, pi):
+            covariance[:n, :n] += _reaching(covariance[:n, :n], end - mean[:n])
     covariance *= fit.noise.inflation
     best = _as_fit(fit, lattice.best, inner)
     linear = np.eye(n) - pi
@@ -197,6 +200,31 @@ def _between_columns(
     slope = (ends[1] - ends[0]) / (log_betas[last] - log_betas[first])
     slope[pi.size] = np.sqrt(verdict.lower * verdict.upper)
     return np.asarray(missing * np.outer(slope, slope))
+
+
+def _ends(lattice: Lattice, verdict: BetaVerdict, pi: Array) -> list[Array]:
+    """Centred potentials at the closed ends of beta's interval."""
+    betas = np.exp(lattice.log_betas)
+    inside = np.flatnonzero((betas >= verdict.lower) & (betas <= verdict.upper))
+    closed = (verdict.lower > 0, np.isfinite(verdict.upper))
+    at = [k for k, is_closed in zip(inside[[0, -1]], closed, strict=True) if is_closed]
+    return [_point(lattice.columns[k].best, pi)[: pi.size] for k in at]
+
+
+def _reaching(covariance: Array, away: Array) -> Array:
+    """What a covariance lacks along a way whose end lies at the end of beta's interval.
+
+    The average may put nearly all its weight far from that end, which the data allow.
+
+    >>> _reaching(np.eye(2), np.array([10.0, 0.0])).round(1)
+    array([[14.1,  0. ],
+           [ 0. ,  0. ]])
+    """
+    square = float(away @ away)
+    if square == 0.0:
+        return np.zeros_like(covariance)
+    missing = 1.0 / (2.0 * DROP) - float(away @ covariance @ away) / square**2
+    return np.asarray(max(missing, 0.0) * np.outer(away, away))
 
 
 def open_above(fit: LikelihoodFit) -> Array:
