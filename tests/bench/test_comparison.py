@@ -105,7 +105,8 @@ def test_the_limit_falls_with_the_root_of_the_sample(reading) -> None:
         for n in (10_000, 1_000_000)
     )  # fmt: skip
     assert not few.chaotic
-    assert few.value / many.value == pytest.approx(10, rel=0.02)
+    # Draws bend by a few per cent with 10^4 individuals.
+    assert few.value / many.value == pytest.approx(10, rel=0.05)
 
 
 def test_a_start_that_has_to_be_learned_costs_accuracy() -> None:

@@ -284,15 +284,15 @@ def tracked():
 
 def test_samples_honour_environment_and_mobility(tracked, monkeypatch):
     seen = {}
-    import thalweg.flow
+    from thalweg.learn import refits
 
-    real = thalweg.flow.simulate
+    real = refits.simulate
 
     def spy(*arguments, **options):
         seen.update(options)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(thalweg.flow, "simulate", spy)
+    monkeypatch.setattr(refits, "simulate", spy)
     tracked.sample([0.0, 1.0], 50)
     assert (seen["rates"], seen["mobility"]) == ("empirical", HarmonicMean())
     seen.clear()
