@@ -152,8 +152,8 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
     if verdict.kind == "determined":
         covariance += _between_columns(lattice, verdict, covariance[n, n] / mean[n] ** 2, pi)
     elif verdict.kind == "undetermined":
-        for end in _ends(lattice, verdict, pi):
-            covariance[:n, :n] += _reaching(covariance[:n, :n], end - mean[:n])
+        for end, fall in _ends(lattice, verdict, pi):
+            covariance[:n, :n] += _reaching(covariance[:n, :n], end - mean[:n], fall)
     covariance *= fit.noise.inflation
     best = _as_fit(fit, lattice.best, inner)
     linear = np.eye(n) - pi
@@ -202,28 +202,33 @@ def _between_columns(
     return np.asarray(missing * np.outer(slope, slope))
 
 
-def _ends(lattice: Lattice, verdict: BetaVerdict, pi: Array) -> list[Array]:
-    """Centred potentials at the closed ends of beta's interval."""
+def _ends(lattice: Lattice, verdict: BetaVerdict, pi: Array) -> list[tuple[Array, float]]:
+    """Centred potentials at the ends of beta's interval, with the fall of the likelihood there.
+
+    Towards zero the potential has a limit, that of the lowest column. Where the interval is open
+    above it has none, and the prior's width stands for it.
+    """
     betas = np.exp(lattice.log_betas)
     inside = np.flatnonzero((betas >= verdict.lower) & (betas <= verdict.upper))
-    closed = (verdict.lower > 0, np.isfinite(verdict.upper))
-    at = [k for k, is_closed in zip(inside[[0, -1]], closed, strict=True) if is_closed]
-    return [_point(lattice.columns[k].best, pi)[: pi.size] for k in at]
+    at = inside[[0, -1]] if np.isfinite(verdict.upper) else inside[:1]
+    return [(_point(lattice.columns[k].best, pi)[: pi.size], float(lattice.fall[k])) for k in at]
 
 
-def _reaching(covariance: Array, away: Array) -> Array:
-    """What a covariance lacks along a way whose end lies at the end of beta's interval.
+def _reaching(covariance: Array, away: Array, fall: float) -> Array:
+    """What a covariance lacks along a way whose end the data allow.
 
-    The average may put nearly all its weight far from that end, which the data allow.
+    The average may put nearly all its weight far from there. The end lies as many standard
+    deviations away as the `fall` of the log likelihood says, but not less than two of them.
 
-    >>> _reaching(np.eye(2), np.array([10.0, 0.0])).round(1)
-    array([[14.1,  0. ],
-           [ 0. ,  0. ]])
+    >>> _reaching(np.eye(2), np.array([10.0, 0.0]), 0.1).round(1)
+    array([[25.,  0.],
+           [ 0.,  0.]])
     """
     square = float(away @ away)
     if square == 0.0:
         return np.zeros_like(covariance)
-    missing = 1.0 / (2.0 * DROP) - float(away @ covariance @ away) / square**2
+    allowed = 2.0 * float(np.clip(fall, _CONTRADICTED, DROP))
+    missing = 1.0 / allowed - float(away @ covariance @ away) / square**2
     return np.asarray(max(missing, 0.0) * np.outer(away, away))
 
 
