@@ -42,7 +42,7 @@ from thalweg.learn.rivals import free_ctmc, no_movement, reversible_msm
 from thalweg.snapshots import Snapshots, hellinger
 from thalweg_bench.population import follow, follow_itself, frozen_chain
 from thalweg_bench.statistical_limit import Reading, chain_limit, hellinger_limit
-from thalweg_bench.sweep import Cell
+from thalweg_bench.sweep import Cell, was_interrupted
 
 __all__ = ["LIMITS", "METHODS", "Data", "compare", "draw", "grid", "melt", "summary"]
 
@@ -229,8 +229,8 @@ def compare(cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:
             row[f"error_{name}"] = float(np.mean(distance))
             row[f"rms_{name}"] = float(np.sqrt(np.mean(distance**2)))
         except Exception as error:  # one method's failure must not hide the others' results
-            if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
-                raise KeyboardInterrupt from error  # Ctrl-C inside compiled code
+            if was_interrupted(error):
+                raise KeyboardInterrupt from error
             row[f"error_{name}"] = None
             row[f"failure_{name}"] = f"{type(error).__name__}: {error}"[:200]
         row.setdefault(f"seconds_{name}", round(time.process_time() - started, 4))

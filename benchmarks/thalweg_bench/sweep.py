@@ -28,7 +28,7 @@ import pandas as pd
 from thalweg._parallel import unordered
 from thalweg.errors import InputError
 
-__all__ = ["Cell", "SweepResult", "cell_generator", "run_sweep"]
+__all__ = ["Cell", "SweepResult", "cell_generator", "run_sweep", "was_interrupted"]
 
 Cell = Mapping[str, Any]
 Work = Callable[[Cell, np.random.Generator], Mapping[str, Any]]
@@ -151,6 +151,22 @@ def _stop_at_termination() -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
+def was_interrupted(error: BaseException) -> bool:
+    """Whether an error comes from Ctrl-C, which compiled code turns into a `SystemError`.
+
+    >>> was_interrupted(ValueError("no")), was_interrupted(KeyboardInterrupt())
+    (False, True)
+    """
+    chain: BaseException | None = error
+    while chain is not None:
+        if isinstance(chain, KeyboardInterrupt):
+            return True
+        if isinstance(chain, SystemError) and "with an exception set" in str(chain):
+            return True
+        chain = chain.__cause__ or chain.__context__
+    return False
+
+
 def _run_cell(work: Work, name: str, seed: int, cell: Cell) -> dict[str, Any]:
     started = time.perf_counter()
     try:
@@ -160,6 +176,8 @@ def _run_cell(work: Work, name: str, seed: int, cell: Cell) -> dict[str, Any]:
         }
         row.setdefault("status", "ok")
     except Exception as error:  # a failed cell is a row, whatever failed
+        if was_interrupted(error):
+            raise KeyboardInterrupt from error
         row = {
             "status": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         }
