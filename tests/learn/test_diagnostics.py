@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from thalweg import FreeEnergy, gradient_flow, make_graph
+from thalweg import FreeEnergy, FreeEnergyRegressor, Snapshots, gradient_flow, make_graph
 from thalweg.flow import simulate
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.diagnostics import (
@@ -120,3 +120,14 @@ def test_p_values_of_true_models_do_not_pile_up_at_one() -> None:
 @pytest.mark.parametrize("size", [100, 5000])
 def test_p_values_of_true_models_are_uniform(size: int) -> None:
     assert kstest(_p_values(size, 500), "uniform").pvalue > 1e-3
+
+
+def test_a_weak_fit_that_is_rejected_says_so() -> None:
+    """A cloud that moves on without spreading: no landscape, whatever the status says."""
+    rng = np.random.default_rng(3)
+    times = [0.0, 1.0, 2.0, 3.0]
+    clouds = [rng.normal([[1.2 * t, np.sin(1.2 * t)]], [0.5, 0.35], size=(300, 2)) for t in times]
+    seen = Snapshots.from_points(times, clouds, n_states=16)
+    model = FreeEnergyRegressor(method="weak").fit(seen.kernel, seen)
+    assert model.diagnostics_["p_value"] < 1e-12
+    assert "does not describe these snapshots (p < 1e-12)" in model.diagnostics_["advice"]

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
 from thalweg._optional import optional
+from thalweg._words import p_text
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["Fitted", "Method", "Settings", "fit_snapshots"]
 
 Array = NDArray[np.float64]
+_REJECTED = 1e-3
+"""p-value below which the advice of a weak fit says that the model fails."""
 Method = Literal["likelihood", "weak", "neural"]
 Observation = Literal["independent", "overdispersed", "tracked"] | CountModel
 
@@ -445,6 +448,12 @@ def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:
     }
     from thalweg.learn.likelihood.result import LikelihoodFit
 
+    p_value = float(fit.summary.get("p_value", 1.0))
+    if not isinstance(fit.source, LikelihoodFit) and p_value < _REJECTED:
+        out["advice"] += (
+            f" But one landscape does not describe these snapshots ({p_text(p_value)}): its "
+            "potential may mean nothing; compare with method='likelihood'."
+        )
     if isinstance(fit.source, LikelihoodFit) and fit.status is not Status.INTERRUPTED:
         from thalweg.learn.diagnostics import goodness_of_fit, undetermined
 
