@@ -102,11 +102,10 @@ def test_the_limit_falls_with_the_root_of_the_sample(reading) -> None:
             data.kernel, data.energy, data.p0, data.times, n,
             counts=None if share is None else n * share,
         )
-        for n in (10_000, 1_000_000)
+        for n in (1_000_000, 100_000_000)  # with fewer the forecast of a draw bends
     )  # fmt: skip
     assert not few.chaotic
-    # Draws bend by a few per cent with 10^4 individuals.
-    assert few.value / many.value == pytest.approx(10, rel=0.05)
+    assert few.value / many.value == pytest.approx(10, rel=0.02)
 
 
 def test_a_start_that_has_to_be_learned_costs_accuracy() -> None:

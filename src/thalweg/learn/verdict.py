@@ -133,8 +133,6 @@ def movement_p_value(counts: Array, *, rng: np.random.Generator, n_draws: int = 
     if seen > freedom + 8.0 * np.sqrt(2.0 * freedom) + 10.0 or table.sum() >= _MOST_DRAWN:
         return float(chi2.sf(seen, freedom))
     sizes, pooled = table.sum(axis=1), table.sum(axis=0)
-    logs = np.arange(min(sizes.max(), pooled.max()) + 1.0)
-    logs[1:] *= np.log(logs[1:])
     above, drawn = 0, np.empty(n_draws)
     for i in range(n_draws):
         left, draw = pooled.copy(), np.zeros_like(table)
@@ -142,7 +140,7 @@ def movement_p_value(counts: Array, *, rng: np.random.Generator, n_draws: int = 
             draw[k] = rng.multivariate_hypergeometric(left, int(size), method="marginals")
             left = left - draw[k]
         draw[-1] = left
-        drawn[i] = 2.0 * (float(logs[draw].sum()) - margins)  # all tables have these margins
+        drawn[i] = 2.0 * (_entropies(draw) - margins)  # all tables have these margins
         above += int(drawn[i] >= seen - _TIED)
         done = i + 1
         if above >= _ENOUGH or (done == _FIRST and seen > _far(drawn[:done])):

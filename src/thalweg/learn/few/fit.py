@@ -205,8 +205,8 @@ def _between_columns(
 def _ends(lattice: Lattice, verdict: BetaVerdict, pi: Array) -> list[tuple[Array, float]]:
     """Centred potentials at the ends of beta's interval, with the fall of the likelihood there.
 
-    Towards zero the potential has a limit, that of the lowest column. Where the interval is open
-    above it has none, and the prior's width stands for it.
+    Where zero is not excluded the lower end is the lowest beta that was tried. An interval that is
+    open above has no upper end: the prior's width stands for it.
     """
     betas = np.exp(lattice.log_betas)
     inside = np.flatnonzero((betas >= verdict.lower) & (betas <= verdict.upper))

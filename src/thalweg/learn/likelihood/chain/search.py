@@ -284,8 +284,7 @@ class _Search:
             return None
         # The likeliest few: a ridge of kinks may hold one of them off its optimum.
         optima = [
-            self.polish(k, point, 40, 1e-4, probe=True)
-            for point in found.thetas[:_POLISHED_PARTICLES]
+            self.polish(k, point, 40, 1e-4, probe=True) for point in found[:_POLISHED_PARTICLES]
         ]
         return self.settled(min(optima, key=lambda optimum: optimum.merit))
 
