@@ -133,11 +133,15 @@ def chain_limit(
 
 
 def _root_of_inverse(information: Array) -> Array:
-    """A matrix whose square is the pseudo-inverse, the constant of `V` left out."""
+    """A matrix whose square is the pseudo-inverse, the constant of `V` left out.
+
+    The symmetric root of the scaled one: draws by it do not depend on the signs of eigenvectors.
+    """
     scale = np.sqrt(np.maximum(np.diag(information), 1e-12))
     values, axes = np.linalg.eigh(information / np.outer(scale, scale))
     kept = values > 1e-11
-    return np.asarray(axes[:, kept] / np.sqrt(values[kept]) / scale[:, None])
+    axes = axes[:, kept]
+    return np.asarray((axes / np.sqrt(values[kept])) @ axes.T / scale[:, None])
 
 
 def _by_draws(model: FlowModel, theta: Array, root: Array, truth: Array) -> float:

@@ -225,7 +225,7 @@ def run(settings: BenchSettings) -> BenchResult:
     table = table.drop(columns="seconds ±")
     notes = [f"{name} is not installed; left out." for name in missing]
     used = [f"{name} {version(name)}" for name in _OTHERS if name not in missing]
-    notes.append(f"with {', '.join(used) or 'no other tool'}; {count} populations, fresh seeds.")
+    notes.append(f"with {', '.join(used) or 'no other tool'}; {count} populations.")
     notes.append(
         "deeptime's individuals are followed; moscot's cloud is the displacement along its "
         "couplings; none of these answers is what CellRank or moscot are mainly made for."
