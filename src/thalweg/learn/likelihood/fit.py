@@ -40,6 +40,7 @@ Array = NDArray[np.float64]
 _MOST_REFINEMENTS = 4
 _EVIDENCE_ROUNDS, _BRIEF_ROUNDS = 4, 2
 _REWEIGHTINGS = 6
+_BRIEF_ITERATIONS = 24  # of a reweighting round: the last one is searched to its end
 _SUSPICIOUS = 4.0  # standard deviations of the deviance beyond which other starts are tried
 _DATA_DECIDE = 0.9  # share of the directions of V that the data determine by themselves
 _HURRIED_ITERATIONS = 60
@@ -250,7 +251,7 @@ class _Search:
                 break
             if best is not None and round_ > 1 and self.options.prior_strength == "evidence":
                 prior = prior.with_strength(prior.updated(theta, best.evaluation.information))
-            result = self._minimise(weighted, prior, theta, mesh, certified=False)
+            result = self._minimise(weighted, prior, theta, mesh, brief=True)
             if result is None:
                 break
             moved, theta = result.theta - theta, result.theta
@@ -259,7 +260,7 @@ class _Search:
                 break
         if best is None or last is None:
             raise InputError(_NO_START)
-        if best.status is Status.STALLED and not self._stopped:
+        if best.status is not Status.CONVERGED and not self._stopped:
             best = self._minimise(last, prior, theta, mesh) or best
         return best, prior
 
@@ -311,9 +312,12 @@ class _Search:
         theta: Array,
         mesh: Mesh,
         *,
-        certified: bool = True,
+        brief: bool = False,
     ) -> Minimum | None:
+        """The minimum near `theta`; a `brief` one, on the way to another, may end at a kink."""
         most, own = self.options.max_iterations, self.options.optimizer
+        if brief:
+            most = min(most, _BRIEF_ITERATIONS)
         if self._hurried:
             most = min(most, _SCARCE_ITERATIONS if self._scarce else _HURRIED_ITERATIONS)
         # Where an average over priors stands ready, one optimum will do.
@@ -334,7 +338,7 @@ class _Search:
 
         result = search(theta)
         if result is not None:
-            stalled = certified and result.status is Status.STALLED
+            stalled = not brief and result.status is Status.STALLED
             if stalled and isinstance(objective, KinkedObjective) and objective.kinked:
                 result = certify(objective, prior, result, mesh, search)
             self.n_iterations += result.n_iterations
