@@ -63,3 +63,28 @@ def test_beta_is_positive_and_the_forecast_ends(options: dict[str, str]) -> None
     assert np.isfinite(path.probabilities).all()
     if model.beta_verdict_.kind == "undetermined":
         assert model.beta_stderr_ == np.inf or np.isnan(model.beta_stderr_)
+
+
+@pytest.mark.parametrize("rough", [False, True])
+def test_beyond_refits_errors_hold_or_are_refused(rough: bool) -> None:
+    """On 200 states: a smooth landscape is covered, a rough one is not given errors at all."""
+    rng = np.random.default_rng(5)
+    kernel = make_graph("delaunay", 200, rng=rng)
+    assert kernel.coordinates is not None
+    waves = np.sin(5 * kernel.coordinates[:, 0]) + np.cos(4 * kernel.coordinates[:, 1])
+    potential = centred(rng.uniform(-2, 2, 200) if rough else waves, kernel)
+    times = np.linspace(0, 8, 9)
+    start = rng.dirichlet(np.full(200, 5.0))
+    p = gradient_flow(kernel, FreeEnergy(potential, 0.2), start, times).probabilities
+    seen = Snapshots.from_counts(times, [rng.multinomial(20_000, q / q.sum()) for q in p])
+    model = FreeEnergyRegressor(method="weak").fit(kernel, seen)
+    if rough:
+        assert not model.beta_verdict_.determined
+        assert "not noise" in str(model.beta_verdict_)
+        assert "does not describe" in model.diagnostics_["advice"]
+        assert np.isinf(model.potential_stderr_).all()
+    else:
+        assert model.beta_verdict_.lower < 0.2 < model.beta_verdict_.upper
+        within = np.abs(model.potential_ - potential) < 1.96 * model.potential_stderr_
+        assert within.mean() > 0.9
+        assert "p_value" not in model.diagnostics_

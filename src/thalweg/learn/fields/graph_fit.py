@@ -243,7 +243,7 @@ class GraphFitter(Fitter):
             known = prior.white_powers(noise) - prior.powers(x)
             power = prior.powers((field - spectrum.mean(field))[:, None])
             known = np.clip(known, 0.02 * modes, modes)
-            slope = 0.5 * (known - power) - spectrum.stiffness @ prior.levels
+            slope = 0.5 * (known - power) + spectrum.level_slope(prior.levels)
             information = spectrum.level_information(known / modes)
             self.level_information.append(information)
             step = np.linalg.solve(information, slope)
@@ -322,20 +322,34 @@ class GraphFitter(Fitter):
 
     # ------------------------------------------------------------------ the result
 
+    def _spread(self, count: int) -> Array:
+        """Draws of the fields' deviations, one per column.
+
+        The pull of the levels towards vanishing modes must not make errors small: the draws are
+        those under the prior without it, and hold how far the fields would move under that one.
+        """
+        pulled = self._curvature().prior(self.z[:, None])
+        kept = self.initial, self.potential
+        if self.level_information:
+            self.initial, self.potential = (
+                replace(prior, levels=prior.spectrum.unpulled(prior.levels, information))
+                for prior, information in zip(kept, self.level_information, strict=True)
+            )
+        curvature = self._curvature(coarse=True)
+        preconditioner, _, _ = self.preconditioning(curvature)
+        _, right = self._posterior_noise(count, self.rng)
+        right = np.column_stack([right, pulled - curvature.prior(self.z[:, None])])
+        x, _ = conjugate_gradients(
+            curvature, right, preconditioner, tolerance=0.1, min_iterations=2
+        )
+        self.initial, self.potential = kept
+        return x[:, :-1] + np.outer(x[:, -1], self.rng.standard_normal(count))
+
     def result(self, status: Status) -> LargeFit:
         n, beta = self.n, self.place.beta
         samples, draws, error = np.zeros((0, n)), np.zeros(0), np.nan
         if status is not Status.INTERRUPTED:
-            kept = 0 if self.draws is None else self.draws.shape[1]
-            count = max(self.options.n_samples - kept, 0)
-            curvature = self._curvature(coarse=True)
-            preconditioner, _, _ = self.preconditioning(curvature)
-            _, right = self._posterior_noise(count, self.rng)
-            x, _ = conjugate_gradients(
-                curvature, right, preconditioner, tolerance=0.1, min_iterations=2
-            )
-            if self.draws is not None:
-                x = np.column_stack([x, self.draws])
+            x = self._spread(self.options.n_samples)
             draws, error = np.full(x.shape[1], beta), 0.0
             if self.free and self.along is not None:
                 left = 0.0 if self.matched is None else _LEFT * self.change

@@ -34,14 +34,22 @@ _BINS = 24
 """Number of bins of the eigenvalues, for that share."""
 _WIDTH = 0.7
 """Width of a bump, in spacings."""
-_BENDING = 3.0
-"""Standard deviation of the second differences of the levels under their own prior."""
+_BENDING, _RISING = 3.0, 2.0
+"""Standard deviations of the second and first differences of the levels under their own prior."""
+_PULL = 0.5
+"""Slope of the levels' log prior: as if one more mode were known to vanish in every bump.
+
+The slowest bumps hold a few modes that the data hardly determine. The most likely levels left them
+free to follow the noise, which tilted a whole rough grid of 1000 states: correlation 0.884 of the
+0.967 that the information allows, 0.968 with the pull."""
 _EXACT_STATES = 1200
 """States up to which all eigenvalues of the Laplacian are computed (0.2 s)."""
 _PROBES, _LANCZOS_STEPS = 8, 80
 """Probes, and Lanczos steps, that estimate their density above that number."""
 _LARGEST_DEGREE = 240
 """Largest degree of the Chebyshev polynomials."""
+_MOST_RAISED = 3.0
+"""Most by which a level is taken to have been raised by the pull."""
 
 
 def laplacian(n: int, source: Index, target: Index, weights: Array) -> sparse.csr_array:
@@ -91,8 +99,8 @@ class Spectrum:
         self.grid = 0.5 * self.top * (np.cos(angles) + 1.0)
         self._cosines = np.cos(np.outer(np.arange(size), angles))
         self.grid_bumps = self.bumps(self.grid)
-        bend = np.diff(np.eye(count), 2, axis=0)
-        self.stiffness = bend.T @ bend / _BENDING**2
+        rise, bend = (np.diff(np.eye(count), order, axis=0) for order in (1, 2))
+        self.stiffness = rise.T @ rise / _RISING**2 + bend.T @ bend / _BENDING**2
         self.modes = self.weights @ self.bumps(self.nodes)
         """Number of modes that belong to each bump."""
 
@@ -107,6 +115,15 @@ class Spectrum:
         distance = self._coordinate(mu)[:, None] - self.knots
         share = np.exp(-0.5 * (distance / width) ** 2)
         return np.asarray(share / share.sum(axis=1, keepdims=True))
+
+    def level_slope(self, levels: Array) -> Array:
+        """Slope of the levels' own log prior."""
+        return np.asarray(_PULL - self.stiffness @ levels)
+
+    def unpulled(self, levels: Array, information: Array) -> Array:
+        """The levels that would have been found without the pull towards vanishing modes."""
+        raised = np.linalg.solve(information, np.full(levels.size, _PULL))
+        return np.asarray(levels - np.clip(raised, 0.0, _MOST_RAISED))
 
     def level_information(self, shares: Array) -> Array:
         """Information about the levels of a prior, from the shares of modes that data determine.
@@ -224,8 +241,7 @@ class SpectralPrior:
         start = float(np.log(spectrum.n / max(float(np.sum(x**2)), 1e-6)))
         prior = SpectralPrior(spectrum, np.full(spectrum.knots.size, start))
         for _ in range(20):
-            slope = 0.5 * (spectrum.modes - prior.powers(x))
-            slope -= spectrum.stiffness @ prior.levels
+            slope = 0.5 * (spectrum.modes - prior.powers(x)) + spectrum.level_slope(prior.levels)
             step = np.clip(np.linalg.solve(information, slope), -1.5, 1.5)
             prior = replace(prior, levels=prior.levels + step)
             if np.abs(step).max() < 0.05:
