@@ -22,7 +22,7 @@ from thalweg.learn.network.paper import FeatureNetwork, fit_feature_network, fit
 from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
 from thalweg.learn.progress import Progress, as_progress
 from thalweg.learn.time_basis import TimeBasis
-from thalweg.learn.verdict import BetaVerdict, unassessed
+from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
 from thalweg.learn.weak.fit import Ridge
 from thalweg.learn.weak.terms import Quadrature, Weighting
 from thalweg.mobility import LogMean, Mobility
@@ -380,6 +380,8 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
     """The matrix-free likelihood: independent snapshots of the plain model."""
     from thalweg.learn.assess import assess_many
     from thalweg.learn.fields import fit_likelihood_large
+    from thalweg.learn.fields.ends import ROUNDS, try_ends
+    from thalweg.learn.fields.options import LargeOptions
 
     two_times(snapshots)
     asked = beyond_plain(s)
@@ -389,21 +391,29 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
             f"the likelihood of {kernel.n_states} states does not take {', '.join(asked)} (it does "
             f"up to {DENSE_STATES} states); leave that out, join states into groups{other}."
         )
-    fit = fit_likelihood_large(
-        kernel,
-        snapshots.times,
-        dense_counts(snapshots),
-        coordinates=kernel.coordinates if s.use_coordinates else None,
-        beta=s.beta,
-        progress=s.progress,
-        rng=np.random.default_rng(s.seed),
-    )
+    counts = dense_counts(snapshots)
+
+    def fit_with(beta: float | None, options: LargeOptions | None = None) -> LargeFit:
+        return fit_likelihood_large(
+            kernel,
+            snapshots.times,
+            counts,
+            coordinates=kernel.coordinates if s.use_coordinates else None,
+            beta=beta,
+            options=options,
+            progress=s.progress,
+            rng=np.random.default_rng(s.seed),
+        )
+
+    fit, below, above = fit_with(s.beta), False, False
+    if s.beta is None:
+        fit, below, above = try_ends(fit, lambda b: fit_with(b, LargeOptions(max_rounds=ROUNDS)))
     fitted = answer_of(
         snapshots,
         fit,
         initial=fit.initial,
         draws=np.column_stack([fit.potential_samples, fit.beta_samples]),
-        beta_verdict=_large_verdict(fit, s.beta),
+        beta_verdict=_large_verdict(fit, s.beta, below, above),
         summary={
             "log_likelihood": fit.log_likelihood,
             "deviance": fit.deviance,
@@ -414,14 +424,21 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
     return assess_many(fitted, fit, seed=s.seed)
 
 
-def _large_verdict(fit: LargeFit, known: float | None) -> BetaVerdict:
-    """The verdict from the interval of beta."""
+def _large_verdict(fit: LargeFit, known: float | None, below: bool, above: bool) -> BetaVerdict:
+    """The verdict from the interval of beta, which may be open `below` and `above`."""
+    from thalweg.learn.fields.ends import FAR
+
     if known is not None:
         return BetaVerdict("given", fit.beta, fit.beta)
     low, high = fit.beta_interval
     if not np.isfinite(high):
         return unassessed()
-    return BetaVerdict("determined" if low > 0.0 else "undetermined", low, high)
+    if below or above:  # what was tried and excluded closes the other side
+        low = 0.0 if below else min(low, fit.beta / FAR)
+        high = np.inf if above else max(high, fit.beta * FAR)
+    kind: Kind = "determined" if low > 0.0 and high < np.inf else "undetermined"
+    verdict = BetaVerdict(kind, low, high)
+    return verdict.widened(fit.beta, 1.0)  # a bound far beyond the estimate is none
 
 
 def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:

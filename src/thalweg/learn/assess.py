@@ -110,7 +110,7 @@ def assess_many(fitted: Fitted, fit: LargeFit, *, seed: int) -> Fitted:
     if movement_p_value(fit.counts, rng=rng, n_draws=_FEWER_DRAWS) > _STILL:
         if fitted.beta_verdict.kind != "given":
             verdict = BetaVerdict("undetermined", reason=_AT_REST)
-            fitted = replace(fitted, beta_verdict=verdict, beta_stderr=np.inf)
+            fitted = _of_any_size(replace(fitted, beta_verdict=verdict))
         return replace(fitted, status=Status.UNDETERMINED, still=True)
     found = goodness_of_many(fit.deviance, fit.counts, fit.probabilities, fit.determined)
     per_degree = fit.deviance / found.expected
@@ -122,6 +122,11 @@ def assess_many(fitted: Fitted, fit: LargeFit, *, seed: int) -> Fitted:
         "goodness_of_fit": str(found),
     }
     fitted = replace(fitted, summary=summary)
+    if fit.status in (Status.TIME_LIMIT, Status.MAX_ITERATIONS):
+        fitted, verdict = _unfinished(fitted, fitted.beta_verdict)
+        return replace(fitted, beta_verdict=verdict, beta_stderr=np.inf)
+    if fitted.beta_verdict.vacuous:
+        return replace(_of_any_size(fitted), status=Status.UNDETERMINED)
     return _with_misfit(fitted, per_degree) if found.statistic > _REJECTED else fitted
 
 
@@ -146,6 +151,12 @@ def _walked(fit: LikelihoodFit) -> BetaVerdict:
     lower, upper = walk_profile(fit, drop=_DROP).interval(_DROP)
     both = lower > 0.0 and np.isfinite(upper)
     return BetaVerdict("determined" if both else "undetermined", lower, upper)
+
+
+def _of_any_size(fitted: Fitted) -> Fitted:
+    """The answer without error bars: beta sets the size of the potential, and any beta fits."""
+    nothing = np.full_like(fitted.potential_stderr, np.inf)
+    return replace(fitted, potential_stderr=nothing, beta_stderr=np.inf, draws=None)
 
 
 def _unfinished(fitted: Fitted, verdict: BetaVerdict) -> tuple[Fitted, BetaVerdict]:

@@ -47,6 +47,8 @@ _STILL = 1.2
 """Move of all levels together, in their standard errors, below which they have settled."""
 _LEAST_OWN = 0.5
 """Least share of the information about log beta at given levels that may remain as these follow."""
+_WIDEST = 3.0
+"""Standard deviation of log beta in the draws where nothing is known about it."""
 _ENOUGH = 0.02
 """Twice the log likelihood that a Newton step may still miss."""
 _CENTRE, _WEAK = float(np.log(0.1)), 0.05
@@ -96,6 +98,8 @@ class GraphFitter(Fitter):
         self.moves = [np.zeros(spectrum.knots.size), np.zeros(spectrum.knots.size)]
         self.seed = int(rng.integers(2**31))
         self.matched: Matched | None = None
+        self.unmatched = False
+        """Whether simulations had no flow: beta is then not determined."""
         self.spread = np.nan
         """Standard error of log beta."""
         self.level_information: list[Array] = []
@@ -133,7 +137,7 @@ class GraphFitter(Fitter):
             return False
         if not self.free:
             return True
-        if first or self.change > _SETTLED:
+        if (first or self.change > _SETTLED) and not self.unmatched:
             self._match()
             return False
         if moved >= _STILL:
@@ -275,11 +279,15 @@ class GraphFitter(Fitter):
         shrunk, missed = conjugate_gradients(
             curvature, pulls, preconditioner, tolerance=0.1
         )[0].T  # fmt: skip
-        self.matched = matched_slope(
+        matched = matched_slope(
             curvature, preconditioner, self.likelihood.finer(4),
             Following(self.z, self.theta, along, pulls[:, 0], shrunk), self.draws,
             count=self.options.n_simulations, seed=self.seed,
         )  # fmt: skip
+        if matched is None:
+            self.unmatched = True
+            return
+        self.matched = matched
         own, curve = 1.0 / self.variance, self.overshoot / self.variance
         noise, follows = own - float(pulls[:, 0] @ shrunk), []
         for i, part in enumerate((slice(0, n), slice(n, 2 * n))):
@@ -352,10 +360,12 @@ class GraphFitter(Fitter):
             x = self._spread(self.options.n_samples)
             draws, error = np.full(x.shape[1], beta), 0.0
             if self.free and self.along is not None:
-                left = 0.0 if self.matched is None else _LEFT * self.change
-                spread = np.sqrt(self.variance) if self.matched is None else self.spread
-                error = float(np.sqrt(1.0 + left**2) * spread)
-                moves = error * self.rng.standard_normal(x.shape[1])
+                if self.matched is None:
+                    error = np.inf if self.unmatched else float(np.sqrt(self.variance))
+                else:
+                    left = (1.0 if self.unmatched else _LEFT) * self.change
+                    error = float(np.sqrt(1.0 + left**2) * self.spread)
+                moves = min(error, _WIDEST) * self.rng.standard_normal(x.shape[1])
                 x = x + self.along[:, None] * moves
                 draws = beta * np.exp(moves)
             samples = x[n:].T

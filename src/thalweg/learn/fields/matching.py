@@ -27,6 +27,8 @@ __all__ = ["Following", "Matched", "matched_slope"]
 Array = NDArray[np.float64]
 
 _STEPS = 5
+_TRIES = 3
+"""Draws per simulation asked for: some have no flow at the time steps of the fit."""
 _ENOUGH = 0.01
 """Newton decrement per state at which a simulated fit ends: the rest moves the slope by about a
 fifth of it."""
@@ -64,16 +66,18 @@ def matched_slope(
     *,
     count: int,
     seed: int,
-) -> Matched:
-    """The slope at the fields `here.z`, from `count` simulations.
+) -> Matched | None:
+    """The slope at the fields `here.z`, from `count` simulations; None if hardly any has a flow.
 
     `finer` makes the snapshots; `draws` are of the posterior around these fields, used with both
     signs.
     """
     z, theta, along, pull, shrunk = here
     n = z.size // 2
-    slopes = []
-    for k in range(count):
+    slopes: list[float] = []
+    for k in range(_TRIES * count):
+        if len(slopes) == count:
+            break
         x = draws[:, (k // 2) % draws.shape[1]] * (1.0 if k % 2 == 0 else -1.0)
         true = finer.at(z[:n] + x[:n], z[n:] + x[n:], theta)
         if true is None:
@@ -91,7 +95,7 @@ def matched_slope(
         offset = float(pull @ (z + x - best) + shrunk @ rest)
         slopes.append(found - known - offset)
     if len(slopes) < max(2, count // 2):
-        return Matched(0.0, np.inf, len(slopes))
+        return None
     values = np.sort(slopes)
     trimmed = values[1:-1] if values.size >= 6 else values
     return Matched(

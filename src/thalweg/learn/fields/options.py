@@ -93,7 +93,7 @@ class LargeFit:
 
         The error of beta hardly depends on beta, so its lower end is nearer to that in beta.
         """
-        reach = 1.959963984540054 * self.log_beta_stderr
+        reach = 1.959963984540054 * min(self.log_beta_stderr, 300.0)
         return max(float(self.beta * (1.0 - reach)), 0.0), float(self.beta * np.exp(reach))
 
 

@@ -1,0 +1,84 @@
+"""Few individuals on many states: no beta is called determined that others describe as well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from thalweg.energy import FreeEnergy
+from thalweg.flow import gradient_flow
+from thalweg.graphs import make_graph
+from thalweg.kernel import MarkovKernel
+from thalweg.learn import FreeEnergyRegressor
+from thalweg.learn.fields import fit_likelihood_large
+from thalweg.learn.fields.ends import try_ends
+from thalweg.learn.fields.options import LargeFit, LargeOptions
+from thalweg.learn.fields.spectrum import SpectralPrior, Spectrum
+from thalweg.snapshots import Snapshots
+from thalweg.status import Status
+
+
+def data(n: int, size: int, seed: int) -> tuple[MarkovKernel, np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    kernel = make_graph("delaunay", n, rng=rng)
+    assert kernel.coordinates is not None
+    potential = np.sin(5 * kernel.coordinates[:, 0])
+    times = np.linspace(0, 6, 4)
+    start = rng.dirichlet(np.full(n, 3.0))
+    p = gradient_flow(kernel, FreeEnergy(potential, 0.2), start, times).probabilities
+    counts = np.array([rng.multinomial(size, q / q.sum()) for q in p], dtype=float)
+    return kernel, times, counts, potential - kernel.stationary @ potential
+
+
+def test_one_individual_per_state_does_not_determine_beta() -> None:
+    kernel, times, counts, potential = data(400, 400, 3)
+    model = FreeEnergyRegressor().fit(kernel, Snapshots.from_counts(times, counts))
+    verdict = model.beta_verdict_
+    assert not verdict.determined
+    assert verdict.lower <= 0.2 <= verdict.upper
+    within = np.abs(model.potential_ - potential) < 1.96 * model.potential_stderr_
+    assert within.mean() > 0.85
+
+
+def test_a_side_is_open_where_the_likelihood_does_not_fall() -> None:
+    kernel, times, counts, _ = data(60, 120, 4)
+    fit = fit_likelihood_large(kernel, times, counts)
+    fit = replace(fit, status=Status.CONVERGED)
+
+    def refit(beta: float) -> LargeFit:
+        fall = 10.0 if beta > fit.beta else 1.0
+        energy = FreeEnergy(fit.potential + 3.0, beta)
+        return replace(fit, energy=energy, log_likelihood=fit.log_likelihood - fall)
+
+    wider, below, above = try_ends(fit, refit)
+    assert (below, above) == (True, False)
+    expected = 4.0 * (fit.potential_stderr**2 + 1.5**2)
+    assert np.allclose(wider.potential_stderr**2, expected)
+    many = replace(fit, counts=100.0 * fit.counts)
+    assert try_ends(many, refit) == (many, False, False)
+
+
+def test_coordinates_of_many_dimensions_are_left_out() -> None:
+    rng = np.random.default_rng(6)
+    kernel = MarkovKernel.from_points(rng.normal(size=(80, 5)), n_neighbors=8)
+    counts = rng.multinomial(800, kernel.stationary, size=3)
+    few = LargeOptions(max_rounds=2)
+    fits = [
+        fit_likelihood_large(kernel, [0.0, 1.0, 2.0], counts, coordinates=how, options=few)
+        for how in ("kernel", None)
+    ]
+    assert np.array_equal(fits[0].potential, fits[1].potential)
+
+
+def test_the_pull_moves_only_levels_that_the_data_leave_open() -> None:
+    """Taken back, it loosens the slow bumps by far and those of many known modes hardly."""
+    kernel = make_graph("grid", 400, rng=np.random.default_rng(0))
+    rng = np.random.default_rng(1)
+    spectrum = Spectrum(kernel, rng)
+    prior = SpectralPrior.of_field(spectrum, rng.uniform(-1, 1, kernel.n_states))
+    information = spectrum.level_information(np.full(spectrum.knots.size, 0.9))
+    moved = prior.levels - spectrum.unpulled(prior.levels, information)
+    assert (moved >= 0.0).all()
+    assert moved[0] > 0.2
+    assert moved[spectrum.modes > 40].max() < 0.1
