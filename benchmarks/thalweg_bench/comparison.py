@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import gradient_flow, simulate
@@ -45,8 +46,6 @@ from thalweg_bench.statistical_limit import Reading, chain_limit, hellinger_limi
 from thalweg_bench.sweep import Cell, was_interrupted
 
 __all__ = ["LIMITS", "METHODS", "Data", "compare", "draw", "grid", "melt", "summary"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,14 +12,12 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 
 __all__ = ["ConicDistance", "conic_distance"]
-
-Array = NDArray[np.float64]
 
 
 class ConicDistance(NamedTuple):

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from thalweg import FreeEnergy, LogMean, TransportGeometry, make_graph
+from thalweg._types import Array
 from thalweg.dynamics import (
     Landscape,
     committor,
@@ -34,7 +34,6 @@ from thalweg_bench.sweep import Cell
 
 __all__ = ["run"]
 
-Array = NDArray[np.float64]
 Row = dict[str, Any]
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.stats import kstest
 
 from thalweg import (
@@ -47,7 +46,6 @@ __all__ = [
     "sweep",
 ]
 
-Array = NDArray[np.float64]
 
 BETA, AMPLITUDE = 0.3, 0.7
 TIMES = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0])

@@ -10,8 +10,8 @@ import time
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.flow.jko import jko_step
 from thalweg.geometry import TransportGeometry
@@ -23,7 +23,6 @@ from thalweg_bench.conic import conic_distance
 
 __all__ = ["bumps", "conic_rows", "far_rows", "jko_rows"]
 
-Array = NDArray[np.float64]
 Row = dict[str, Any]
 FAMILIES = ("grid", "delaunay", "knn", "regular", "watts_strogatz")
 

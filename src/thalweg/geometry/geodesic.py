@@ -13,9 +13,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
+from thalweg._types import Array
 from thalweg.edges import kinetic
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -29,16 +30,7 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "DistanceGradient",
-    "Geodesic",
-    "GeodesicMethod",
-    "GeodesicPoints",
-    "distance_gradient",
-    "solve_geodesic",
-]
 
-Array = NDArray[np.float64]
 GeodesicMethod = Literal["auto", "collocation", "interior-point"]
 
 _SMALL = 400

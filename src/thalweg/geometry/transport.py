@@ -14,11 +14,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._door import checked
-from thalweg._threads import single_threaded
+from thalweg._door import checked, single_threaded
+from thalweg._types import Array
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.geometry.geodesic import (
     DistanceGradient,
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from thalweg.geometry.exponential import Shot
     from thalweg.geometry.many import Neighbors
 
-__all__ = ["TransportGeometry"]
 
-Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 

@@ -12,25 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from thalweg import _checks
+from thalweg._sparse import dense
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import gradient_flow
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.mobility import Mobility
-
-__all__ = [
-    "band_around",
-    "deviation_along",
-    "deviation_from_covariance",
-    "deviation_from_draws",
-]
-
-Array = NDArray[np.float64]
 
 _STEP = 0.05
 """Step along a draw over which the flow is differenced: long enough for the integrator's error."""
@@ -182,5 +174,4 @@ def deviation_from_draws(
 def _dense(interaction: object) -> Array:
     if interaction is None:
         return np.zeros((0, 0))
-    toarray = getattr(interaction, "toarray", None)
-    return np.asarray(interaction if toarray is None else toarray(), dtype=np.float64)
+    return dense(interaction).astype(np.float64)

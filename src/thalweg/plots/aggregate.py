@@ -8,12 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._types import Array
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.plots.layout import positions
-
-__all__ = ["View", "view"]
-
-Array = NDArray[np.float64]
 
 MOST_MARKERS = 4000
 

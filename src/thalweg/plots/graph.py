@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.geometry import Geodesic
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import view
-
-__all__ = ["flow", "gallery", "geodesic", "landscape", "short_names", "state_names"]
-
-Array = NDArray[np.float64]
 
 # Cividis and viridis are readable without colour vision and in print.
 POPULATION_SCALE = "Viridis"

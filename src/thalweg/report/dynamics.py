@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg._words import p_text
 from thalweg.dynamics import (
     Comparison,
@@ -24,10 +24,6 @@ from thalweg.learn import FreeEnergyRegressor
 from thalweg.report.graph import drawn, landscape_picture
 from thalweg.report.page import Section, Table, page
 from thalweg.report.svg import INK, PALETTE, SOFT, Picture, number, table_text, wrap
-
-__all__ = ["comparison_page", "fates_section", "stream_picture"]
-
-Array = NDArray[np.float64]
 
 _MOST_STATES = 400
 """Beyond, the section would take longer than the rest of the page."""

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._sparse import dense
 from thalweg._words import p_text
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.snapshots import Snapshots, hellinger
 from thalweg.status import Status
-
-__all__ = ["findings", "flags", "silences"]
 
 _NAMED_STATES = 500
 """Beyond, single states say little about where a population goes."""
@@ -126,8 +125,7 @@ def _agreement(
 ) -> str:
     if fitted is None:
         fitted = model.predict(None, snapshots.times).probabilities
-    seen = snapshots.frequencies
-    seen = seen if isinstance(seen, np.ndarray) else seen.toarray()
+    seen = dense(snapshots.frequencies)
     distance = float(np.mean(hellinger(seen, fitted)))
     occupied = (seen > 0).sum(axis=1)
     noise = float(np.mean(np.sqrt(np.maximum(occupied - 1, 1) / (8 * snapshots.sizes))))

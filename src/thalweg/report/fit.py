@@ -7,8 +7,9 @@ from dataclasses import replace
 from importlib.metadata import version
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._sparse import dense
+from thalweg._types import Array
 from thalweg._version import __version__
 from thalweg.flow import Trajectory
 from thalweg.kernel import MarkovKernel
@@ -22,10 +23,6 @@ from thalweg.report.graph import drawn, landscape_picture, moving_picture
 from thalweg.report.page import Section, Table, page
 from thalweg.report.svg import number
 from thalweg.snapshots import Snapshots
-
-__all__ = ["fit_page", "methods_text", "plain_names"]
-
-Array = NDArray[np.float64]
 
 _MOST_ROWS = 1000
 """Longer tables make a page slow to open; the CSV file holds all states."""
@@ -75,12 +72,10 @@ def fit_page(
     )
     if snapshots is not None:
         fine = path.times[path.times <= snapshots.times[-1]]
-        observed = snapshots.frequencies
-        observed = observed if isinstance(observed, np.ndarray) else observed.toarray()
         curves = fitted_curves(
             names,
             snapshots.times,
-            observed,
+            dense(snapshots.frequencies),
             np.asarray(snapshots.sizes),
             fine,
             _rows(path, fine),
