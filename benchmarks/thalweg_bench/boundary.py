@@ -30,7 +30,7 @@ FINEST = 1e-9
 
 
 def run(settings: BenchSettings) -> BenchResult:
-    """One row per case: CPU seconds and error against what is asked."""
+    """One row per case: CPU seconds and error against their targets."""
     rows = [*_two_states(), *_point_masses(settings)]
     rows += _estimates(settings) + _harmonic(settings)
     table = pd.DataFrame(rows)

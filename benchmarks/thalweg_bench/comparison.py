@@ -79,7 +79,7 @@ class Data:
         return follow(self.p0, matrices, self.size, rng)
 
     def deviance_per_degree(self, energy: FreeEnergy) -> float:
-        """Of the snapshots of followed individuals under an energy."""
+        """Deviance per degree of freedom of followed individuals under an energy."""
         model = FlowModel(self.kernel, self.times, fixed_initial=self.p0)
         theta = np.append(energy.potential, np.log(max(energy.beta, 1e-12)))
         counts = np.asarray(self.seen.counts, dtype=np.float64)
@@ -209,7 +209,7 @@ LIMITS = {"cramer_rao_limit": True, "cramer_rao_limit_free": False}
 
 
 def compare(cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:
-    """Errors and seconds of the cell's methods; a method that fails says so in its own column."""
+    """Errors and seconds of the cell's methods; failures are noted in their own columns."""
     data = draw(cell, rng)
     row: dict[str, Any] = {}
     streams = dict(zip(METHODS, rng.spawn(len(METHODS)), strict=True))

@@ -77,7 +77,7 @@ def agreement(problem: Problem, fitted: Array) -> tuple[float, float]:
 
 
 def _hellinger(p: Array, q: Array) -> float:
-    """Root mean square over the times."""
+    """Root mean square of the Hellinger distance over the times."""
     return float(np.sqrt(np.mean(0.5 * np.sum((np.sqrt(p) - np.sqrt(q)) ** 2, axis=1))))
 
 

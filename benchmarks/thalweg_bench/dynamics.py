@@ -1,4 +1,4 @@
-"""`thalweg bench dynamics`: fates, passage times, comparison and steering against other ways.
+"""`thalweg bench dynamics`: fates, passage times, comparison and steering against other methods.
 
 One row per figure: what was measured, the target, whether it is met. Times are CPU seconds of one
 process. Finished parts are kept in the folder's journals, and the same command resumes from them.
@@ -43,7 +43,7 @@ def run(settings: BenchSettings) -> BenchResult:
 
 
 def run_figures(settings: BenchSettings) -> BenchResult:
-    """Agreement with other ways, and steering."""
+    """Agreement with other methods, and steering."""
     return _result(settings, figure_rows)
 
 

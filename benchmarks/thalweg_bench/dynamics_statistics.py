@@ -1,7 +1,7 @@
 """Are the intervals of `thalweg.dynamics` right, and does `compare` reject as often as it says?
 
 *Coverage.* A landscape is drawn, snapshots of its flow are drawn and fitted, and the intervals of
-fates and passage times are asked whether they hold the true values. *Level.* Two data sets of one
+fates and passage times are compared with the true values. *Level.* Two data sets of one
 landscape, and how often `compare` calls them different. *Power.* The same with one state pushed.
 Each data set has a graph, a landscape and starts of its own.
 """

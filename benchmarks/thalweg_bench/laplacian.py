@@ -1,7 +1,7 @@
 """Laplacian solves: approximate Cholesky against scipy's SuperLU and CHOLMOD.
 
 `thalweg bench laplacian`. Each row is one graph and one law of weights. Times are processor seconds
-of one factorisation and one solve to the default tolerance, the symbolic work done before; `ratio`
+of one factorisation and one solve to the default tolerance, after the symbolic analysis; `ratio`
 columns divide the other solver's time by that of approximate Cholesky. The energy error is measured
 against a known solution whose right-hand side was made in flux form and extended precision.
 """

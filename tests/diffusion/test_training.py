@@ -1,4 +1,4 @@
-"""Losses and training: proper, resumable, and a bound that is a bound."""
+"""Losses and training: proper losses, resumable training, and a bound that holds."""
 
 from __future__ import annotations
 

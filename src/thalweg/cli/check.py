@@ -79,8 +79,8 @@ def warnings(problem: Problem) -> list[str]:
         )
     if unseen.size:
         found.append(
-            f"{unseen.size} of {kernel.n_states} states were never seen; their potential will be a "
-            f"guess from their neighbours ({', '.join(str(names[x]) for x in unseen[:5])}"
+            f"{unseen.size} of {kernel.n_states} states were never seen; their potential will be "
+            f"inferred from their neighbours ({', '.join(str(names[x]) for x in unseen[:5])}"
             f"{', ...' if unseen.size > 5 else ''})."
         )
     if snapshots.n_times >= 2:

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.stats import norm
 
 from thalweg._door import single_threaded
+from thalweg._optional import optional
 from thalweg._sparse import dense
 from thalweg._types import Array, Index
 from thalweg._words import p_text
@@ -79,8 +80,7 @@ class Comparison:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state: difference of the potentials, its error, and significance."""
-        import pandas as pd
-
+        pd = optional("pandas", extra="cli", what="a data frame")
         d = self.states
         return pd.DataFrame(
             {
@@ -95,8 +95,7 @@ class Comparison:
 
     def edges_to_frame(self) -> pd.DataFrame:
         """One row per edge: change of the drop of potential along it."""
-        import pandas as pd
-
+        pd = optional("pandas", extra="cli", what="a data frame")
         names = np.array(self.kernel.labels, dtype=object)
         d = self.edges
         return pd.DataFrame(

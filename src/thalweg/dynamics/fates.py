@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from thalweg._door import single_threaded
+from thalweg._optional import optional
 from thalweg._types import Array, Index
 from thalweg.dynamics.landscape import Estimate, Landscape, as_states, estimate
 from thalweg.dynamics.walk import RestingWalk, resting_walk
@@ -136,8 +137,7 @@ class Fates:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state and target: probability, stderr, lower, upper."""
-        import pandas as pd
-
+        pd = optional("pandas", extra="cli", what="a data frame")
         n = self.kernel.n_states
         e = self.probabilities
         return pd.DataFrame(

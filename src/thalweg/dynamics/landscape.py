@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
+from thalweg._optional import optional
 from thalweg._types import Array, Index
 from thalweg.energy import Entropy, FreeEnergy
 from thalweg.errors import InputError
@@ -134,8 +135,7 @@ class Estimate:
 
     def to_frame(self, names: Iterable[Any] | None = None) -> pd.DataFrame:
         """One row per number: value, stderr, lower, upper."""
-        import pandas as pd
-
+        pd = optional("pandas", extra="cli", what="a data frame")
         flat = {
             key: np.atleast_1d(getattr(self, key)).ravel()
             for key in ("value", "stderr", "lower", "upper")

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from thalweg import _checks
 from thalweg._compile import njit
 from thalweg._door import single_threaded
+from thalweg._optional import optional
 from thalweg._types import Array, Index
 from thalweg.dynamics.fates import Absorbed, disjoint
 from thalweg.dynamics.landscape import Estimate, Landscape, differences, estimate
@@ -63,8 +64,7 @@ class ReactiveFlux:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per route."""
-        import pandas as pd
-
+        pd = optional("pandas", extra="cli", what="a data frame")
         names = self.kernel.labels
         return pd.DataFrame(
             {

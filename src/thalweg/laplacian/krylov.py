@@ -78,7 +78,7 @@ def solve(
             if not (curvature > 0.0 and rz > 0.0):
                 break
             alpha = rz / curvature
-            x += alpha * p
+            x += np.multiply(p, alpha, out=z)  # z is free until the next line that names it
             q *= alpha
             r -= q
             energy += alpha * rz

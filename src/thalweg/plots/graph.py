@@ -153,7 +153,7 @@ def gallery(
 
 
 def state_names(kernel: MarkovKernel) -> list[str]:
-    """What the states are called in pictures: their names as safe text, or their numbers."""
+    """Labels of the states in pictures: their names as safe text, or their numbers."""
     if kernel.names is None:
         return [f"state {x}" for x in range(kernel.n_states)]
     return [_escaped(str(name)) for name in kernel.names]

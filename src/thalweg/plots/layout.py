@@ -1,4 +1,4 @@
-"""What both backends draw: where states and arrows go, which states, and their curves."""
+"""Shared by both backends: positions of states and arrows, which states to draw, their curves."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fitted_series(
     fitted_times: ArrayLike | None,
     most: int,
 ) -> Iterator[tuple[int, tuple[Array, Array, Array | None], tuple[Array, Array]]]:
-    """Of the states that changed most: number, observed points with their bars, fitted curve.
+    """Number, observed points with bars, and fitted curve of each state that changed most.
 
     The bars are two standard errors of counting; `None` without the `sizes` of the snapshots.
     """

@@ -40,11 +40,11 @@ def sankey(streams: Streams, names: Sequence[str], *, title: str = "Who goes whe
     Parameters
     ----------
     streams : Streams
-        What `thalweg.dynamics.streams` gave.
+        The result of `thalweg.dynamics.streams`.
     names : sequence of str
-        What the groups are called.
+        Names of the groups.
     title : str
-        Of the figure.
+        Title of the figure.
     """
     n_times, size = streams.shares.shape
     colour = [PALETTE[a % len(PALETTE)] for a in range(size)]

@@ -1,4 +1,4 @@
-"""What a fit means, in sentences for someone who has never heard of it."""
+"""The meaning of a fit, in sentences for someone who is new to the method."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def findings(
 ) -> list[str]:
     """The verdict, where the population goes, the noise; then the rest.
 
-    What comes first is what a reader takes home, whatever else is said below it. `fitted`: the
-    model's probabilities at the times of the snapshots, computed here if absent.
+    The first sentences are those that a reader remembers. `fitted`: the model's probabilities at
+    the times of the snapshots, computed here if absent.
     """
     diagnostics = model.diagnostics_
     sentences = []
@@ -71,7 +71,7 @@ def _unknown(model: FreeEnergyRegressor) -> list[str]:
         were = "state was" if count == 1 else "states were"
         sentences.append(
             f"{count} {were} never visited ({_listed(model, unseen)}): "
-            f"{'its' if count == 1 else 'their'} potential is a guess from the neighbours."
+            f"{'its' if count == 1 else 'their'} potential is inferred from the neighbours."
         )
     vague = [x for x in _vague(model) if x not in set(unseen)]
     if vague:
@@ -90,7 +90,7 @@ def _unknown(model: FreeEnergyRegressor) -> list[str]:
 
 
 def _destination(model: FreeEnergyRegressor) -> list[str]:
-    """Where the fitted population gathers in the end, where it came from."""
+    """Where the fitted population gathers in the end, and where it came from."""
     kernel = model.kernel_
     if kernel.n_states > _NAMED_STATES or model.beta_ <= 0 or model.status_ is Status.UNDETERMINED:
         return []
@@ -111,7 +111,7 @@ def _destination(model: FreeEnergyRegressor) -> list[str]:
 
 
 def flags(model: FreeEnergyRegressor) -> list[str]:
-    """One word per state where its potential should not be trusted, else nothing."""
+    """A warning for each state whose potential should not be trusted; empty for the others."""
     unseen = set(model.diagnostics_["never_visited"])
     vague = set(_vague(model))
     return [

@@ -25,7 +25,7 @@ from thalweg.report.svg import number
 from thalweg.snapshots import Snapshots
 
 _MOST_ROWS = 1000
-"""Longer tables make a page slow to open; the CSV file holds all states."""
+"""Largest number of rows: longer tables make a page slow to open, and the CSV file holds all."""
 
 
 def fit_page(
@@ -138,7 +138,7 @@ def _rows(path: Trajectory, times: Array) -> Array:
 
 
 def _validated(result: CrossValidation) -> Section:
-    """The landscape beside its rivals on what none of them saw."""
+    """The landscape beside its rivals, on data that none of them has seen."""
     rows = []
     for name in result.models:
         near = [score.hellinger for score in result.scores if score.model == name]
@@ -155,7 +155,7 @@ def _validated(result: CrossValidation) -> Section:
 
 
 def plain_names(kernel: MarkovKernel) -> list[str]:
-    """What the states are called: their names as text, or their numbers."""
+    """Labels of the states: their names as text, or their numbers."""
     if kernel.names is None:
         return [f"state {x}" for x in range(kernel.n_states)]
     return [str(name) for name in kernel.names]
@@ -230,14 +230,14 @@ def _about_picture(n_states: int, whole: bool) -> str:
 
 
 def _about(forecast: Forecast, model: FreeEnergyRegressor) -> tuple[str, ...]:
-    """What the bands hold, and what they leave out."""
+    """What the bands include, and what they leave out."""
     text = "The states that change most. "
     if not np.isfinite(forecast.lower).all():
         if np.isfinite(model.potential_stderr_).any():
             return (text + f"There are no bands here: {forecast.status.value}",)
         return (text + "There are no bands: this method of fitting gives no error bars.",)
     text += (
-        f"Bands are meant to hold the true share {forecast.level:.0%} of the time, if one fixed "
+        f"Bands are meant to contain the true share {forecast.level:.0%} of the time, if one fixed "
         "landscape drives the population. They cover the error of the fit, not the chance in a new "
         "sample."
     )

@@ -11,6 +11,7 @@ from scipy.integrate import solve_ivp
 
 from thalweg import _checks
 from thalweg._door import single_threaded
+from thalweg._optional import optional
 from thalweg._types import Array, Mask
 from thalweg.dynamics.control.action import Action, Moments
 from thalweg.dynamics.control.bound import dual_bound, least_end
@@ -100,8 +101,7 @@ class Steering:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per time and state: time, state, potential, probability."""
-        import pandas as pd
-
+        pd = optional("pandas", extra="cli", what="a data frame")
         kernel = self.landscape.kernel
         names = list(kernel.labels)
         return pd.DataFrame(
