@@ -30,6 +30,8 @@ from thalweg.geometry.geodesic import (
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver, balanced
 from thalweg.mobility import LogMean, Mobility, as_mobility
+from thalweg.paths.mesh import TimeMesh
+from thalweg.paths.problem import PathProblem
 
 if TYPE_CHECKING:
     from thalweg.geometry.barycenter import Barycenter
@@ -172,12 +174,10 @@ class TransportGeometry:
             _checks.positive(tolerance, "tolerance")
         if not (isinstance(n_steps, int) and n_steps > 0):
             raise InputError(f"n_steps is {n_steps!r}; give a positive whole number.")
+        mesh = TimeMesh.uniform(1, 3)
         return solve_geodesic(
-            self.kernel,
+            PathProblem(self.kernel, self.mobility.spec, p, q, mesh, self._solver),
             self.mobility,
-            p,
-            q,
-            solver=self._solver,
             tolerance=tolerance,
             n_steps=n_steps,
             method=method,

@@ -339,8 +339,8 @@ def bands(
             assert covariance is not None
             draws = _draws(energy, covariance, n_draws)
         deviation = deviation_from_draws(
-            kernel, energy, start, draws[:n_draws], best.times, best.probabilities,
-            mobility=mobility, start_size=sample, done=report(min(n_draws, len(draws))),
+            kernel, energy, start, draws[:n_draws], best, mobility=mobility, start_size=sample,
+            done=report(min(n_draws, len(draws))),
         )  # fmt: skip
     if deviation is None:
         nothing = np.full_like(best.probabilities, np.nan)

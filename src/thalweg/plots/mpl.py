@@ -36,15 +36,20 @@ _NAMED = 40
 """Up to this many states all names are written."""
 
 
-class Place(TypedDict, total=False):
-    """Where a picture goes: options of every function here."""
+class Shown(TypedDict, total=False):
+    """What becomes of a picture: options of every function here."""
 
-    ax: Axes | None
-    """Where to draw; a new figure by default."""
     save: Path | None
     """File to write; its ending chooses the format."""
     show: bool | None
     """Whether to show the figure; by default where matplotlib is interactive."""
+
+
+class Place(Shown, total=False):
+    """Also where to draw it."""
+
+    ax: Axes | None
+    """A new figure by default."""
 
 
 def landscape(
@@ -174,8 +179,7 @@ def flow(
     most: int = 6,
     ax: Sequence[Axes] | None = None,
     cmap: str = "viridis",
-    save: Path | None = None,
-    show: bool | None = None,
+    **shown: Unpack[Shown],
 ) -> list[Axes]:
     """The population on the graph at up to `most` times, side by side on one colour scale.
 
@@ -210,7 +214,7 @@ def flow(
         axes.set_axis_off()
     label = "log10 of the share relative to rest"
     _figure(every[0]).colorbar(points, ax=every, label=label, shrink=0.8)
-    _finish(every[0], {"ax": None if ax is None else every[0], "save": save, "show": show})
+    _finish(every[0], {"ax": None if ax is None else every[0], **shown})
     return every
 
 
