@@ -1,4 +1,4 @@
-"""The paper's formulas, transcribed literally and densely: slow, small, and nobody's clever idea.
+"""The paper's formulas, transcribed literally and densely: slow, small, and not optimised.
 
 Tests compare the library with these. Names and order follow the paper; the three places where the
 paper's text is corrected are marked with `Erratum`.

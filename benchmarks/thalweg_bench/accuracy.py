@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg._version import __version__
 from thalweg_bench import BenchResult, BenchSettings
 from thalweg_bench import accuracy_cases as cases
@@ -21,7 +21,6 @@ from thalweg_bench.sweep import Cell, run_sweep
 
 __all__ = ["run"]
 
-Array = NDArray[np.float64]
 Grid = tuple[str, float, int]
 
 BETAS = (0.01, 0.1, 0.2)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.edges.static import edge_divergence
 from thalweg.energy import FreeEnergy
 from thalweg.flow import gradient_flow
@@ -44,7 +44,6 @@ __all__ = [
     "tracked_run",
 ]
 
-Array = NDArray[np.float64]
 
 _FEWEST = {"regular": 4, "watts_strogatz": 4}  # states that a random problem needs at least
 _REFINEMENTS = 4  # halvings of a problem's time steps until its flow is taken from the integrator

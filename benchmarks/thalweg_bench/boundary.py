@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.geometry import TransportGeometry
 from thalweg.geometry.geodesic import Geodesic
 from thalweg.graphs import make_graph
@@ -22,7 +22,6 @@ from thalweg_bench import BenchResult, BenchSettings
 
 __all__ = ["run"]
 
-Array = NDArray[np.float64]
 Row = dict[str, Any]
 MEANS = (LogMean(), GeometricMean(), ArithmeticMean(), HarmonicMean())
 POINT_MASSES = (2.204345217618, 2.396280469471, 2.0, np.pi)
@@ -31,7 +30,7 @@ FINEST = 1e-9
 
 
 def run(settings: BenchSettings) -> BenchResult:
-    """One row per case: CPU seconds and error against what is asked."""
+    """One row per case: CPU seconds and error against their targets."""
     rows = [*_two_states(), *_point_masses(settings)]
     rows += _estimates(settings) + _harmonic(settings)
     table = pd.DataFrame(rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import platform
 import sys
@@ -20,6 +19,7 @@ from rich.table import Table
 
 from thalweg._files import atomic_write
 from thalweg._version import __version__
+from thalweg._words import did_you_mean
 from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg_bench import BENCHMARKS, BenchResult, BenchSettings, load_benchmark
@@ -51,10 +51,9 @@ def run(
 ) -> None:
     """Run one benchmark: print its table, and write table, figures and settings into `out`."""
     if name not in BENCHMARKS:
-        close = difflib.get_close_matches(name, BENCHMARKS, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        hint = did_you_mean(name, BENCHMARKS)
         raise InputError(
-            f"there is no benchmark {name!r}; {hint}the names are {', '.join(BENCHMARKS)}."
+            f"there is no benchmark {name!r}{hint} The names are {', '.join(BENCHMARKS)}."
         )
     started = time.perf_counter()
     with progress_bars() as progress, _workers(cluster):

@@ -27,6 +27,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import gradient_flow, simulate
@@ -45,8 +46,6 @@ from thalweg_bench.statistical_limit import Reading, chain_limit, hellinger_limi
 from thalweg_bench.sweep import Cell, was_interrupted
 
 __all__ = ["LIMITS", "METHODS", "Data", "compare", "draw", "grid", "melt", "summary"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +79,7 @@ class Data:
         return follow(self.p0, matrices, self.size, rng)
 
     def deviance_per_degree(self, energy: FreeEnergy) -> float:
-        """Of the snapshots of followed individuals under an energy."""
+        """Deviance per degree of freedom of followed individuals under an energy."""
         model = FlowModel(self.kernel, self.times, fixed_initial=self.p0)
         theta = np.append(energy.potential, np.log(max(energy.beta, 1e-12)))
         counts = np.asarray(self.seen.counts, dtype=np.float64)
@@ -210,7 +209,7 @@ LIMITS = {"cramer_rao_limit": True, "cramer_rao_limit_free": False}
 
 
 def compare(cell: Cell, rng: np.random.Generator) -> Mapping[str, Any]:
-    """Errors and seconds of the cell's methods; a method that fails says so in its own column."""
+    """Errors and seconds of the cell's methods; failures are noted in their own columns."""
     data = draw(cell, rng)
     row: dict[str, Any] = {}
     streams = dict(zip(METHODS, rng.spawn(len(METHODS)), strict=True))

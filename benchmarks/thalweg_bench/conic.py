@@ -1,4 +1,4 @@
-"""The conic program that W_K was computed with before: cvxpy and Clarabel, for comparison only.
+"""The conic program formerly used to compute W_K (cvxpy, Clarabel), for comparison only.
 
 The logarithmic mean is `integral_0^1 s^x t^(1-x) dx`; Gauss-Legendre nodes turn it into power
 cones, and each kinetic term `c f^2 / m` into a rotated quadratic cone. The unknowns are densities
@@ -12,14 +12,12 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 
 __all__ = ["ConicDistance", "conic_distance"]
-
-Array = NDArray[np.float64]
 
 
 class ConicDistance(NamedTuple):

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy, centred
 from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph
@@ -27,7 +27,6 @@ from thalweg_bench import BenchResult, BenchSettings
 
 __all__ = ["run"]
 
-Array = NDArray[np.float64]
 
 BETA = 0.1
 _FAMILIES = ("grid", "watts_strogatz", "regular")
@@ -78,7 +77,7 @@ def agreement(problem: Problem, fitted: Array) -> tuple[float, float]:
 
 
 def _hellinger(p: Array, q: Array) -> float:
-    """Root mean square over the times."""
+    """Root mean square of the Hellinger distance over the times."""
     return float(np.sqrt(np.mean(0.5 * np.sum((np.sqrt(p) - np.sqrt(q)) ** 2, axis=1))))
 
 

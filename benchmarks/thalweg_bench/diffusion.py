@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg_bench import BenchResult, BenchSettings
 from thalweg_bench.diffusion_exact import (
     memory_rows,
@@ -24,8 +24,6 @@ from thalweg_bench.diffusion_learned import learned_rows
 from thalweg_bench.diffusion_text import text_rows
 
 __all__ = ["loss_figure", "run", "steering_figure"]
-
-Array = NDArray[np.float64]
 
 
 def run(settings: BenchSettings) -> BenchResult:

@@ -6,8 +6,8 @@ import time
 import tracemalloc
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.diffusion import (
     ConstantSchedule,
     CosineSchedule,
@@ -34,7 +34,6 @@ from thalweg_bench.diffusion_learned import LENGTH, N_TOKENS, potts, total_varia
 
 __all__ = ["memory_rows", "recovery_rows", "reversal_rows", "steering"]
 
-Array = NDArray[np.float64]
 Row = dict[str, object]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.diffusion import (
     ExactModel,
     HammingProcess,
@@ -24,7 +25,6 @@ from thalweg_bench import BenchSettings
 
 __all__ = ["LENGTH", "N_TOKENS", "LearnedResult", "learned_rows", "potts", "total_variation"]
 
-Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 Row = dict[str, object]
 

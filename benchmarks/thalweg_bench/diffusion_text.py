@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import thalweg
+from thalweg._types import Array
 from thalweg.diffusion import (
     HammingProcess,
     LogLinearSchedule,
@@ -31,7 +32,6 @@ from thalweg_bench import BenchSettings
 
 __all__ = ["Corpus", "TextResult", "bigram_bits", "corpus", "text_rows"]
 
-Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 Row = dict[str, object]
 

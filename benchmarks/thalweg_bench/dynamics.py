@@ -1,4 +1,4 @@
-"""`thalweg bench dynamics`: fates, passage times, comparison and steering against other ways.
+"""`thalweg bench dynamics`: fates, passage times, comparison and steering against other methods.
 
 One row per figure: what was measured, the target, whether it is met. Times are CPU seconds of one
 process. Finished parts are kept in the folder's journals, and the same command resumes from them.
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from thalweg import FreeEnergy, LogMean, TransportGeometry, make_graph
+from thalweg._types import Array
 from thalweg.dynamics import (
     Landscape,
     committor,
@@ -34,7 +34,6 @@ from thalweg_bench.sweep import Cell
 
 __all__ = ["run"]
 
-Array = NDArray[np.float64]
 Row = dict[str, Any]
 
 
@@ -44,7 +43,7 @@ def run(settings: BenchSettings) -> BenchResult:
 
 
 def run_figures(settings: BenchSettings) -> BenchResult:
-    """Agreement with other ways, and steering."""
+    """Agreement with other methods, and steering."""
     return _result(settings, figure_rows)
 
 

@@ -1,7 +1,7 @@
 """Are the intervals of `thalweg.dynamics` right, and does `compare` reject as often as it says?
 
 *Coverage.* A landscape is drawn, snapshots of its flow are drawn and fitted, and the intervals of
-fates and passage times are asked whether they hold the true values. *Level.* Two data sets of one
+fates and passage times are compared with the true values. *Level.* Two data sets of one
 landscape, and how often `compare` calls them different. *Power.* The same with one state pushed.
 Each data set has a graph, a landscape and starts of its own.
 """
@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.stats import kstest
 
 from thalweg import (
@@ -47,7 +46,6 @@ __all__ = [
     "sweep",
 ]
 
-Array = NDArray[np.float64]
 
 BETA, AMPLITUDE = 0.3, 0.7
 TIMES = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0])

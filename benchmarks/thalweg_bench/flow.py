@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import expm
 
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy, PowerEnergy
 from thalweg.flow import Trajectory, gradient_flow
 from thalweg.graphs import GRAPH_FAMILIES, make_graph
@@ -32,7 +32,6 @@ from thalweg_bench import BenchResult, BenchSettings
 
 __all__ = ["run"]
 
-Array = NDArray[np.float64]
 TIMES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 _DENSE_FAMILIES = ("complete", "k_partite", "block_model", "erdos_renyi")
 

@@ -13,11 +13,11 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 from scipy import sparse
 from scipy.sparse.linalg import eigsh
 
+from thalweg._types import Array
 from thalweg.graphs import (
     GRAPH_FAMILIES,
     cycle,
@@ -33,7 +33,6 @@ from thalweg_bench import BenchResult, BenchSettings
 
 __all__ = ["layout", "run", "spectral_gap"]
 
-Array = NDArray[np.float64]
 
 _COLUMNS = 6
 _TITLES = {

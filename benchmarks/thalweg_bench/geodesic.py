@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg._version import __version__
 from thalweg.energy import FreeEnergy
 from thalweg.flow.integrate import gradient_flow
@@ -40,7 +40,6 @@ from thalweg_bench.sweep import Cell, run_sweep
 
 __all__ = ["run"]
 
-Array = NDArray[np.float64]
 Row = dict[str, Any]
 MEANS: tuple[Mobility, ...] = (LogMean(), GeometricMean(), ArithmeticMean(), HarmonicMean())
 FAMILIES = ("grid", "delaunay", "regular", "watts_strogatz", "knn")

@@ -10,8 +10,8 @@ import time
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.flow.jko import jko_step
 from thalweg.geometry import TransportGeometry
@@ -23,13 +23,12 @@ from thalweg_bench.conic import conic_distance
 
 __all__ = ["bumps", "conic_rows", "far_rows", "jko_rows"]
 
-Array = NDArray[np.float64]
 Row = dict[str, Any]
 FAMILIES = ("grid", "delaunay", "knn", "regular", "watts_strogatz")
 
 
 def bumps(side: int) -> tuple[MarkovKernel, Array, Array]:
-    """A square grid and two bumps in opposite corners, whose tails are next to nothing."""
+    """A square grid and two bumps in opposite corners, with negligible tails."""
     kernel = make_graph("grid", side * side, rng=np.random.default_rng(0), weights=None)
     xy = np.array(np.unravel_index(np.arange(side * side), (side, side))).T / (side - 1)
     p, q = (np.exp(-((xy - c) ** 2).sum(axis=1) / (2 * 0.12**2)) for c in (0.15, 0.85))
@@ -37,7 +36,7 @@ def bumps(side: int) -> tuple[MarkovKernel, Array, Array]:
 
 
 def conic_rows(settings: BenchSettings) -> list[Row]:
-    """Corner to corner at a relative error of 1e-4, and what a conic solver takes for less."""
+    """Corner to corner at a relative error of 1e-4, against a conic solver at a lower accuracy."""
     side = 6 if settings.quick else 16
     kernel, p, q = bumps(side)
     case = f"bumps {side} x {side}, error 1e-4"
@@ -66,7 +65,7 @@ def conic_rows(settings: BenchSettings) -> list[Row]:
 
 
 def far_rows(settings: BenchSettings) -> list[Row]:
-    """Point mass to point mass: does it converge, and is the estimated error true."""
+    """Point mass to point mass: convergence, and whether the estimated error is right."""
     rows = []
     for n in (9, 25) if settings.quick else (9, 25, 100):
         for family in FAMILIES[:1] if settings.quick else FAMILIES:
@@ -136,7 +135,7 @@ def jko_rows(settings: BenchSettings) -> list[Row]:
 
 
 def _boundary_steps(settings: BenchSettings) -> list[Row]:
-    """The same where densities are next to nothing, at the start or, with little noise, at the end.
+    """The same where densities nearly vanish, at the start or, with little noise, at the end.
 
     A third of the states starts with a density of 1e-12, or `beta` is 0.01."""
     rows = []

@@ -1,7 +1,7 @@
 """Laplacian solves: approximate Cholesky against scipy's SuperLU and CHOLMOD.
 
 `thalweg bench laplacian`. Each row is one graph and one law of weights. Times are processor seconds
-of one factorisation and one solve to the default tolerance, the symbolic work done before; `ratio`
+of one factorisation and one solve to the default tolerance, after the symbolic analysis; `ratio`
 columns divide the other solver's time by that of approximate Cholesky. The energy error is measured
 against a known solution whose right-hand side was made in flux form and extended precision.
 """
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.graphs import GRAPH_FAMILIES, make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver, Method, cholmod
@@ -25,7 +25,6 @@ from thalweg_bench import BenchResult, BenchSettings
 
 __all__ = ["run"]
 
-Array = NDArray[np.float64]
 LAWS = ("uniform", "log-uniform 8 decades", "smooth 12 decades")
 FLAT = ("delaunay", "grid", "torus")
 EXPANDERS = ("regular", "watts_strogatz", "barabasi_albert", "knn 10-d")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 from scipy.special import polygamma
 
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
 from thalweg.energy import FreeEnergy, centred
 from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph

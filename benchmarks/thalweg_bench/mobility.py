@@ -1,4 +1,4 @@
-"""Which mean drove the data? The same snapshots fitted under every mean, judged where unseen.
+"""Which mean drove the data? The same snapshots fitted under every mean, judged on held-out ones.
 
 A flow under each of four means, snapshots at 21 times of independent individuals. Every second
 snapshot is fitted by maximum likelihood under every mean; the snapshots between are held out, and

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy, centred
 from thalweg.flow import gradient_flow
 from thalweg.geometry import TransportGeometry
@@ -21,7 +21,6 @@ from thalweg_bench import BenchResult, BenchSettings
 
 __all__ = ["run"]
 
-Array = NDArray[np.float64]
 
 _SHOWN = (0, 3, 10)
 _TITLES = (

@@ -12,7 +12,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.flow.rates import edge_rates
 from thalweg.kernel import MarkovKernel
@@ -22,7 +23,6 @@ from thalweg.mobility import LogMean
 
 __all__ = ["follow", "follow_itself", "frozen_chain", "transition_matrix"]
 
-Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 _FASTEST = 1e8

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from thalweg._types import Array
 
 __all__ = ["POTENTIALS", "Particles", "gradient"]
 
-Array = NDArray[np.float64]
 Potential = Callable[[Array], Array]
 
 _STEP = 1e-5

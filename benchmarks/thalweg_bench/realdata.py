@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.stats import t as student
 
+from thalweg._types import Array
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.growth import Growth
 from thalweg.points import (
@@ -30,7 +30,6 @@ from thalweg_bench.realdata_sets import AlanineDipeptide, UsStates, blood_cells,
 
 __all__ = ["run"]
 
-Array = NDArray[np.float64]
 Row = dict[str, Any]
 
 KNOWN_LAGS = np.array([0, 10, 20, 50, 100, 200, 500])

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 
 __all__ = ["AlanineDipeptide", "UsStates", "blood_cells", "data_folder"]
 
-Array = NDArray[np.float64]
 
 _BINS = 10
 _LEAST_FRAMES = 20

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy, centred
 from thalweg.flow import gradient_flow
 from thalweg.kernel import MarkovKernel
@@ -31,7 +31,6 @@ from thalweg_bench import BenchResult, BenchSettings
 
 __all__ = ["measure", "run", "smooth_population"]
 
-Array = NDArray[np.float64]
 
 N_SNAPSHOTS, N_NEIGHBORS = 20, 15
 WEAK = (1000, 10_000, 100_000, 1_000_000)

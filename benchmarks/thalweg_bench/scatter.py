@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy, centred
 from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph
@@ -27,7 +27,6 @@ from thalweg_bench import BenchResult, BenchSettings
 
 __all__ = ["run"]
 
-Array = NDArray[np.float64]
 
 _TIMES = np.linspace(0.0, 4.0, 8)
 _SIZE, _CONCENTRATION, _RUNS, _TILT = 5000, 100.0, 5, 0.15

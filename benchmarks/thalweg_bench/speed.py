@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-from numpy.typing import NDArray
 
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy, centred
 from thalweg.errors import MissingDependencyError
 from thalweg.flow import gradient_flow
@@ -46,7 +46,6 @@ from thalweg_bench.scale import N_NEIGHBORS, N_SNAPSHOTS, smooth_population
 
 __all__ = ["compare_small", "run"]
 
-Array = NDArray[np.float64]
 
 N_STATES, HORIZON, N_INTERVALS, N_SAMPLES = 6, 5.0, 50, 10_000
 BETAS = (0.01, 0.1, 0.2)

@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.frozen import frozen_chain
@@ -31,7 +31,6 @@ from thalweg_bench.accuracy_cases import Problem
 
 __all__ = ["Limit", "Reading", "chain_limit", "hellinger_limit"]
 
-Array = NDArray[np.float64]
 Reading = Literal["empirical", "mean-field"]
 
 _FLOOR = 1e-3

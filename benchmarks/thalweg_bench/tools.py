@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.points import PointInterpolator
 from thalweg.points.baselines import even
@@ -29,7 +30,6 @@ from thalweg_bench import BenchResult, BenchSettings
 
 __all__ = ["Population", "run"]
 
-Array = NDArray[np.float64]
 
 _TIMES = np.array([0.0, 0.4, 0.8, 1.2])
 _LATER = 2.0

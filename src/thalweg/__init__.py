@@ -42,6 +42,7 @@ _HOMES = {
         "TimeBasis",
         "cross_validate",
         "fit_weak",
+        "interpolate",
         "load",
     ],
     "thalweg.mobility": [
@@ -96,6 +97,7 @@ if TYPE_CHECKING:
         TimeBasis,
         cross_validate,
         fit_weak,
+        interpolate,
         load,
     )
     from thalweg.mobility import (
@@ -159,6 +161,7 @@ __all__ = [
     "gradient_flow",
     "hamming_kernel",
     "hellinger",
+    "interpolate",
     "jko_flow",
     "jko_step",
     "jump_rates",

@@ -13,19 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from thalweg.errors import InputError
 
-__all__ = [
-    "SUM_TOLERANCE",
-    "as_counts",
-    "as_names",
-    "as_probabilities",
-    "as_probability",
-    "as_times",
-    "as_vector",
-    "generator",
-    "positive",
-    "whole",
-]
-
 SUM_TOLERANCE = 1e-8
 """Largest error of the sum of a probability."""
 

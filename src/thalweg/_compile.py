@@ -22,8 +22,6 @@ try:
 except ImportError:  # in a version of numba that was not tried
     JITCodeLibrary = Compiler = CPUDispatcher = object
 
-__all__ = ["inner", "njit"]
-
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """`numba.njit` with these options, without its cache if there is nowhere to keep it.

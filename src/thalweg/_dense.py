@@ -17,10 +17,7 @@ from numba.core.registry import cpu_target
 from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
-
-__all__ = ["copy", "factor", "solve", "solve_factored"]
-
-Array = NDArray[np.float64]
+from thalweg._types import Array
 
 _SYMBOL = "numba_xgesv"
 _DOUBLE = ord("d")

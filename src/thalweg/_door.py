@@ -1,9 +1,9 @@
-"""One rule for the arguments of public functions: they have the types that the signature names.
+"""What public functions share: `checked` arguments, and `single_threaded` linear algebra.
 
-`checked` reads these types. Numbers, whole numbers, flags, words and tolerances are checked before
-the call, since a wrong one may cause much work before it fails, or not fail at all. Arguments of
-other types have their own checks; if one slips through and the call fails, the first argument of a
-wrong type is named instead of a traceback.
+`checked` reads the types that the signature names. Numbers, whole numbers, flags, words and
+tolerances are checked before the call, since a wrong one may cause much work before it fails, or
+not fail at all. Arguments of other types have their own checks; if one slips through and the call
+fails, the first argument of a wrong type is named instead of a traceback.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from functools import cache, wraps
 from inspect import Parameter, signature
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from thalweg.errors import InputError, ThalwegError
 
-__all__ = ["check_kinds", "checked"]
-
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _LARGEST = 2**63 - 1
 """Largest whole number that arrays can hold."""
@@ -68,6 +69,25 @@ def checked(function: F) -> F:
             raise
 
     return checking  # type: ignore[return-value]
+
+
+def single_threaded(function: Callable[P, R]) -> Callable[P, R]:
+    """`function` with BLAS limited to one thread: on small matrices several wait for each other.
+
+    It belongs on entry points, not on inner loops.
+    """
+
+    @wraps(function)
+    def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _controller().limit(limits=1):
+            return function(*args, **kwargs)
+
+    return limited
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def check_kinds(function: Callable[..., Any], values: dict[str, Any]) -> None:

@@ -16,8 +16,6 @@ from typing import IO, Any
 
 from thalweg.errors import InputError
 
-__all__ = ["atomic_folder", "atomic_write", "make_folder"]
-
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:

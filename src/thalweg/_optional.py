@@ -7,8 +7,6 @@ from typing import Any
 
 from thalweg.errors import MissingDependencyError
 
-__all__ = ["optional"]
-
 
 def optional(module: str, *, extra: str, what: str) -> Any:
     """Import `module`, or name the extra of thalweg that installs it.

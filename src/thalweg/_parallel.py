@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 from joblib import Parallel, delayed
 
-__all__ = ["parallel_map", "unordered"]
-
 T = TypeVar("T")
 
 

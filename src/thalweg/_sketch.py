@@ -6,11 +6,8 @@ from collections.abc import Hashable, Sequence
 from html import escape
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["sketch"]
-
-Array = NDArray[np.float64]
+from thalweg._types import Array
 
 # Okabe and Ito's palette: distinguishable with every kind of colour vision.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")

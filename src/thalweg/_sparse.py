@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._types import Array
 from thalweg.errors import InputError
-
-__all__ = ["as_sparse"]
 
 _COMPRESSED = ("csr", "csc", "bsr")
 _REMEDY = "build it with scipy.sparse.csr_array((values, (rows, columns)), shape=...)"
@@ -74,6 +73,15 @@ def as_sparse(matrix: Any, name: str) -> sparse.csr_array:
             "must be a finite number: remove or correct it."
         )
     return csr
+
+
+def dense(values: Any) -> Array:
+    """`values` as an ordinary array, whether they are sparse or not.
+
+    >>> dense(sparse.csr_array([[0.0, 2.0]])), dense([[0.0, 2.0]])
+    (array([[0., 2.]]), array([[0., 2.]]))
+    """
+    return np.asarray(values.toarray() if sparse.issparse(values) else values)
 
 
 def _refuse(name: str, why: str) -> InputError:

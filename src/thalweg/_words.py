@@ -1,8 +1,9 @@
-"""Numbers as they appear in sentences."""
+"""Phrases that several messages share."""
 
 from __future__ import annotations
 
-__all__ = ["p_text"]
+import difflib
+from collections.abc import Iterable
 
 
 def p_text(p: float, digits: int = 2) -> str:
@@ -12,3 +13,23 @@ def p_text(p: float, digits: int = 2) -> str:
     ('p = 0.032', 'p = 0.0322', 'p < 1e-12', 'p < 1e-12')
     """
     return "p < 1e-12" if p < 1e-12 else f"p = {p:.{digits}g}"
+
+
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """The end of a sentence about an unknown word: the known one most like it, if there is one.
+
+    >>> did_you_mean("vally", ["valleys", "cells"]), did_you_mean("x", ["cells"])
+    ("; did you mean 'valleys'?", '.')
+    """
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {close[0]!r}?" if close else "."
+
+
+def damage(error: Exception) -> str:
+    """The first line of another library's error about a damaged file.
+
+    >>> damage(ValueError("bad header\\nat byte 3")), damage(ValueError())
+    ('bad header', 'damaged')
+    """
+    text = str(error).strip()
+    return text.splitlines()[0][:160] if text else "damaged"

@@ -22,6 +22,7 @@ from scipy.linalg import cho_factor, cho_solve
 from thalweg import _checks
 from thalweg._door import checked
 from thalweg._sparse import as_sparse
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import LogMean, Mobility, PorousMediumMean, PowerHeatMean
@@ -35,7 +36,6 @@ __all__ = [
     "edge_interaction",
 ]
 
-Array = NDArray[np.float64]
 _DENSE = 1000
 """Number of states up to which an equilibrium with an interaction is found with dense factors."""
 Interaction: TypeAlias = Any

@@ -19,6 +19,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from thalweg import _checks
 from thalweg._door import checked
+from thalweg._types import Array, Index32
 from thalweg.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Adjacency", "Edges", "MarkovKernel"]
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int32]
 Reversibilisation = Literal["check", "additive", "metropolis"]
 
 _STOCHASTIC_TOLERANCE = 1e-8
@@ -39,8 +38,8 @@ _BALANCE_TOLERANCE = 1e-8
 class Edges(NamedTuple):
     """Undirected edges without self-loops, each once with `source < target`, sorted."""
 
-    source: Index
-    target: Index
+    source: Index32
+    target: Index32
     conductance: Array
 
 
@@ -48,7 +47,7 @@ class Adjacency(NamedTuple):
     """Neighbours `neighbor[indptr[x]:indptr[x+1]]` of state `x`, through `edge[...]`."""
 
     indptr: NDArray[np.int64]
-    neighbor: Index
+    neighbor: Index32
     edge: NDArray[np.int64]
 
 
@@ -286,6 +285,11 @@ class MarkovKernel:
     def n_edges(self) -> int:
         return int(self.edges.source.size)
 
+    @property
+    def labels(self) -> Sequence[Hashable]:
+        """The names of the states; their numbers where they have none."""
+        return range(self.n_states) if self.names is None else self.names
+
     @cached_property
     def matrix(self) -> sparse.csr_array:
         """`K` as a sparse matrix, with the probabilities of staying on its diagonal."""
@@ -323,7 +327,7 @@ class MarkovKernel:
     def to_networkx(self) -> nx.Graph[Any]:
         """The graph with names as nodes, conductances as weights, coordinates as `pos`.
 
-        `MarkovKernel.from_networkx` inverts it, except for self-loops.
+        `MarkovKernel.from_networkx` inverts it; a state that can stay has a self-loop.
 
         >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]], names=["a", "b"])
         >>> kernel.to_networkx().edges(data="weight")
@@ -331,14 +335,16 @@ class MarkovKernel:
         """
         import networkx as nx
 
-        names = tuple(range(self.n_states)) if self.names is None else self.names
+        names = self.labels
         graph: nx.Graph[Any] = nx.Graph()
         for k, name in enumerate(names):
             place = {} if self.coordinates is None else {"pos": tuple(self.coordinates[k].tolist())}
             graph.add_node(name, stationary=float(self.stationary[k]), **place)
-        source, target, c = self.edges
+        stay = self.matrix.diagonal() * self.stationary
+        loops = ((names[x], names[x], float(stay[x])) for x in np.flatnonzero(stay).tolist())
+        graph.add_weighted_edges_from(loops)
         graph.add_weighted_edges_from(
-            (names[x], names[y], float(w)) for x, y, w in zip(source, target, c, strict=True)
+            (names[x], names[y], float(c)) for x, y, c in zip(*self.edges, strict=True)
         )
         return graph
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from thalweg._sparse import dense
 from thalweg.adapters.cell_dynamics import embedding
 from thalweg.adapters.cells import Keys
 from thalweg.errors import InputError
@@ -153,8 +154,7 @@ def fit(model: FreeEnergyRegressor, snapshots: Snapshots, **options: Any) -> Axe
     """
     fine = np.union1d(np.linspace(model.times_[0], snapshots.times[-1], 61), snapshots.times)
     curve = model.predict(None, fine).probabilities
-    seen = snapshots.frequencies
-    seen = seen if isinstance(seen, np.ndarray) else seen.toarray()
+    seen = dense(snapshots.frequencies)
     return mpl.fit(
         model.kernel_, snapshots.times, seen, curve, sizes=snapshots.sizes, fitted_times=fine,
         **options,

@@ -12,19 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
-from thalweg.errors import ConvergenceError, InputError, MissingDependencyError
+from thalweg._optional import optional
+from thalweg.errors import ConvergenceError, InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields.flow_map import FlowMap, Run
 from thalweg.status import Status
 
-try:
-    import torch
-except ImportError:
-    raise MissingDependencyError(
-        "thalweg.torch needs torch; install it with pip install 'thalweg[neural]'."
-    ) from None
-
 __all__ = ["flow", "log_likelihood"]
+
+optional("torch", extra="neural", what="thalweg.torch")
+import torch  # noqa: E402
 
 _EXACT = 1e-12
 """Tolerance of Newton's steps and of the adjoint's solves."""

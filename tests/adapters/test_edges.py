@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from thalweg.adapters.edges import read_graph, to_networkx
+from thalweg.adapters.edges import read_graph
 from thalweg.errors import ThalwegError
 
 EDGES = "source,target,weight\na,b,1\nb,c,3\n"
@@ -55,15 +55,6 @@ def test_npz(tmp_path):
     sparse.save_npz(tmp_path / "g.npz", sparse.csr_array([[0, 1, 0], [1, 0, 3], [0, 3, 0.0]]))
     kernel, *_ = read_graph(tmp_path / "g.npz")
     np.testing.assert_allclose(kernel.stationary, [1 / 8, 1 / 2, 3 / 8])
-
-
-def test_networkx_and_back():
-    from thalweg.kernel import MarkovKernel
-
-    kernel = MarkovKernel.from_weights([[1, 1, 0], [1, 0, 3], [0, 3, 0]], names=["a", "b", "c"])
-    again = MarkovKernel.from_networkx(to_networkx(kernel))
-    assert again.names == kernel.names
-    np.testing.assert_allclose(again.matrix.toarray(), kernel.matrix.toarray(), atol=1e-15)
 
 
 def test_pieces_are_refused_or_the_largest_kept(tmp_path):

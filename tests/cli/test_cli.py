@@ -55,7 +55,7 @@ def test_fit_writes_everything_and_forecast_reads_it(capsys, files):
     assert code == 0
     assert "time is column 'day'" in said
     assert "report.html" in text
-    # The verdict of the goodness-of-fit test is told, with its p-value.
+    # The verdict of the goodness-of-fit test is printed, with its p-value.
     assert "(p = " in text
     assert {p.name for p in out.iterdir()} == {
         "model.thalweg",

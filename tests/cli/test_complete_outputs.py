@@ -34,7 +34,7 @@ def data(tmp_path):
 
 
 def _start(data, *arguments, before=None):
-    """The command in a fork of this process, where everything is loaded; what it says in a file."""
+    """Run the command in a fork of this process, with its output in a file."""
     process = os.fork()
     if process:
         return process

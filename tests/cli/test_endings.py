@@ -47,7 +47,7 @@ def ended(*arguments):
 
 
 def _stalls(monkeypatch, owner, name):
-    """Make the answer of a computation one that did not converge."""
+    """Make a computation report that it did not converge."""
     real = getattr(owner, name)
 
     def stalled(*arguments, **options):

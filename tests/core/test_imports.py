@@ -88,9 +88,21 @@ def test_the_mathematics_runs_without_the_command_line_s_packages():
     assert done.stdout.strip() == "2", done.stderr
 
 
+_ESTIMATE = (
+    "import thalweg\n"
+    "kernel = thalweg.MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])\n"
+    "energy = thalweg.FreeEnergy([0.0, 0.0, 0.0], beta=1.0)\n"
+    "from thalweg.dynamics import Landscape, committor\n"
+    "committor(Landscape(kernel, energy), 0, 2)"
+)
+
+
 def test_a_missing_package_is_named_with_its_cure():
     attempts = {
         "from thalweg.plots import landscape": "drawing with thalweg.plots needs plotly",
+        "from thalweg.adapters.edges import read_graph": "reading files needs pandas",
+        "import thalweg.tl": "reading files needs pandas",
+        f"{_ESTIMATE}.to_frame()": "a data frame needs pandas",
         "from thalweg.cli import main; main(['--help'])": "the command line needs rich",
     }
     for code, sentence in attempts.items():

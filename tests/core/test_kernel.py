@@ -195,3 +195,10 @@ def test_ten_million_edges_in_linear_memory():
     assert kernel.n_edges > 0.99 * count
     # A handful of passes over 2.2e7 entries of at most 16 bytes; quadratic memory would be 8e12.
     assert peak < 400 * kernel.n_edges
+
+
+def test_networkx_and_back():
+    kernel = MarkovKernel.from_weights([[1, 1, 0], [1, 0, 3], [0, 3, 0]], names=["a", "b", "c"])
+    again = MarkovKernel.from_networkx(kernel.to_networkx())
+    assert again.names == kernel.names
+    np.testing.assert_allclose(again.matrix.toarray(), kernel.matrix.toarray(), atol=1e-15)

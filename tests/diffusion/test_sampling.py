@@ -1,4 +1,4 @@
-"""Samplers with the true scores: what comes out is the data, by every way."""
+"""Samplers with the true scores: each reproduces the distribution of the data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every family, at every size: connected, exact, reversible, and what its name says."""
+"""Every family, at every size: connected, exact, reversible, and as its name says."""
 
 from __future__ import annotations
 

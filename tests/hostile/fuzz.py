@@ -47,7 +47,7 @@ class Outcome:
     progress: bool = False
 
     def note(self, kinds: tuple[str, ...], at: int, how: str) -> None:
-        """File number `at` ended so."""
+        """Record how file number `at` ended."""
         self.counts[how] += 1
         self.kinds.setdefault(kinds[at % len(kinds)], Counter())[how] += 1
         if self.progress and sum(self.counts.values()) % TOLD == 0:

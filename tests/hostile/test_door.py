@@ -1,4 +1,4 @@
-"""The one rule at the door: arguments of another kind than the signature names are one sentence."""
+"""An argument of another type than the signature names is rejected in one sentence."""
 
 from __future__ import annotations
 

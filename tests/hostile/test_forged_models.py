@@ -1,4 +1,4 @@
-"""Model files with a valid checksum and wrong content are one sentence, whatever is wrong."""
+"""Model files with a valid checksum and wrong content are rejected in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing silent: what could be read in two ways is asked about, what is dropped is said."""
+"""Nothing is silent: ambiguous input is asked about, and what is dropped is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong arguments are one sentence, not a traceback from inside."""
+"""Wrong arguments raise one sentence, not a traceback from inside the library."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_cycle_forces_are_no_gradients() -> None:
 
 
 def _p_values(size: int, count: int) -> np.ndarray:
-    """Of fits to data of the model itself: five states, all joined, six snapshots of `size`."""
+    """P-values of fits to data of the model: five states, all joined, six snapshots of `size`."""
     kernel = make_graph("complete", 5, rng=np.random.default_rng(0))
     times = np.linspace(0.0, 2.0, 6)
     energy = FreeEnergy(np.array([0.5, -0.5, 0.3, -0.4, 0.2]), 0.3)

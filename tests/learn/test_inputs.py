@@ -71,13 +71,6 @@ def test_what_is_missing_is_named() -> None:
         MODEL.fit(GRAPH, WIDE.drop(columns="c"))
 
 
-def test_a_kernel_survives_networkx() -> None:
-    again = MarkovKernel.from_networkx(KERNEL.to_networkx())
-    assert again.names == KERNEL.names
-    np.testing.assert_allclose(again.stationary, KERNEL.stationary)
-    np.testing.assert_allclose(again.matrix.toarray(), KERNEL.matrix.toarray())
-
-
 def test_forecasts_begin_anywhere_and_keep_names() -> None:
     model = FreeEnergyRegressor().fit(GRAPH, WIDE)
     late, whole = model.forecast([2.0, 3.0]), model.forecast([0.0, 2.0, 3.0])

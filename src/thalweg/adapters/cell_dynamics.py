@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._types import Array
 from thalweg.adapters.cells import Keys, connectivities
 from thalweg.dynamics import Fates, transition_rates, velocity
 from thalweg.dynamics.velocity import velocity_map
@@ -16,10 +17,6 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.learn import FreeEnergyRegressor
-
-__all__ = ["cell_labels", "embedding", "write_fates", "write_velocity"]
-
-Array = NDArray[np.float64]
 
 TRANSITIONS = "T_fwd"
 """`obsp`: the matrix that `cellrank.kernels.PrecomputedKernel` reads."""

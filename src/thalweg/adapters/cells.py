@@ -17,27 +17,17 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg import _checks
+from thalweg._optional import optional
 from thalweg._sparse import as_sparse
+from thalweg._types import Array
+from thalweg._words import damage
 from thalweg.adapters.edges import largest
-from thalweg.errors import InputError, MissingDependencyError
+from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.answer import SMALL_STATES
 from thalweg.snapshots import Snapshots, TimeScale, read_times
 from thalweg.snapshots.columns import Oddity
-
-__all__ = [
-    "CellProblem",
-    "Keys",
-    "cell_problem",
-    "cell_times",
-    "connectivities",
-    "label_columns",
-    "read_h5ad",
-    "write_results",
-]
-
-Array = NDArray[np.float64]
 
 MOST_CELLS_AS_STATES = 300
 """Number of cells up to which each is its own state, and above which cells are grouped."""
@@ -114,18 +104,12 @@ class CellProblem:
 
 def read_h5ad(path: Any) -> Any:
     """The AnnData object in a file."""
-    try:
-        import anndata
-    except ImportError:
-        raise MissingDependencyError(
-            "reading .h5ad needs anndata: pip install 'thalweg[anndata]'."
-        ) from None
+    anndata = optional("anndata", extra="anndata", what="reading .h5ad")
     _probe(Path(path))
     try:
         return anndata.read_h5ad(path)
     except Exception as error:  # h5py raises many types for a damaged file
-        detail = str(error).strip().splitlines()[0][:160] if str(error).strip() else "damaged"
-        raise InputError(f"{path} is not a readable .h5ad file: {detail}.") from None
+        raise InputError(f"{path} is not a readable .h5ad file: {damage(error)}.") from None
 
 
 def _probe(path: Path) -> None:

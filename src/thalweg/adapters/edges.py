@@ -1,4 +1,4 @@
-"""Graphs from files: CSV edge lists, GraphML, scipy `.npz`; and back to networkx.
+"""Graphs from files: CSV edge lists, GraphML, scipy `.npz`.
 
 One rule for every format: edges listed more than once in the same direction are added; an edge with
 different weights there and back gets their mean; a self-loop is a probability of staying. Each is
@@ -10,7 +10,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,16 +18,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg._sparse import as_sparse
+from thalweg._words import damage
 from thalweg.adapters.pieces import read_table
 from thalweg.adapters.tables import state_key
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots.columns import SOURCE_NAMES, TARGET_NAMES, Oddity, choose
-
-if TYPE_CHECKING:
-    import networkx as nx
-
-__all__ = ["GraphFile", "largest", "read_graph", "to_networkx"]
 
 _WEIGHT_NAMES = ("weight", "w", "weights", "conductance", "strength", "value", "similarity")
 _MOST_UNPACKED = 8 * 2**30
@@ -86,25 +82,6 @@ def read_graph(
         coordinates = None if coordinates is None else coordinates[keep]
     kernel = MarkovKernel.from_weights(weights, names=names, coordinates=coordinates)
     return GraphFile(kernel, tuple(messages), outside)
-
-
-def to_networkx(kernel: MarkovKernel) -> nx.Graph[Any]:
-    """The kernel as a networkx graph: `weight` on edges, `stationary` and `pos` on nodes."""
-    import networkx as nx
-
-    names = kernel.names if kernel.names is not None else tuple(range(kernel.n_states))
-    graph: nx.Graph[Any] = nx.Graph()
-    for x, name in enumerate(names):
-        attributes: dict[str, Any] = {"stationary": float(kernel.stationary[x])}
-        if kernel.coordinates is not None:
-            attributes["pos"] = tuple(float(c) for c in kernel.coordinates[x])
-        graph.add_node(name, **attributes)
-    stay = kernel.matrix.diagonal() * kernel.stationary
-    for state in np.flatnonzero(stay):
-        graph.add_edge(names[state], names[state], weight=float(stay[state]))
-    for x, y, c in zip(*kernel.edges, strict=True):
-        graph.add_edge(names[x], names[y], weight=float(c))
-    return graph
 
 
 def _edge_list(
@@ -210,9 +187,8 @@ def _npz(file: Path, messages: list[str]) -> tuple[sparse.csr_array, list[str]]:
     except InputError:
         raise
     except Exception as error:  # numpy raises a different type for every kind of damage
-        detail = str(error).strip().splitlines()[0][:160] if str(error).strip() else "damaged"
         raise InputError(
-            f"{file.name} is not a sparse matrix saved by scipy.sparse.save_npz: {detail}."
+            f"{file.name} is not a sparse matrix saved by scipy.sparse.save_npz: {damage(error)}."
         ) from None
     shape = tuple(int(size) for size in matrix.shape)
     if len(shape) != 2 or shape[0] != shape[1]:
@@ -236,8 +212,7 @@ def _graphml(
     try:
         graph = nx.read_graphml(file)
     except Exception as error:  # the XML parser raises many types
-        detail = str(error).strip().splitlines()[0][:160] if str(error).strip() else "damaged"
-        raise InputError(f"{file.name} is not readable GraphML: {detail}.") from None
+        raise InputError(f"{file.name} is not readable GraphML: {damage(error)}.") from None
     if graph.number_of_nodes() < 2:
         raise InputError(f"{file.name} has {graph.number_of_nodes()} nodes; transport needs two.")
     index = {name: k for k, name in enumerate(graph.nodes)}

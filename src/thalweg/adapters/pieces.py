@@ -9,10 +9,9 @@ from typing import Any
 
 import pandas as pd
 
+from thalweg._words import damage
 from thalweg.adapters.spreadsheet import unguarded_frame
 from thalweg.errors import InputError, MissingDependencyError
-
-__all__ = ["read_pieces", "read_table"]
 
 _CHUNK = 500_000
 """Rows per piece."""
@@ -96,8 +95,7 @@ def _parquet_pieces(path: Path) -> Iterator[pd.DataFrame]:
     except InputError:
         raise
     except Exception as error:  # pyarrow raises many types for a damaged file
-        detail = str(error).strip().splitlines()[0][:200] if str(error).strip() else "damaged"
-        raise InputError(f"{path.name} is not a readable Parquet file: {detail}.") from None
+        raise InputError(f"{path.name} is not a readable Parquet file: {damage(error)}.") from None
 
 
 def _check_plain(path: Path, schema: Any) -> None:

@@ -7,18 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.adapters.cells import Keys, cell_times, read_h5ad
 from thalweg.adapters.pieces import read_table
 from thalweg.errors import InputError
 from thalweg.points import PointLandscape
 from thalweg.snapshots.columns import TIME_NAMES, choose
 from thalweg.snapshots.times import TimeScale, read_times
-
-__all__ = ["PointTable", "embedded_cells", "read_points", "write_drift"]
-
-Array = NDArray[np.float64]
 
 _BASES = ("X_pca", "X_scVI", "X_umap")
 

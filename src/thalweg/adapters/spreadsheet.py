@@ -13,8 +13,6 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["guarded", "guarded_frame", "unguarded", "unguarded_frame"]
-
 _FORMULA = "[=+\\-@\t\r\n＝＋－＠]"
 _QUOTED = re.compile(f"'+{_FORMULA}")
 _STARTS = re.compile(_FORMULA)

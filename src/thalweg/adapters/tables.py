@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._words import did_you_mean
 from thalweg.adapters.pieces import read_pieces
 from thalweg.errors import InputError
 from thalweg.snapshots import Snapshots
@@ -24,8 +26,6 @@ from thalweg.snapshots.columns import (
     choose,
 )
 from thalweg.snapshots.times import TimeScale, read_times
-
-__all__ = ["SnapshotTable", "read_snapshots", "state_key"]
 
 _MOST_STATES = 5_000_000
 """Largest number of states in a file."""
@@ -395,10 +395,7 @@ class _Wide(_Collected):
 
 
 def _unknown(where: str, key: str, known: dict[str, int]) -> InputError:
-    import difflib
-
-    close = difflib.get_close_matches(key, list(known)[:100_000], n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
+    hint = did_you_mean(key, islice(known, 100_000))
     return InputError(
         f"{where} has the state {key[:60]!r}, which the graph does not have{hint} Add it to the "
         "graph, or drop its rows."

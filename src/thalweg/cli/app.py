@@ -10,27 +10,20 @@ import typer
 from thalweg._version import __version__
 from thalweg.cli import questions
 from thalweg.cli.options import (
-    CountColumn,
-    GraphFile,
-    Individuals,
+    Clouds,
+    Fitting,
     Json,
-    Largest,
-    MeanName,
     ModelFile,
-    NeighborsKey,
-    OptionalGraph,
-    Population,
-    ReplicateColumn,
+    Page,
+    Pair,
+    Reading,
     Seed,
     SnapshotsFile,
-    StateColumn,
-    StateKey,
+    Table,
     TimeColumn,
-    TimeKey,
     Times,
-    WeightColumn,
+    with_groups,
 )
-from thalweg.cli.point_options import Basis, Coordinates, PointsFlag, on_points
 
 app = typer.Typer(
     name="thalweg",
@@ -102,18 +95,10 @@ def demo(
 
 
 @app.command()
+@with_groups
 def check(
     snapshots: SnapshotsFile,
-    graph: OptionalGraph = None,
-    time: TimeColumn = None,
-    state: StateColumn = None,
-    count: CountColumn = None,
-    individuals: Individuals = None,
-    weight: WeightColumn = None,
-    largest_component: Largest = False,
-    time_key: TimeKey = None,
-    state_key: StateKey = None,
-    neighbors_key: NeighborsKey = None,
+    reading: Reading,
     cost: Annotated[
         bool,
         typer.Option("--cost/--no-cost", help="Run a trial fit to estimate the cost."),
@@ -122,122 +107,34 @@ def check(
 ) -> None:
     """Look at the data before fitting: what was read, what looks odd, what a fit will cost."""
     from thalweg.cli.check import print_check
-    from thalweg.cli.problem import load_problem
 
-    problem = load_problem(
-        snapshots,
-        graph,
-        time=time,
-        state=state,
-        count=count,
-        individuals=individuals,
-        weight=weight,
-        largest_component=largest_component,
-        time_key=time_key,
-        state_key=state_key,
-        neighbors_key=neighbors_key,
-    )
-    print_check(problem, json, snapshots, cost=cost)
+    print_check(reading.problem(snapshots), json, snapshots, cost=cost)
 
 
 @app.command()
+@with_groups
 def fit(
     snapshots: SnapshotsFile,
-    graph: OptionalGraph = None,
+    reading: Reading,
+    fitting: Fitting,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("thalweg-fit"),
-    method: Annotated[
-        str,
-        typer.Option(
-            help="[bold]likelihood[/] (best), [bold]weak[/] (instant), [bold]neural[/] (paper)."
-        ),
-    ] = "likelihood",
-    observation: Annotated[
-        str,
-        typer.Option(
-            help="[bold]independent[/] snapshots, [bold]overdispersed[/] ones (individuals in "
-            "clumps, a census), or one [bold]tracked[/] population."
-        ),
-    ] = "independent",
-    growth: Annotated[
-        str,
-        typer.Option(
-            help="Births and deaths: [bold]none[/], learned from [bold]shares[/], or also from "
-            "[bold]totals[/] if the counts are the whole population."
-        ),
-    ] = "none",
-    beta: Annotated[float | None, typer.Option(help="The noise, if known.")] = None,
-    horizon: Annotated[
-        float | None, typer.Option(help="How far to forecast; as long as the data by default.")
-    ] = None,
-    remedies: Annotated[
-        bool | None,
-        typer.Option(
-            "--remedies/--no-remedies",
-            help="Try models that may predict better than one landscape: a jump in time, growth, "
-            "another mean, an interaction. By default if it is rejected on up to 30 states.",
-        ),
-    ] = None,
-    max_seconds: Annotated[
-        float | None, typer.Option(help="Stop the fit after this time, keeping the best so far.")
-    ] = None,
-    time: TimeColumn = None,
-    state: StateColumn = None,
-    count: CountColumn = None,
-    individuals: Individuals = None,
-    replicate: ReplicateColumn = None,
-    weight: WeightColumn = None,
-    positions: Annotated[
-        Path | None, typer.Option(help="A table with the states' coordinates.")
-    ] = None,
-    largest_component: Largest = False,
-    time_key: TimeKey = None,
-    state_key: StateKey = None,
-    neighbors_key: NeighborsKey = None,
-    seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Learn the landscape and the noise from snapshots; write model, tables and a report.
 
     Writes model.thalweg, states.csv, forecast.csv and report.html.
     """
-    from thalweg.cli.problem import load_problem
-
-    problem = load_problem(
-        snapshots,
-        graph,
-        time=time,
-        state=state,
-        count=count,
-        individuals=individuals,
-        replicate=replicate,
-        weight=weight,
-        positions=positions,
-        largest_component=largest_component,
-        time_key=time_key,
-        state_key=state_key,
-        neighbors_key=neighbors_key,
-    )
+    problem = reading.problem(snapshots)
     problem.announce(quiet=json)
     # Only now, so that file errors surface before numba is loaded.
     from thalweg.cli.fit import run_fit
 
-    run_fit(
-        problem,
-        out,
-        method=method,
-        observation=observation,
-        growth=growth,
-        beta=beta,
-        horizon=horizon,
-        remedies=remedies,
-        max_seconds=max_seconds,
-        seed=seed,
-        as_json=json,
-        title=f"The landscape behind {snapshots.name}",
-    )
+    title = f"The landscape behind {snapshots.name}"
+    run_fit(problem, out, fitting, as_json=json, title=title)
 
 
 @app.command()
+@with_groups
 def forecast(
     model: Annotated[
         Path,
@@ -246,31 +143,31 @@ def forecast(
         ),
     ],
     times: Times,
+    clouds: Clouds,
     start: Annotated[
         Path | None,
         typer.Option(
             "--from", help="Start from the last snapshot of this file, at the first time."
         ),
     ] = None,
-    points: PointsFlag = False,
     time: TimeColumn = None,
-    coordinates: Coordinates = None,
-    basis: Basis = None,
     method: Annotated[
         str | None,
         typer.Option(help="With --points: landscape, flow, displacement or persistence."),
     ] = None,
     seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="CSV file to write; printed by default.")] = None,
+    out: Table = None,
     json: Json = False,
 ) -> None:
     """Forecast the population from a fitted model, with 95 % bands.
 
     With --points: the cloud of points at times after the last one in a table.
     """
-    if points or coordinates or basis:
-        columns = (time, coordinates, basis)
-        on_points("forecast", model, times, columns, method, seed, out, json)
+    if clouds.asked:
+        table = clouds.read(model, time)
+        from thalweg.cli.points import run_points
+
+        run_points(table, times, task="forecast", method=method, seed=seed, out=out, as_json=json)
         return
     from thalweg.cli.forecast import run_forecast
 
@@ -278,10 +175,12 @@ def forecast(
 
 
 @app.command()
+@with_groups
 def interpolate(
     snapshots: SnapshotsFile,
     times: Times,
-    graph: OptionalGraph = None,
+    reading: Reading,
+    clouds: Clouds,
     model: Annotated[
         Path | None, typer.Option(help="A model.thalweg; by default the landscape is fitted first.")
     ] = None,
@@ -296,45 +195,20 @@ def interpolate(
             )
         ),
     ] = None,
-    time: TimeColumn = None,
-    state: StateColumn = None,
-    count: CountColumn = None,
-    individuals: Individuals = None,
-    weight: WeightColumn = None,
-    largest_component: Largest = False,
-    time_key: TimeKey = None,
-    state_key: StateKey = None,
-    neighbors_key: NeighborsKey = None,
-    points: PointsFlag = False,
-    coordinates: Coordinates = None,
-    basis: Basis = None,
     seed: Seed = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="A .csv, or an .html page with a slider; printed by default."),
-    ] = None,
+    out: Page = None,
     json: Json = False,
 ) -> None:
     """Estimate the population between the snapshots; with --points, the cloud of points."""
-    if points or coordinates or basis:
-        columns = (time or time_key, coordinates, basis)
-        on_points("interpolate", snapshots, times, columns, method, seed, out, json)
-        return
-    from thalweg.cli.problem import load_problem
+    if clouds.asked:
+        table = clouds.read(snapshots, reading.time or reading.time_key)
+        from thalweg.cli.points import run_points
 
-    problem = load_problem(
-        snapshots,
-        graph,
-        time=time,
-        state=state,
-        count=count,
-        individuals=individuals,
-        weight=weight,
-        largest_component=largest_component,
-        time_key=time_key,
-        state_key=state_key,
-        neighbors_key=neighbors_key,
-    )
+        run_points(
+            table, times, task="interpolate", method=method, seed=seed, out=out, as_json=json
+        )
+        return
+    problem = reading.problem(snapshots)
     problem.announce(quiet=json)
     from thalweg.cli.interpolate import run_interpolate
 
@@ -356,47 +230,26 @@ def report(
 
 
 @app.command()
-def distance(
-    first: Population,
-    second: Population,
-    graph: GraphFile,
-    mean: MeanName = "logarithmic",
-    largest_component: Largest = False,
-    json: Json = False,
-) -> None:
+@with_groups
+def distance(pair: Pair, json: Json = False) -> None:
     """Compute the transport distance W_K between two populations on a graph."""
     from thalweg.cli.transport import run_distance
 
-    run_distance(first, second, graph, mean, largest_component, json)
+    run_distance(pair, json)
 
 
 @app.command()
+@with_groups
 def geodesic(
-    first: Population,
-    second: Population,
-    graph: GraphFile,
-    mean: MeanName = "logarithmic",
-    largest_component: Largest = False,
+    pair: Pair,
     steps: Annotated[int, typer.Option(min=2, max=10_000, help="Number of points.")] = 21,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="A .csv, or an .html page with a slider; printed by default."),
-    ] = None,
+    out: Page = None,
     json: Json = False,
 ) -> None:
     """Compute the shortest path in W_K from one population to another."""
     from thalweg.cli.transport import run_geodesic
 
-    run_geodesic(
-        first,
-        second,
-        graph,
-        mean=mean,
-        largest=largest_component,
-        steps=steps,
-        out=out,
-        as_json=json,
-    )
+    run_geodesic(pair, steps, out, json)
 
 
 @app.command()
@@ -408,7 +261,7 @@ def simulate(
         bool, typer.Option(help="Follow one population, or draw a new one at each time.")
     ] = False,
     seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="CSV file to write; printed by default.")] = None,
+    out: Table = None,
     json: Json = False,
 ) -> None:
     """Draw snapshots from a fitted model, as a table that [bold]thalweg fit[/] reads."""
@@ -418,7 +271,7 @@ def simulate(
 
 
 for question in (questions.fates, questions.compare, questions.steer):
-    app.command()(question)
+    app.command()(with_groups(question))
 
 
 @app.command()

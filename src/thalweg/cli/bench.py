@@ -7,8 +7,6 @@ from types import ModuleType
 
 from thalweg.errors import MissingDependencyError
 
-__all__ = ["benchmarks"]
-
 
 def benchmarks() -> ModuleType:
     """The package of benchmarks, which a clone installs beside the library."""

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from thalweg._sparse import dense
 from thalweg.cli.output import say
 from thalweg.cli.problem import Problem, detected_lines
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.snapshots import hellinger
-
-__all__ = ["QUICK_STATES", "REJECTED", "findings", "print_check", "warnings"]
 
 QUICK_STATES = 30
 """Number of states up to which a fit and its rivals take seconds."""
@@ -39,7 +38,7 @@ def findings(problem: Problem, *, cost: bool = True) -> dict[str, Any]:
     kernel, snapshots = problem.kernel, problem.snapshots
     sizes = np.asarray(snapshots.sizes)
     unseen = _unseen(problem)
-    names = kernel.names or tuple(range(kernel.n_states))
+    names = kernel.labels
     first, last = snapshots.scale.labels(snapshots.times[[0, -1]])
     facts: dict[str, Any] = {
         "states": kernel.n_states,
@@ -69,7 +68,7 @@ def warnings(problem: Problem) -> list[str]:
     kernel, snapshots = problem.kernel, problem.snapshots
     sizes = np.asarray(snapshots.sizes)
     unseen = _unseen(problem)
-    names = kernel.names or tuple(range(kernel.n_states))
+    names = kernel.labels
     found = problem.oddities
     if snapshots.n_times < 2:
         found.append("There is one snapshot: no motion can be learned from it. Add times.")
@@ -80,8 +79,8 @@ def warnings(problem: Problem) -> list[str]:
         )
     if unseen.size:
         found.append(
-            f"{unseen.size} of {kernel.n_states} states were never seen; their potential will be a "
-            f"guess from their neighbours ({', '.join(str(names[x]) for x in unseen[:5])}"
+            f"{unseen.size} of {kernel.n_states} states were never seen; their potential will be "
+            f"inferred from their neighbours ({', '.join(str(names[x]) for x in unseen[:5])}"
             f"{', ...' if unseen.size > 5 else ''})."
         )
     if snapshots.n_times >= 2:
@@ -118,9 +117,7 @@ def _motion(problem: Problem) -> tuple[float, float]:
     """The distance between the first and last snapshots, and that due to counting noise alone."""
     snapshots = problem.snapshots
     p, n = snapshots.frequencies, np.asarray(snapshots.sizes)
-    first, last = p[0], p[-1]
-    first = first if isinstance(first, np.ndarray) else first.toarray().ravel()
-    last = last if isinstance(last, np.ndarray) else last.toarray().ravel()
+    first, last = (dense(p[k]).ravel() for k in (0, -1))
     seen = int(((first + last) > 0).sum())
     # Two samples of one population differ by about this much (variance-stabilised multinomial).
     noise = float(np.sqrt((seen - 1) / 8 * (1 / n[0] + 1 / n[-1])))
@@ -166,13 +163,13 @@ def _cost(problem: Problem) -> str:
 
 def _by_rounds(problem: Problem) -> str:
     """The time of one round of a fit, and the usual number of rounds."""
-    from thalweg.learn.answer import SMALL_STATES, dense_counts
+    from thalweg.learn.answer import SMALL_STATES
     from thalweg.learn.fields import LargeOptions, fit_likelihood_large
     from thalweg.learn.likelihood.fit import fit_likelihood
     from thalweg.learn.likelihood.options import LikelihoodOptions
 
     kernel, times = problem.kernel, problem.snapshots.times
-    counts, rounds = dense_counts(problem.snapshots), 1
+    counts, rounds = dense(problem.snapshots.counts), 1
     begun = process_time()
     if kernel.n_states <= SMALL_STATES:
         options = LikelihoodOptions(max_iterations=1, prior_strength=1.0)

@@ -6,17 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from thalweg._files import atomic_write
-from thalweg.cli.output import say, write_table
+from thalweg.cli.output import ends_in, finish, say, write_table
 from thalweg.cli.problem import Problem
 from thalweg.dynamics import compare
 from thalweg.dynamics.joint import ScoreTest
-from thalweg.errors import InputError
 from thalweg.report.dynamics import comparison_page
-
-__all__ = ["run_compare"]
 
 
 def run_compare(
@@ -24,8 +19,7 @@ def run_compare(
     out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Fit both, test, and write a table (.csv) or a page (.html)."""
-    if out is not None and out.suffix.lower() not in (".csv", ".html"):
-        raise InputError(f"--out is {out.name!r}; name a .csv or an .html file.")
+    ends_in(out, ".csv", ".html")
     answer = compare(first.snapshots, second.snapshots, first.kernel, seed=seed)
     table = answer.to_frame()
     if out is not None and out.suffix.lower() == ".csv":
@@ -52,8 +46,7 @@ def run_compare(
             say(f"  {row.state}: {row.difference:+.3g} ± {row.stderr:.2g}")
         if out is not None:
             say(f"written to {out}")
-    if not answer.status:
-        raise typer.Exit(3)
+    finish(answer.status)
 
 
 def _test(test: ScoreTest | None) -> dict[str, float] | None:

@@ -22,8 +22,6 @@ from thalweg.report.graph import drawn, landscape_picture, moving_picture
 from thalweg.report.svg import number
 from thalweg.snapshots import Snapshots
 
-__all__ = ["run"]
-
 
 def run(name: str, out: Path, n_states: int | None, seed: int, as_json: bool = False) -> None:
     """Make the population, recover what moved it, and write `index.html` to `out`."""

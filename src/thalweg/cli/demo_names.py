@@ -6,8 +6,6 @@ import json
 
 from thalweg.cli.output import say
 
-__all__ = ["DEMOS", "print_demos"]
-
 DEMOS = {
     "valleys": "five hundred places on a plane, several valleys (the default)",
     "cells": "cells that mature from one stem state into three fates, along a branching tree",

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
+from thalweg._words import did_you_mean
 from thalweg.cli.demo_names import DEMOS
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.graphs import lattice, make_graph
 from thalweg.kernel import MarkovKernel
-
-__all__ = ["Population", "population"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +38,8 @@ def population(name: str, n_states: int | None, rng: np.random.Generator) -> Pop
         "molecule": _molecule,
     }
     if name not in makers:
-        close = difflib.get_close_matches(name, DEMOS, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise InputError(f"there is no demo {name!r}; {hint}the names are {', '.join(DEMOS)}.")
+        hint = did_you_mean(name, DEMOS)
+        raise InputError(f"there is no demo {name!r}{hint} The names are {', '.join(DEMOS)}.")
     return makers[name](n_states, rng)
 
 

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import typer
 
-from thalweg.cli.output import give, say, state_labels
+from thalweg.cli.output import finish, give, say, state_labels
 from thalweg.dynamics import Landscape, fate_probabilities, macrostates, mean_first_passage_time
 from thalweg.errors import InputError
 from thalweg.learn import load
-
-__all__ = ["named_sets", "run_fates"]
 
 
 def named_sets(wanted: Sequence[str]) -> dict[str, list[str]]:
@@ -72,8 +69,7 @@ def run_fates(
     assert status is not None
     facts = {"status": status.name, "level": level, "targets": _plain(sets, labels)}
     give(table, out, as_json, "passage_times" if when else "fates", facts)
-    if not status:
-        raise typer.Exit(3)
+    finish(status)
 
 
 def _plain(sets: dict[str, Any], labels: list[str]) -> dict[str, list[str]]:

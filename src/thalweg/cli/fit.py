@@ -13,20 +13,19 @@ import typer
 from rich.console import Console
 
 from thalweg._files import atomic_folder
+from thalweg._types import Progress
 from thalweg.cli.check import QUICK_STATES, REJECTED, warnings
 from thalweg.cli.forecast import band_of, forecast_grid
 from thalweg.cli.interrupt import stopping_soon
-from thalweg.cli.output import long_table, say, state_labels, write_table
+from thalweg.cli.options import Fitting
+from thalweg.cli.output import long_table, number, say, state_labels, write_table
 from thalweg.cli.problem import Problem
 from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError, ThalwegError
 from thalweg.learn import CrossValidation, FreeEnergyRegressor, cross_validate
 from thalweg.learn.growth import Growth
-from thalweg.learn.progress import Progress
 from thalweg.report import findings, fit_page, flags
 from thalweg.status import Status
-
-__all__ = ["FILES", "run_fit", "states_table"]
 
 _REMEDY_SECONDS = 60.0
 """Bound on the time that remedies take then."""
@@ -34,37 +33,22 @@ _REMEDY_SECONDS = 60.0
 FILES = ("model.thalweg", "states.csv", "forecast.csv", "report.html")
 
 
-def run_fit(
-    problem: Problem,
-    out: Path,
-    *,
-    method: str,
-    observation: str,
-    growth: str,
-    beta: float | None,
-    horizon: float | None,
-    remedies: bool | None,
-    max_seconds: float | None,
-    seed: int,
-    as_json: bool,
-    title: str,
-) -> None:
+def run_fit(problem: Problem, out: Path, fitting: Fitting, *, as_json: bool, title: str) -> None:
     """Fit, and write model, tables and report; the folder is written completely or not at all.
 
     An interruption leaves older results alone: the unfinished model is written beside them.
     """
+    horizon = fitting.horizon
     if horizon is not None and not (np.isfinite(horizon) and horizon > 0):
         raise InputError(f"--horizon is {horizon:g}; it must be a positive number.")
     console = Console(stderr=True)
     model = FreeEnergyRegressor(
-        method=_choice(method, ("likelihood", "weak", "neural"), "--method"),
-        observation=_choice(
-            observation, ("independent", "overdispersed", "tracked"), "--observation"
-        ),
-        growth=_growth(growth, problem),
-        beta=beta,
-        max_seconds=max_seconds,
-        seed=seed,
+        method=_choice(fitting, "method", "likelihood", "weak", "neural"),
+        observation=_choice(fitting, "observation", "independent", "overdispersed", "tracked"),
+        growth=_growth(fitting, problem),
+        beta=fitting.beta,
+        max_seconds=fitting.max_seconds,
+        seed=fitting.seed,
     )
     try:
         with stopping_soon():
@@ -74,8 +58,8 @@ def run_fit(
                     raise KeyboardInterrupt
                 forecast = band_of(model, forecast_grid(model, horizon))
                 validation = _validated(model, problem, progress)
-            if _wanted(remedies, model):
-                _try_remedies(model, console, asked=remedies is not None)
+            if _wanted(fitting.remedies, model):
+                _try_remedies(model, console, asked=fitting.remedies is not None)
             with console.status("drawing the report"):
                 text = fit_page(
                     model,
@@ -108,10 +92,10 @@ def run_fit(
     if as_json:
         summary: dict[str, Any] = {
             "beta": model.beta_,
-            "beta_stderr": _number(model.beta_stderr_),
+            "beta_stderr": number(model.beta_stderr_),
             "beta_verdict": model.beta_verdict_.kind,
-            "beta_lower": _number(model.beta_verdict_.lower),
-            "beta_upper": _number(model.beta_verdict_.upper),
+            "beta_lower": number(model.beta_verdict_.lower),
+            "beta_upper": number(model.beta_verdict_.upper),
             "status": model.status_.name,
             "advice": model.diagnostics_.get("advice", model.status_.value),
             "findings": said,
@@ -158,8 +142,8 @@ def states_table(model: FreeEnergyRegressor) -> pd.DataFrame:
     )
 
 
-def _growth(value: str, problem: Problem) -> Growth | None:
-    chosen = _choice(value, ("none", "shares", "totals"), "--growth")
+def _growth(fitting: Fitting, problem: Problem) -> Growth | None:
+    chosen = _choice(fitting, "growth", "none", "shares", "totals")
     if chosen == "none":
         return None
     return Growth(totals=problem.snapshots.sizes if chosen == "totals" else None)
@@ -200,11 +184,8 @@ def _wanted(asked: bool | None, model: FreeEnergyRegressor) -> bool:
     return plain and few and rejected and "design_effect" not in model.diagnostics_
 
 
-def _choice(value: str, allowed: tuple[str, ...], option: str) -> Any:
+def _choice(fitting: Fitting, option: str, *allowed: str) -> Any:
+    value = getattr(fitting, option)
     if value not in allowed:
-        raise InputError(f"{option} is {value!r}; choose {', '.join(allowed)}.")
+        raise InputError(f"--{option} is {value!r}; choose {', '.join(allowed)}.")
     return value
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from thalweg._files import atomic_write
+from thalweg._types import Array
 from thalweg.adapters.tables import read_snapshots
 from thalweg.cli.output import (
     ends_in,
     finish,
     give,
+    give_page,
     long_table,
     parse_times,
     say,
@@ -24,18 +22,8 @@ from thalweg.cli.problem import detected_lines
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor, load
+from thalweg.learn.between import smoothed_shares
 from thalweg.learn.forecast import Forecast
-
-__all__ = [
-    "band_draws",
-    "band_of",
-    "forecast_grid",
-    "run_forecast",
-    "run_report",
-    "smoothed_shares",
-]
-
-Array = NDArray[np.float64]
 
 _MOST_BAND_STATES = 30_000
 """Number of states above which forecasts have no bands."""
@@ -99,11 +87,7 @@ def run_forecast(
     when = parse_times(times, model.time_scale_)
     p0, size = None, None
     if start is not None:
-        table = read_snapshots(start, states=state_labels(model.kernel_))
-        for line in detected_lines(f"{start.name}: {message}" for message in table.messages):
-            say(line, stderr=True)
-        p0 = smoothed_shares(model.kernel_, table.snapshots, -1)
-        size = float(table.snapshots.sizes[-1])
+        p0, size = last_snapshot(start, model.kernel_)
     elif when[0] < model.times_[0]:
         raise InputError(
             f"times begin with {when[0]:g}, before the model's first snapshot at "
@@ -129,18 +113,14 @@ def run_report(model_file: Path, out: Path, as_json: bool) -> None:
     times = model.times_
     span = float(times[-1] - times[0])
     grid = np.unique(np.concatenate([times, np.linspace(times[-1], times[-1] + span, 11)]))
-    with atomic_write(out) as file:
-        file.write(fit_page(model, forecast=band_of(model, grid), title=model_file.stem))
-    if as_json:
-        print(json.dumps({"findings": findings(model), "files": [str(out)]}, indent=2))
-    else:
-        say(f"open {out}")
+    text = fit_page(model, forecast=band_of(model, grid), title=model_file.stem)
+    give_page(text, out, as_json, {"findings": findings(model)})
 
 
-def smoothed_shares(kernel: MarkovKernel, snapshots: Any, row: int) -> Array:
-    """The shares in one snapshot; an empty state has no logarithm, so half an individual is spread
-    over all of them."""
-    p = snapshots.frequencies[row]
-    p = p if isinstance(p, np.ndarray) else p.toarray().ravel()
-    mixed = np.asarray(p).ravel() * float(snapshots.sizes[row]) + 0.5 * kernel.stationary
-    return np.asarray(mixed / mixed.sum())
+def last_snapshot(file: Path, kernel: MarkovKernel) -> tuple[Array, float]:
+    """The shares in the last snapshot of a file, and its size; choices made are printed."""
+    table = read_snapshots(file, states=state_labels(kernel))
+    for line in detected_lines(f"{file.name}: {message}" for message in table.messages):
+        say(line, stderr=True)
+    seen = table.snapshots
+    return smoothed_shares(kernel, seen, -1), float(seen.sizes[-1])

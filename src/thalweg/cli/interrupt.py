@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["stopping_soon"]
-
 _GRACE = 1.0
 """CPU seconds that a fit has to hand over its best iterate; it usually needs a tenth."""
 _WAIT = 5.0

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 
 from thalweg._files import atomic_write
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.snapshots.times import TimeScale
 from thalweg.status import Status
@@ -22,18 +22,6 @@ if TYPE_CHECKING:
 
     from thalweg.kernel import MarkovKernel
 
-__all__ = [
-    "ends_in",
-    "finish",
-    "give",
-    "long_table",
-    "parse_times",
-    "say",
-    "state_labels",
-    "write_table",
-]
-
-Array = NDArray[np.float64]
 
 _MOST_TIMES = 100_000
 """Largest number of times in a range."""
@@ -78,7 +66,7 @@ def parse_times(text: str, scale: TimeScale | None = None) -> Array:
 
 def state_labels(kernel: MarkovKernel) -> list[str]:
     """The names of the states as they appear in tables."""
-    return [str(x) for x in (kernel.names or range(kernel.n_states))]
+    return [str(x) for x in kernel.labels]
 
 
 def long_table(
@@ -138,6 +126,21 @@ def give(
         print(guarded_frame(frame).to_csv(index=False), end="")
     else:
         say(f"written to {out}")
+
+
+def give_page(text: str, out: Path, as_json: bool, facts: dict[str, Any]) -> None:
+    """Write a page, and print where it is, or the facts as JSON."""
+    with atomic_write(out) as file:
+        file.write(text)
+    if as_json:
+        print(json.dumps({**facts, "files": [str(out)]}))
+    else:
+        say(f"open {out}")
+
+
+def number(value: float) -> float | None:
+    """`value` for JSON, which knows no infinity and no NaN."""
+    return float(value) if np.isfinite(value) else None
 
 
 def ends_in(out: Path | None, *suffixes: str) -> None:

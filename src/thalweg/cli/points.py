@@ -13,8 +13,6 @@ from thalweg.cli.problem import detected_lines
 from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError
 
-__all__ = ["run_points"]
-
 
 def run_points(
     table: PointTable,

@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from thalweg.adapters.edges import read_graph
 from thalweg.adapters.pieces import read_table
 from thalweg.adapters.tables import read_snapshots, state_key
+from thalweg.cli.options import Reading
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots import Snapshots
 from thalweg.snapshots.columns import STATE_NAMES, Oddity, choose
-
-__all__ = ["Problem", "load_problem"]
-
 
 _PLAIN = re.compile(
     r"(time|state|count|weight)s? (?:is|are) (?:column |the edge attribute )?'\1s?'"
@@ -85,61 +83,38 @@ def detected_lines(guesses: Iterable[str]) -> list[str]:
     return [f"detected: {file}{'; '.join(texts)}" for file, texts in by_file.items()]
 
 
-def load_problem(
-    snapshots: Path,
-    graph: Path | None,
-    *,
-    time: str | None = None,
-    state: str | None = None,
-    count: str | None = None,
-    replicate: str | None = None,
-    weight: str | None = None,
-    positions: Path | None = None,
-    largest_component: bool = False,
-    time_key: str | None = None,
-    state_key: str | None = None,
-    neighbors_key: str | None = None,
-    individuals: float | None = None,
-) -> Problem:
+def load_problem(snapshots: Path, reading: Reading) -> Problem:
     """Read both files and match them; each choice made is reported.
 
     An `.h5ad` file brings its own graph, the neighbours of its cells.
     """
+    individuals = reading.individuals
     if individuals is not None and not (np.isfinite(individuals) and individuals > 0):
         raise InputError(f"--individuals is {individuals:g}; it must be a positive number.")
     if snapshots.suffix.lower() == ".h5ad":
-        given = {
-            "--graph": graph,
-            "--count": count,
-            "--weight": weight,
-            "--positions": positions,
-            "--individuals": individuals,
-        }
-        for option, value in given.items():
-            if value is not None:
-                raise InputError(f"{option} has no effect on an .h5ad file; leave it out.")
-        return _cells(
-            snapshots, time_key or time, state_key or state, neighbors_key, largest_component
-        )
-    if graph is None:
+        for option in ("graph", "count", "weight", "positions", "individuals"):
+            if getattr(reading, option) is not None:
+                raise InputError(f"--{option} has no effect on an .h5ad file; leave it out.")
+        return _cells(snapshots, reading)
+    if reading.graph is None:
         raise InputError("the graph is missing; give its file of edges with --graph.")
     kernel, about_graph, outside = read_graph(
-        graph, weight=weight, largest_component=largest_component
+        reading.graph, weight=reading.weight, largest_component=reading.largest_component
     )
     assert kernel.names is not None
-    if positions is not None:
-        kernel = replace(kernel, coordinates=_positions(positions, kernel))
+    if reading.positions is not None:
+        kernel = replace(kernel, coordinates=_positions(reading.positions, kernel))
     table = read_snapshots(
         snapshots,
-        time=time,
-        state=state,
-        count=count,
+        time=reading.time,
+        state=reading.state,
+        count=reading.count,
         states=kernel.names,
         outside=outside,
         individuals=individuals,
-        replicate=replicate,
+        replicate=reading.replicate,
     )
-    messages = (*_named(graph, about_graph), *_named(snapshots, table.messages))
+    messages = (*_named(reading.graph, about_graph), *_named(snapshots, table.messages))
     return Problem(kernel, table.snapshots, messages)
 
 
@@ -148,17 +123,12 @@ def _named(file: Path, messages: Iterable[str]) -> list[str]:
     return [type(text)(f"{file.name}: {text}") for text in messages]
 
 
-def _cells(
-    path: Path,
-    time_key: str | None,
-    state_key: str | None,
-    neighbors_key: str | None,
-    largest_component: bool,
-) -> Problem:
+def _cells(path: Path, reading: Reading) -> Problem:
     from thalweg.adapters.cells import cell_problem, label_columns, read_h5ad
     from thalweg.snapshots.columns import TIME_NAMES
 
     adata = read_h5ad(path)
+    time_key, state_key = reading.time_key or reading.time, reading.state_key or reading.state
     messages: list[str] = []
     if time_key is None:
         found = choose(list(adata.obs.columns), None, TIME_NAMES, "time", path.name)
@@ -172,8 +142,8 @@ def _cells(
         adata,
         time_key=time_key,
         state_key=state_key,
-        neighbors_key=neighbors_key,
-        largest_component=largest_component,
+        neighbors_key=reading.neighbors_key,
+        largest_component=reading.largest_component,
     )
     if state_key is None:
         count = cells.kernel.n_states

@@ -15,8 +15,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["progress_bars"]
-
 
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str, int, int], None]]:

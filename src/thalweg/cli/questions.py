@@ -7,19 +7,7 @@ from typing import Annotated
 
 import typer
 
-from thalweg.cli.options import (
-    CountColumn,
-    GraphFile,
-    Json,
-    ModelFile,
-    Seed,
-    SnapshotsFile,
-    StateColumn,
-    TimeColumn,
-    WeightColumn,
-)
-
-__all__ = ["compare", "fates", "steer"]
+from thalweg.cli.options import Json, ModelFile, Reading, Seed, SnapshotsFile, Table
 
 
 def fates(
@@ -38,7 +26,7 @@ def fates(
         bool, typer.Option("--when", help="Mean times to reach each target, instead of fates.")
     ] = False,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    out: Annotated[Path | None, typer.Option(help="CSV file to write; printed by default.")] = None,
+    out: Table = None,
     json: Json = False,
 ) -> None:
     """Where does an individual end up, and when? From every state, with error bars.
@@ -57,11 +45,7 @@ def fates(
 def compare(
     first: SnapshotsFile,
     second: SnapshotsFile,
-    graph: GraphFile,
-    time: TimeColumn = None,
-    state: StateColumn = None,
-    count: CountColumn = None,
-    weight: WeightColumn = None,
+    reading: Reading,
     seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(help="A .csv of all states, or an .html page with a map.")
@@ -76,12 +60,7 @@ def compare(
 
     thalweg compare control.csv treated.csv --graph edges.csv --out difference.html
     """
-    from thalweg.cli.problem import load_problem
-
-    one, other = (
-        load_problem(file, graph, time=time, state=state, count=count, weight=weight)
-        for file in (first, second)
-    )
+    one, other = reading.problem(first), reading.problem(second)
     one.announce(quiet=json)
     other.announce(quiet=json)
     from thalweg.cli.compare import run_compare
@@ -114,7 +93,7 @@ def steer(
             "--from", help="Start from the last snapshot of this file; by default that of the fit."
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="CSV file to write; printed by default.")] = None,
+    out: Table = None,
     json: Json = False,
 ) -> None:
     """How do I get there? The cheapest potential to add so that the population arrives in time.

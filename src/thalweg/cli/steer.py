@@ -6,19 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import typer
-from numpy.typing import NDArray
 
-from thalweg.adapters.tables import read_snapshots
+from thalweg._types import Array
 from thalweg.cli.fates import named_sets
-from thalweg.cli.forecast import smoothed_shares
-from thalweg.cli.output import give, say, state_labels
+from thalweg.cli.forecast import last_snapshot
+from thalweg.cli.output import finish, give, number, say, state_labels
 from thalweg.dynamics import push_few, steer
 from thalweg.errors import InputError
-from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor, load
-
-__all__ = ["run_steer"]
 
 
 def run_steer(
@@ -36,18 +31,18 @@ def run_steer(
         )
     model = load(model_file)
     kernel = model.kernel_
-    p0 = _population(start, kernel, model)
+    p0 = _population(start, model)
     if few is not None:
         _few(model, p0, horizon, _wish(str(wish)), few, out, as_json)
         return
     if target is not None:
-        plan = steer(model.landscape_, p0, _population(target, kernel, model), horizon)
+        plan = steer(model.landscape_, p0, _population(target, model), horizon)
     else:
         plan = steer(model.landscape_, p0, horizon=horizon, raise_mass=_wish(str(wish)))
     facts: dict[str, Any] = {
         "status": plan.status.name,
         "cost": float(plan.cost.value),
-        "cost_stderr": _number(float(plan.cost.stderr)),
+        "cost_stderr": number(float(plan.cost.stderr)),
         "lower_bound": plan.lower_bound,
         "missed": plan.missed,
     }
@@ -56,13 +51,12 @@ def run_steer(
     frame = plan.to_frame()
     frame["state"] = np.tile(state_labels(kernel), plan.times.size)
     give(frame, out, as_json, "plan", facts)
-    if not plan.status:
-        raise typer.Exit(3)
+    finish(plan.status)
 
 
 def _few(
     model: FreeEnergyRegressor,
-    p0: NDArray[np.float64],
+    p0: Array,
     horizon: float,
     wish: tuple[list[str], float],
     most: int,
@@ -74,8 +68,7 @@ def _few(
     if not as_json:
         say(f"cost {plan.cost:.6g}; {plan.reached:.4g} is reached.", stderr=out is None)
     give(plan.to_frame(), out, as_json, "push", facts)
-    if not plan.status:
-        raise typer.Exit(3)
+    finish(plan.status)
 
 
 def _wish(text: str) -> tuple[list[str], float]:
@@ -90,16 +83,8 @@ def _wish(text: str) -> tuple[list[str], float]:
     return next(iter(named_sets([states]).values())), value
 
 
-def _population(
-    file: Path | None, kernel: MarkovKernel, model: FreeEnergyRegressor
-) -> NDArray[np.float64]:
+def _population(file: Path | None, model: FreeEnergyRegressor) -> Array:
     """The last snapshot of a file; without one, the model's population at its last time."""
     if file is None:
         return model.population(float(model.times_[-1]))
-    return smoothed_shares(
-        kernel, read_snapshots(file, states=state_labels(kernel)).snapshots, -1
-    )  # fmt: skip
-
-
-def _number(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+    return last_snapshot(file, model.kernel_)[0]

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from thalweg._files import atomic_write
+from thalweg._sparse import dense
+from thalweg._types import Array
 from thalweg.adapters.edges import read_graph
 from thalweg.adapters.pieces import read_table
 from thalweg.adapters.tables import state_key
-from thalweg.cli.output import ends_in, finish, give, long_table, parse_times, say
+from thalweg.cli.options import Pair
+from thalweg.cli.output import ends_in, finish, give, give_page, long_table, parse_times, say
 from thalweg.cli.problem import detected_lines
 from thalweg.errors import InputError
 from thalweg.geometry import Geodesic, TransportGeometry
@@ -22,16 +23,10 @@ from thalweg.learn import load
 from thalweg.mobility import NAMED, Mobility
 from thalweg.snapshots.columns import COUNT_NAMES, STATE_NAMES, Oddity, choose
 
-__all__ = ["run_distance", "run_geodesic", "run_simulate"]
 
-Array = NDArray[np.float64]
-
-
-def run_distance(
-    first: Path, second: Path, graph: Path, mean: str, largest: bool, as_json: bool
-) -> None:
+def run_distance(pair: Pair, as_json: bool) -> None:
     """Print the distance between the populations in two files."""
-    geodesic, _ = _geodesic(first, second, graph, mean, largest)
+    geodesic, _ = _geodesic(pair)
     if as_json:
         answer = {
             "distance": geodesic.distance,
@@ -46,48 +41,31 @@ def run_distance(
     finish(geodesic.status)
 
 
-def _geodesic(
-    first: Path, second: Path, graph: Path, mean: str, largest: bool
-) -> tuple[Geodesic, MarkovKernel]:
+def _geodesic(pair: Pair) -> tuple[Geodesic, MarkovKernel]:
     """The geodesic between the populations in two files; choices made in reading are printed."""
-    found = read_graph(graph, largest_component=largest)
+    found = read_graph(pair.graph, largest_component=pair.largest_component)
     odd = [message for message in found.messages if isinstance(message, Oddity)]
-    guesses = [f"{graph.name}: {message}" for message in found.messages if message not in odd]
+    guesses = [f"{pair.graph.name}: {message}" for message in found.messages if message not in odd]
     for line in [*detected_lines(guesses), *(f"! {message}" for message in odd)]:
         say(line, stderr=True)
-    ends = [read_population(path, found.kernel) for path in (first, second)]
-    return TransportGeometry(found.kernel, _mean(mean)).geodesic(*ends), found.kernel
+    ends = [read_population(path, found.kernel) for path in (pair.first, pair.second)]
+    return TransportGeometry(found.kernel, _mean(pair.mean)).geodesic(*ends), found.kernel
 
 
-def run_geodesic(
-    first: Path,
-    second: Path,
-    graph: Path,
-    *,
-    mean: str,
-    largest: bool,
-    steps: int,
-    out: Path | None,
-    as_json: bool,
-) -> None:
+def run_geodesic(pair: Pair, steps: int, out: Path | None, as_json: bool) -> None:
     """Write the populations along the geodesic, as a table or as a page with a slider."""
     ends_in(out, ".csv", ".html")
-    geodesic, kernel = _geodesic(first, second, graph, mean, largest)
+    geodesic, kernel = _geodesic(pair)
     facts = {"distance": geodesic.distance, "status": geodesic.status.name}
     if out is not None and out.suffix.lower() == ".html":
         from thalweg import plots
         from thalweg.report import Section, page
 
         figure = plots.geodesic(kernel, geodesic, n_steps=steps)
-        text = f"The distance is {geodesic.distance:.6g}; the path has constant speed."
-        with atomic_write(out) as file:
-            file.write(page("Geodesic", f"{first.name} to {second.name}", [
-                Section("The path", (text,), (figure,))
-            ]))  # fmt: skip
-        if as_json:
-            print(json.dumps({**facts, "files": [str(out)]}))
-        else:
-            say(f"open {out}")
+        said = f"The distance is {geodesic.distance:.6g}; the path has constant speed."
+        sections = [Section("The path", (said,), (figure,))]
+        text = page("Geodesic", f"{pair.first.name} to {pair.second.name}", sections)
+        give_page(text, out, as_json, facts)
         finish(geodesic.status)
         return
     points = geodesic.at(np.linspace(0, 1, steps))
@@ -112,8 +90,7 @@ def run_simulate(
     # Drawn by the model itself, with its saved mobility and dynamics.
     model.set_params(observation="tracked" if tracked else "independent")
     seen = model.sample(when, individuals, rng=np.random.default_rng(seed))
-    counts = seen.counts if isinstance(seen.counts, np.ndarray) else seen.counts.toarray()
-    frame = long_table(model.kernel_, when, counts, scale=model.time_scale_)
+    frame = long_table(model.kernel_, when, dense(seen.counts), scale=model.time_scale_)
     frame = frame.rename(columns={"probability": "count"})
     frame["count"] = frame["count"].astype(int)
     give(frame[frame["count"] > 0], out, as_json, "snapshots", {"individuals": individuals})

@@ -6,10 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
+from thalweg._types import Array
 
-__all__ = ["codes_of", "draw_from_base", "draw_from_rows", "draw_from_table"]
-
-Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
 

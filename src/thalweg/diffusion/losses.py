@@ -18,24 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._optional import optional
 from thalweg.diffusion.sequences import HammingProcess
-from thalweg.errors import MissingDependencyError
 
-try:
-    import torch
-except ImportError as error:  # pragma: no cover - torch is installed where tests run
-    raise MissingDependencyError(
-        "training a denoiser needs torch; install it with: pip install 'thalweg[neural]'"
-    ) from error
-
-__all__ = [
-    "NoisyBatch",
-    "context_log_ratios",
-    "cross_entropy",
-    "noisy_batch",
-    "score_entropy",
-    "score_entropy_terms",
-]
+optional("torch", extra="neural", what="training a denoiser")
+import torch  # noqa: E402
 
 _TINY = 1e-30
 """Least probability whose logarithm is taken."""

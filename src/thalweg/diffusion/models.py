@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg._types import Array
 from thalweg.diffusion.sequences import HammingProcess
 
-__all__ = ["ContextModel", "ExactModel", "ScoreModel", "TemperedModel"]
-
-Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
 

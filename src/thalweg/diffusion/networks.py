@@ -10,17 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from thalweg.errors import InputError, MissingDependencyError
+from thalweg._optional import optional
+from thalweg.errors import InputError
 
-try:
-    import torch
-    from torch import nn
-except ImportError as error:  # pragma: no cover - torch is installed where tests run
-    raise MissingDependencyError(
-        "training a denoiser needs torch; install it with: pip install 'thalweg[neural]'"
-    ) from error
-
-__all__ = ["MLPDenoiser", "TransformerDenoiser"]
+optional("torch", extra="neural", what="a denoiser")
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
 
 _FREQUENCIES = 8
 

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.integrate import DOP853
 
 from thalweg import _checks
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.diffusion.schedules import ConstantSchedule, Schedule
 from thalweg.diffusion.sequences import HammingProcess
 from thalweg.errors import InputError
@@ -24,9 +25,6 @@ from thalweg.flow import Trajectory
 from thalweg.kernel import MarkovKernel
 from thalweg.status import Status
 
-__all__ = ["NoisingPath", "hamming_path", "heat_path", "time_reversal"]
-
-Array = NDArray[np.float64]
 EdgeRates = tuple[Array, Array]
 
 _MAX_NUMBERS = 2**28
@@ -87,6 +85,13 @@ def hamming_path(process: HammingProcess, p0: ArrayLike, total: float) -> Noisin
         return process.heat_flow(p0, clock) if clock > 0 else p0
 
     return NoisingPath(kernel, _checks.positive(total, "total"), probability, _heat_rates(kernel))
+
+
+def net_gain(kernel: MarkovKernel, flux: Array) -> Array:
+    """What each state gains if `flux` runs from source to target of each edge."""
+    source, target, _ = kernel.edges
+    n = kernel.n_states
+    return np.asarray(np.bincount(target, flux, n) - np.bincount(source, flux, n), np.float64)
 
 
 def _heat_rates(kernel: MarkovKernel) -> Callable[[float], EdgeRates]:
@@ -158,7 +163,7 @@ def time_reversal(
         # Reverse flux from source to target: q_x Q(y, x) p_y / p_x, less the way back.
         flux = share[source] * back * p[target] - share[target] * forth * p[source]
         flux *= time * float(schedule.rate(time))
-        return np.asarray(np.bincount(target, flux, n) - np.bincount(source, flux, n), np.float64)
+        return net_gain(kernel, flux)
 
     solver = DOP853(
         slope, 0.0, q, -math.log(last_time), rtol=rtol, atol=1e-3 * rtol if atol is None else atol

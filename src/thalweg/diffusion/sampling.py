@@ -24,19 +24,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg._types import Array, Progress
 from thalweg.diffusion.draws import codes_of, draw_from_rows, draw_from_table
 from thalweg.diffusion.models import ContextModel, ScoreModel, TemperedModel
 from thalweg.diffusion.schedules import Schedule
 from thalweg.diffusion.sequences import HammingProcess
 from thalweg.errors import InputError
 
-__all__ = ["infill", "sample"]
-
-Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 Method = Literal["posterior", "tau-leap", "exact"]
 Corrector = Literal["langevin", "birth-death"]
-Progress = Callable[[str, int, int], None]
 
 _MAX_TABLE = 2**27
 """Largest number of entries in the table of the rate bound: 1 GB."""

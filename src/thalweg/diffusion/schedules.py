@@ -14,21 +14,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
+from thalweg._types import Array
 from thalweg.errors import InputError
-
-__all__ = [
-    "ConstantSchedule",
-    "CosineSchedule",
-    "ExponentialSchedule",
-    "LinearSchedule",
-    "LogLinearSchedule",
-    "Schedule",
-]
-
-Array = NDArray[np.float64]
 
 
 class Schedule(ABC):

@@ -18,19 +18,9 @@ from scipy import sparse
 
 from thalweg import _checks
 from thalweg._door import checked
+from thalweg._types import Array, Index
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
-
-__all__ = [
-    "entropy_gradient",
-    "langevin_rates",
-    "reverse_rates",
-    "score_ratios",
-    "scores_from_entropy_gradient",
-]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 
 @checked

@@ -14,14 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg._types import Array
 from thalweg.diffusion.token_process import TokenProcess, one_hot
 from thalweg.errors import InputError
 from thalweg.graphs import hamming_kernel
 from thalweg.kernel import MarkovKernel
 
-__all__ = ["HammingProcess"]
-
-Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
 _MAX_STATES = 10**6
@@ -51,9 +49,7 @@ class HammingProcess:
     length: int
 
     def __post_init__(self) -> None:
-        length = self.length
-        if isinstance(length, bool) or not isinstance(length, int | np.integer) or length < 1:
-            raise InputError(f"length is {length!r}; give an integer of at least 1.")
+        _checks.whole(self.length, "length", 1)
         given = self.tokens.n_positions
         if given not in (None, self.length):
             raise InputError(

@@ -35,26 +35,18 @@ from scipy import sparse
 from scipy.integrate import solve_ivp
 
 from thalweg import _checks
-from thalweg._threads import single_threaded
-from thalweg.diffusion.reversal import EdgeRates, NoisingPath
+from thalweg._door import single_threaded
+from thalweg._types import Array
+from thalweg.diffusion.reversal import EdgeRates, NoisingPath, net_gain
 from thalweg.diffusion.token_process import TokenProcess, like
 from thalweg.diffusion.tokens import AbsorbingTokens, DenseTokens, RefreshTokens
+from thalweg.dynamics.generator import jump_matrix
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import LogMean
 from thalweg.status import Status
 
-__all__ = [
-    "MarginalFlowTokens",
-    "conditional_law",
-    "tilted_kernel",
-    "tilted_path",
-    "tilted_rates",
-    "tilted_tokens",
-]
-
-Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
 
@@ -74,23 +66,7 @@ def tilted_rates(kernel: MarkovKernel, energy: FreeEnergy, p: ArrayLike) -> spar
     """
     energy._check(kernel)
     p = _checks.as_probability(p, kernel.n_states)
-    forth, back = edge_rates(kernel, energy, p)
-    source, target, _ = kernel.edges
-    n = kernel.n_states
-    states = np.arange(n)
-    leaving = np.bincount(source, forth, n) + np.bincount(target, back, n)
-    return sparse.csr_array(
-        sparse.coo_array(
-            (
-                np.concatenate([forth, back, -leaving]),
-                (
-                    np.concatenate([source, target, states]),
-                    np.concatenate([target, source, states]),
-                ),
-            ),
-            shape=(n, n),
-        )
-    )
+    return jump_matrix(kernel, *edge_rates(kernel, energy, p))
 
 
 def edge_rates(kernel: MarkovKernel, energy: FreeEnergy, p: Array) -> EdgeRates:
@@ -136,13 +112,12 @@ def tilted_path(
     p0 = _checks.as_probability(p0, kernel.n_states, "p0")
     total = _checks.positive(total, "total")
     source, target, _ = kernel.edges
-    n = kernel.n_states
 
     def slope(_: float, law: Array) -> Array:
         law = np.maximum(law, 0.0)
         forth, back = edge_rates(kernel, energy, law)
         flux = law[source] * forth - law[target] * back
-        return np.asarray(np.bincount(target, flux, n) - np.bincount(source, flux, n), np.float64)
+        return net_gain(kernel, flux)
 
     run = solve_ivp(
         slope, (0.0, total), p0, method="DOP853", rtol=rtol, atol=1e-3 * rtol, dense_output=True
@@ -175,7 +150,7 @@ def conditional_law(path: NoisingPath, state: int, clock: float, *, rtol: float 
     def slope(moment: float, law: Array) -> Array:
         forth, back = path.edge_rates(moment)
         flux = law[source] * forth - law[target] * back
-        return np.asarray(np.bincount(target, flux, n) - np.bincount(source, flux, n), np.float64)
+        return net_gain(path.kernel, flux)
 
     start = np.zeros(n)
     start[state] = 1.0

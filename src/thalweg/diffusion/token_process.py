@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.diffusion.draws import draw_from_base, draw_from_rows
 from thalweg.kernel import MarkovKernel
 
-__all__ = ["TokenProcess", "at_tokens", "like", "one_hot"]
-
-Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
 

@@ -26,22 +26,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
+from thalweg._types import Array
 from thalweg.diffusion.draws import draw_from_base
 from thalweg.diffusion.token_process import TokenProcess, at_tokens, like, one_hot
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
-__all__ = [
-    "AbsorbingTokens",
-    "DenseTokens",
-    "RefreshTokens",
-    "absorbing_tokens",
-    "ordinal_tokens",
-    "tokens_from_kernel",
-    "uniform_tokens",
-]
-
-Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
 _TAYLOR_TERMS = 18
@@ -358,7 +348,7 @@ def uniform_tokens(n_tokens: int) -> RefreshTokens:
     >>> uniform_tokens(4).token_kernel().matrix.toarray()[0].round(4).tolist()
     [0.0, 0.3333, 0.3333, 0.3333]
     """
-    n = _count(n_tokens, "n_tokens", 2)
+    n = _checks.whole(n_tokens, "n_tokens", 2)
     return RefreshTokens(np.full(n, 1 / n), rate=n / (n - 1))
 
 
@@ -379,7 +369,7 @@ def absorbing_tokens(
     >>> absorbing_tokens(2, backward=0.5).stationary.round(4).tolist()
     [0.1667, 0.1667, 0.6667]
     """
-    n = _count(n_tokens, "n_tokens", 1)
+    n = _checks.whole(n_tokens, "n_tokens", 1)
     given = np.full(n, 1 / n) if returns is None else np.asarray(returns, dtype=np.float64)
     return AbsorbingTokens(given, backward)
 
@@ -393,7 +383,7 @@ def ordinal_tokens(n_tokens: int) -> DenseTokens:
     >>> ordinal_tokens(3).token_kernel().matrix.toarray().tolist()
     [[0.5, 0.5, 0.0], [0.5, 0.0, 0.5], [0.0, 0.5, 0.5]]
     """
-    n = _count(n_tokens, "n_tokens", 2)
+    n = _checks.whole(n_tokens, "n_tokens", 2)
     matrix = 0.5 * (np.eye(n, k=1) + np.eye(n, k=-1))
     matrix[0, 0] += 0.5
     matrix[-1, -1] += 0.5
@@ -424,9 +414,3 @@ def _as_bases(values: ArrayLike, name: str) -> Array:
             "reversed there: give every token some probability, such as 1e-6."
         )
     return rows[0] if array.ndim == 1 else rows
-
-
-def _count(value: int, name: str, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{name} is {value!r}; give an integer of at least {least}.")
-    return int(value)

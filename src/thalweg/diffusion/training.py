@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg._files import atomic_write
+from thalweg._optional import optional
+from thalweg._types import Array
 from thalweg.diffusion.losses import (
     context_log_ratios,
     cross_entropy,
@@ -29,19 +31,12 @@ from thalweg.diffusion.losses import (
 from thalweg.diffusion.models import ContextModel, ScoreModel
 from thalweg.diffusion.schedules import Schedule
 from thalweg.diffusion.sequences import HammingProcess
-from thalweg.errors import InputError, MissingDependencyError
+from thalweg.errors import InputError
 from thalweg.status import Status
 
-try:
-    import torch
-except ImportError as error:  # pragma: no cover - torch is installed where tests run
-    raise MissingDependencyError(
-        "training a denoiser needs torch; install it with: pip install 'thalweg[neural]'"
-    ) from error
+optional("torch", extra="neural", what="training a denoiser")
+import torch  # noqa: E402
 
-__all__ = ["Bound", "NetworkModel", "NetworkScores", "TrainingResult", "likelihood_bound", "train"]
-
-Array = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 Loss = Literal["cross-entropy", "score-entropy"]
 Head = Literal["context", "score"]
@@ -51,8 +46,8 @@ _LEAST_LOST = 0.05
 """Least share of changed tokens by which the cross-entropy is divided."""
 
 
-class NetworkModel(ContextModel):
-    """A trained network in the form that samplers take: arrays in, arrays out."""
+class _Network(ScoreModel):
+    """A network with what is needed to evaluate it."""
 
     def __init__(
         self, process: HammingProcess, network: Any, *, device: str = "cpu", batch: int = 8192
@@ -60,23 +55,33 @@ class NetworkModel(ContextModel):
         super().__init__(process)
         self.network, self.device, self.batch = network.to(device).eval(), device, batch
 
+    def outputs(self, sequences: Tokens, clock: Array) -> Array:
+        """The network's outputs, computed in batches."""
+        time = self.process.token_time(clock, sequences)
+        out = np.empty((*sequences.shape, self.process.n_tokens))
+        with torch.no_grad():
+            for first in range(0, sequences.shape[0], self.batch):
+                part = slice(first, first + self.batch)
+                tokens = torch.as_tensor(sequences[part], device=self.device)
+                times = torch.as_tensor(time[part], dtype=torch.float32, device=self.device)
+                out[part] = self.network(tokens, times).double().cpu().numpy()
+        return out
+
+
+class NetworkModel(_Network, ContextModel):
+    """A trained network in the form that samplers take: arrays in, arrays out."""
+
     def context(self, sequences: Tokens, clock: Array) -> Array:
-        logits = _in_batches(self, sequences, clock)
+        logits = self.outputs(sequences, clock)
         weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
-class NetworkScores(ScoreModel):
+class NetworkScores(_Network):
     """A network whose outputs are scores, `log s_y = g_y - g_x`, without a context behind them."""
 
-    def __init__(
-        self, process: HammingProcess, network: Any, *, device: str = "cpu", batch: int = 8192
-    ) -> None:
-        super().__init__(process)
-        self.network, self.device, self.batch = network.to(device).eval(), device, batch
-
     def ratios(self, sequences: Tokens, clock: Array) -> Array:
-        outputs = _in_batches(self, sequences, clock)
+        outputs = self.outputs(sequences, clock)
         own = np.take_along_axis(outputs, sequences[..., None], -1)
         return np.asarray(np.exp(np.clip(outputs - own, -60.0, 60.0)))
 
@@ -273,18 +278,6 @@ def _log_scores(process: HammingProcess, head: Head, outputs: Any, batch: Any) -
     if head == "context":
         return context_log_ratios(process, outputs, batch)
     return outputs - outputs.gather(-1, batch.noisy[..., None])
-
-
-def _in_batches(model: NetworkModel | NetworkScores, sequences: Tokens, clock: Array) -> Array:
-    time = model.process.token_time(clock, sequences)
-    out = np.empty((*sequences.shape, model.process.n_tokens))
-    with torch.no_grad():
-        for first in range(0, sequences.shape[0], model.batch):
-            part = slice(first, first + model.batch)
-            tokens = torch.as_tensor(sequences[part], device=model.device)
-            times = torch.as_tensor(time[part], dtype=torch.float32, device=model.device)
-            out[part] = model.network(tokens, times).double().cpu().numpy()
-    return out
 
 
 def _learning_curve(step: int, n_steps: int) -> float:

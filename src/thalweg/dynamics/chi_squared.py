@@ -8,12 +8,9 @@ equal ones, this is exact.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import chi2, ncx2
 
-__all__ = ["quadratic_tail"]
-
-Array = NDArray[np.float64]
+from thalweg._types import Array
 
 
 def quadratic_tail(statistic: float, weight: Array, covariance: Array, mean: Array) -> float:

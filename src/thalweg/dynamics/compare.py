@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import norm
 
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._optional import optional
+from thalweg._sparse import dense
+from thalweg._types import Array, Index
 from thalweg._words import p_text
 from thalweg.dynamics.joint import Data, JointFit, SameTests, ScoreTest, fit_jointly, same_tests
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.answer import check_match, dense_counts, two_times
+from thalweg.learn.answer import check_match, two_times
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.regressor import FreeEnergyRegressor
@@ -31,10 +33,6 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison", "compare", "compare_globally"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _NEAR = 2.0
 """Number of standard errors within which a state counts as unmoved."""
@@ -82,13 +80,11 @@ class Comparison:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state: difference of the potentials, its error, and significance."""
-        import pandas as pd
-
-        names = self.kernel.names or tuple(range(self.kernel.n_states))
+        pd = optional("pandas", extra="cli", what="a data frame")
         d = self.states
         return pd.DataFrame(
             {
-                "state": list(names),
+                "state": list(self.kernel.labels),
                 "difference": d.value,
                 "stderr": d.stderr,
                 "p_value": d.p_value,
@@ -99,9 +95,8 @@ class Comparison:
 
     def edges_to_frame(self) -> pd.DataFrame:
         """One row per edge: change of the drop of potential along it."""
-        import pandas as pd
-
-        names = np.array(self.kernel.names or range(self.kernel.n_states), dtype=object)
+        pd = optional("pandas", extra="cli", what="a data frame")
+        names = np.array(self.kernel.labels, dtype=object)
         d = self.edges
         return pd.DataFrame(
             {
@@ -199,7 +194,7 @@ def compare_globally(a: Snapshots, b: Snapshots, kernel: MarkovKernel) -> SameTe
         check_match(kernel, snapshots)
         two_times(snapshots)
         model = LikelihoodOptions().model(kernel, snapshots.times)
-        data.append(Data(model, dense_counts(snapshots)))
+        data.append(Data(model, dense(snapshots.counts)))
     return same_tests(fit_jointly(*data))
 
 

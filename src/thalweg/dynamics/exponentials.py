@@ -10,16 +10,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array, Index
 from thalweg.dynamics.generator import symmetrised
 from thalweg.laplacian import LaplacianSolver
 from thalweg.status import Status
-
-__all__ = ["Exponentials", "exponentials"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 DENSE = 600
 """Number of states up to which problems are diagonalised."""

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._optional import optional
+from thalweg._types import Array, Index
 from thalweg.dynamics.landscape import Estimate, Landscape, as_states, estimate
 from thalweg.dynamics.walk import RestingWalk, resting_walk
 from thalweg.errors import InputError
@@ -27,10 +28,6 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Fates", "committor", "fate_probabilities"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 TOLERANCE = 1e-12
 """Energy error of a solve; pointwise errors of committors were below 1e-9 at this value."""
@@ -140,14 +137,12 @@ class Fates:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state and target: probability, stderr, lower, upper."""
-        import pandas as pd
-
+        pd = optional("pandas", extra="cli", what="a data frame")
         n = self.kernel.n_states
-        labels = range(n) if self.kernel.names is None else self.kernel.names
         e = self.probabilities
         return pd.DataFrame(
             {
-                "state": np.repeat(np.asarray(list(labels), dtype=object), len(self.names)),
+                "state": np.repeat(np.array(self.kernel.labels, dtype=object), len(self.names)),
                 "fate": np.tile(np.asarray(self.names, dtype=object), n),
                 "probability": e.value.ravel(),
                 "stderr": e.stderr.ravel(),
@@ -228,10 +223,9 @@ def disjoint(kernel: MarkovKernel, named: Mapping[str, Any]) -> list[Index]:
         taken = found[owner[found] >= 0]
         if taken.size:
             x = int(taken[0])
-            label = x if kernel.names is None else kernel.names[x]
             raise InputError(
-                f"state {label!r} is in both {names[int(owner[x])]} and {name}; an individual "
-                "there has already arrived: keep the sets disjoint."
+                f"state {kernel.labels[x]!r} is in both {names[int(owner[x])]} and {name}; an "
+                "individual there has already arrived: keep the sets disjoint."
             )
         owner[found] = k
         groups.append(found)

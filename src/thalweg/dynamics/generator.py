@@ -6,11 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 
-__all__ = ["jump_matrix", "symmetrised"]
-
-Array = NDArray[np.float64]
 Index = NDArray[np.integer]
 
 

@@ -11,19 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._sparse import dense
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import gradient_flow
-from thalweg.learn.answer import check_match, dense_counts
+from thalweg.learn.answer import check_match
 from thalweg.learn.regressor import FreeEnergyRegressor
 from thalweg.snapshots import Snapshots
-
-__all__ = ["HeldOut", "held_out"]
-
-Array = NDArray[np.float64]
 
 _RARE = 1e-12
 """Least expected probability."""
@@ -89,7 +86,7 @@ def held_out(
     expected = np.maximum(model.predict(None, when).probabilities[1:], _RARE)
     values, vectors = np.linalg.eigh(fit.joint_covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
-    counts = dense_counts(snapshots)
+    counts = dense(snapshots.counts)
     sizes = np.rint(counts.sum(axis=1)).astype(np.int64)
     observed = pearson(counts, expected)
     reached, done = np.zeros(snapshots.n_times), 0

@@ -31,8 +31,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array, Index
 from thalweg.dynamics.chi_squared import quadratic_tail
 from thalweg.errors import InputError
 from thalweg.learn.likelihood.model import FlowModel, Mesh, first_mesh
@@ -44,12 +44,6 @@ from thalweg.learn.likelihood.sparse.search import descend
 from thalweg.learn.likelihood.start import weak_start
 from thalweg.snapshots.density import smoothed
 from thalweg.status import Status
-
-__all__ = ["Data", "JointFit", "SameTests", "ScoreTest", "fit_jointly", "same_tests"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
-
 
 _STRENGTH = 1.0
 """Strength of the prior at the start: potentials of the size that the weak form finds."""

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.linalg import expm
 from scipy.sparse.linalg import LinearOperator, expm_multiply
 
 from thalweg import _checks
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.dynamics.landscape import Estimate, Landscape, as_states, differences, estimate
 from thalweg.dynamics.walk import DENSE_STATES, Rates, transition_rates
 from thalweg.energy import FreeEnergy
@@ -31,16 +32,6 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Kinship",
-    "ancestors",
-    "chain_along",
-    "descendants",
-    "transition_matrix",
-    "transition_operator",
-]
-
-Array = NDArray[np.float64]
 
 _FIRST_STEPS = 8
 _MOST_STEPS = 512
@@ -117,8 +108,7 @@ class Kinship:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state."""
-        names = self.kernel.names or tuple(range(self.kernel.n_states))
-        return self.probabilities.to_frame(names).rename(columns={"name": "state"})
+        return self.probabilities.to_frame(self.kernel.labels).rename(columns={"name": "state"})
 
 
 @single_threaded

@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
+from thalweg._optional import optional
+from thalweg._types import Array, Index
 from thalweg.energy import Entropy, FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -30,10 +32,7 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Estimate", "Landscape", "States", "as_landscape", "as_states"]
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 States = int | Hashable | Iterable[int] | Iterable[Hashable]
 Scale = Literal["probability", "positive", "plain"]
 
@@ -55,8 +54,6 @@ class Landscape:
     mobility: Mobility = field(default_factory=LogMean)
     directions: Array = field(default_factory=lambda: np.zeros((0, 0)))
     """`(n, N + 1)`: rows whose outer products add up to the covariance of `(V, beta)`."""
-    fit_status: Status = Status.CONVERGED
-    """How the fit ended; the intervals do not show what the data did not determine."""
 
     @property
     def has_errors(self) -> bool:
@@ -138,8 +135,7 @@ class Estimate:
 
     def to_frame(self, names: Iterable[Any] | None = None) -> pd.DataFrame:
         """One row per number: value, stderr, lower, upper."""
-        import pandas as pd
-
+        pd = optional("pandas", extra="cli", what="a data frame")
         flat = {
             key: np.atleast_1d(getattr(self, key)).ravel()
             for key in ("value", "stderr", "lower", "upper")
@@ -203,7 +199,7 @@ def as_landscape(model: FreeEnergyRegressor | Landscape) -> Landscape:
         elif fit.draws is not None and len(fit.draws) > 1:
             centre = np.append(fit.energy.potential, fit.energy.beta)
             rows = (fit.draws[:, : n + 1] - centre) / np.sqrt(len(fit.draws))
-    return Landscape(model.kernel_, fit.energy, model._mobility, rows, fit.status)
+    return Landscape(model.kernel_, fit.energy, model._mobility, rows)
 
 
 def _root(covariance: Array) -> Array:

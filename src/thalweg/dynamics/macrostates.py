@@ -16,21 +16,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import minimize
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 from thalweg._compile import inner, njit
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._types import Array, Index
 from thalweg.dynamics.landscape import Landscape
 from thalweg.dynamics.walk import Modes, relaxation_modes, resting_walk
 from thalweg.errors import InputError
-
-__all__ = ["Basins", "Macrostates", "basins", "macrostates"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 MOST_MACROSTATES = 12
 """Largest number of macrostates considered by default."""

@@ -9,21 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._types import Array, Index
 from thalweg.dynamics.exponentials import Exponentials, exponentials
 from thalweg.dynamics.fates import ROUGH, Absorbed, disjoint
 from thalweg.dynamics.landscape import Estimate, Landscape, differences, estimate
 from thalweg.dynamics.walk import resting_walk
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
-
-__all__ = ["mean_first_passage_time", "passage_quantiles"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 
 @single_threaded

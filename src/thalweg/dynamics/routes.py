@@ -17,24 +17,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
 from thalweg._compile import njit
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._optional import optional
+from thalweg._types import Array, Index
 from thalweg.dynamics.fates import Absorbed, disjoint
 from thalweg.dynamics.landscape import Estimate, Landscape, differences, estimate
 from thalweg.dynamics.walk import resting_walk
-from thalweg.edges.fluxes import edge_fluxes, internal_spec
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import gradient_flow
+from thalweg.flow.rates import net_fluxes
 from thalweg.kernel import MarkovKernel
 from thalweg.status import Status
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["ReactiveFlux", "Route", "coarse_fluxes", "fluxes", "reactive_flux"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -67,9 +64,8 @@ class ReactiveFlux:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per route."""
-        import pandas as pd
-
-        names = self.kernel.names or tuple(range(self.kernel.n_states))
+        pd = optional("pandas", extra="cli", what="a data frame")
+        names = self.kernel.labels
         return pd.DataFrame(
             {
                 "route": [" > ".join(str(names[x]) for x in r.states) for r in self.routes],
@@ -118,11 +114,7 @@ def fluxes(
                 kernel, energy, p, [first, last], mobility=landscape.mobility, rtol=1e-9
             )
             now, status = path.final, path.status
-        value = edge_fluxes(
-            *kernel.edges, now / kernel.stationary, energy.external(now), energy.beta,
-            landscape.mobility.spec, internal_spec(energy, landscape.mobility),
-        )  # fmt: skip
-        return value, status
+        return net_fluxes(kernel, energy, now, landscape.mobility), status
 
     value, status = at(landscape.energy)
     tangents = differences(landscape, lambda energy: at(energy)[0])

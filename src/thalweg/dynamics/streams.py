@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.dynamics.kinship import transition_operator
 from thalweg.dynamics.landscape import Landscape
 from thalweg.dynamics.walk import Rates
 from thalweg.errors import InputError
 from thalweg.flow import gradient_flow
 
-__all__ = ["Streams", "streams"]
-
-Array = NDArray[np.float64]
 _STEPS = 16
 """Steps along the flow between two times: enough for streams that are only drawn."""
 

@@ -12,17 +12,14 @@ An edge's flux is shared by its two ends, so the population at `x` moves with
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from thalweg import _checks
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
-
-__all__ = ["force", "velocity", "velocity_map"]
-
-Array = NDArray[np.float64]
 
 
 def velocity(

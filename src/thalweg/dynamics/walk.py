@@ -33,20 +33,18 @@ from scipy.linalg import eigh
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from thalweg import _checks
+from thalweg._types import Array
 from thalweg.dynamics.generator import jump_matrix, symmetrised
 from thalweg.dynamics.landscape import Estimate, Landscape, estimate
-from thalweg.edges.fluxes import edge_fluxes, internal_spec
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import jump_rates
+from thalweg.flow.rates import net_fluxes
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
 
-__all__ = ["Modes", "RestingWalk", "relaxation_modes", "resting_walk", "transition_rates"]
-
-Array = NDArray[np.float64]
 Rates = Literal["reversible", "downhill"]
 
 DENSE_STATES = 600
@@ -112,10 +110,7 @@ def one_way_fluxes(
     """The flux from source to target of every edge and the flux back, `"reversible"`."""
     source, target, conductance = kernel.edges
     rho = p / kernel.stationary
-    net = edge_fluxes(
-        source, target, conductance, rho, energy.external(p), energy.beta, mobility.spec,
-        internal_spec(energy, mobility),
-    )  # fmt: skip
+    net = net_fluxes(kernel, energy, p, mobility)
     external = energy.external(p)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         log_rho = np.log(np.maximum(rho, 1e-300))

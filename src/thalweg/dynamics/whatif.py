@@ -19,12 +19,13 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from sklearn.base import clone
 
 from thalweg import _checks
+from thalweg._types import Array, Index
 from thalweg.dynamics.landscape import as_states
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
@@ -33,10 +34,6 @@ from thalweg.learn.answer import Fitted
 from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.regressor import FreeEnergyRegressor
 
-__all__ = ["perturb", "without"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 RatesAfter = Literal["keep", "renormalise"]
 
 
@@ -201,7 +198,7 @@ def without(
     if count > 1:
         sizes = np.sort(np.bincount(label))[::-1]
         stray = kept[int(np.flatnonzero(label != np.argmax(np.bincount(label)))[0])]
-        name = int(stray) if kernel.names is None else kernel.names[int(stray)]
+        name = kernel.labels[int(stray)]
         raise InputError(
             f"without these the graph falls into {count} pieces of sizes "
             f"{', '.join(str(int(s)) for s in sizes[:5])} (state {name!r} is cut off); keep an "

@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
+from thalweg._types import Array, Index32
 from thalweg.energy import Entropy, FreeEnergy, PowerEnergy
 from thalweg.errors import InputError
 from thalweg.mobility import (
@@ -27,9 +27,6 @@ from thalweg.mobility import (
     formulas,
     logarithmic,
 )
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int32]
 
 
 def internal_spec(energy: FreeEnergy, mobility: Mobility) -> Array:
@@ -102,8 +99,8 @@ def edge_flux(s: float, t: float, drop: float, beta: float, spec: Array, inner: 
 
 @njit(cache=True)
 def edge_fluxes(
-    source: Index,
-    target: Index,
+    source: Index32,
+    target: Index32,
     conductance: Array,
     rho: Array,
     external: Array,
@@ -123,8 +120,8 @@ def edge_fluxes(
 
 @njit(cache=True)
 def accumulate_velocity(
-    source: Index,
-    target: Index,
+    source: Index32,
+    target: Index32,
     conductance: Array,
     pi: Array,
     p: Array,
@@ -161,8 +158,8 @@ def accumulate_velocity(
 
 @njit(cache=True)
 def steepness(
-    source: Index,
-    target: Index,
+    source: Index32,
+    target: Index32,
     conductance: Array,
     pi: Array,
     p: Array,

@@ -22,15 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
+from thalweg._types import Array, Index32
 from thalweg.edges.fluxes import internal_derivative, internal_log_slope
 from thalweg.mobility import formulas
-
-Array = NDArray[np.float64]
 
 _EMPTY = -1e16
 """The least `u`. A state that runs empty for `beta = 0` falls without end; below this value a mean
 like the logarithmic, `1 / |u|`, lets through less than rounding."""
-Index = NDArray[np.int32]
 Slots = NDArray[np.int64]
 
 # A row never counts terms smaller than its right-hand side by more than this factor's logarithm.
@@ -39,8 +37,8 @@ _SPAN = 600.0
 
 @njit(cache=True)
 def evaluate(
-    source: Index,
-    target: Index,
+    source: Index32,
+    target: Index32,
     log_conductance: Array,
     log_pi: Array,
     u: Array,
@@ -81,8 +79,8 @@ def evaluate(
 
 @njit(cache=True)
 def assemble(
-    source: Index,
-    target: Index,
+    source: Index32,
+    target: Index32,
     log_pi: Array,
     u: Array,
     beta: float,
@@ -150,7 +148,7 @@ def newton_update(u: Array, step: Array, fraction: float, log_pi: Array, out: Ar
 
 @njit(cache=True)
 def add_interaction(
-    source: Index, target: Index, terms: Array, sigma: Array, response: Array, matrix: Array
+    source: Index32, target: Index32, terms: Array, sigma: Array, response: Array, matrix: Array
 ) -> None:
     """Add to a dense Newton matrix the change of `W p` with `u`: `h M W diag(p)`, rows scaled."""
     for e in range(source.size):
@@ -169,7 +167,7 @@ class Relaxation(NamedTuple):
     """
 
     indptr: Slots
-    neighbor: Index
+    neighbor: Index32
     edge: Slots
     log_conductance: Array
     log_pi: Array

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._compile import njit
+from thalweg._types import Array, Index32
 from thalweg.edges.kinetic import stage_weights
 from thalweg.mobility import formulas
 
@@ -19,15 +19,12 @@ if TYPE_CHECKING:
     from thalweg.kernel import MarkovKernel
     from thalweg.mobility import Mobility
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int32]
-
 
 class Graph(NamedTuple):
     """Edges, the stationary distribution, and the code of the mean: what most passes take."""
 
-    source: Index
-    target: Index
+    source: Index32
+    target: Index32
     conductance: Array
     pi: Array
     spec: Array
@@ -38,14 +35,14 @@ class Graph(NamedTuple):
 
 
 def edge_weights(
-    source: Index, target: Index, conductance: Array, rho: Array, spec: Array
+    source: Index32, target: Index32, conductance: Array, rho: Array, spec: Array
 ) -> Array:
     """`w_e = c_e m(rho_source, rho_target)`: the weights of the transport Laplacian."""
     return stage_weights(source, target, conductance, rho[None], spec)[0]
 
 
 @njit(cache=True, error_model="numpy")
-def apply_laplacian(source: Index, target: Index, weights: Array, psi: Array) -> Array:
+def apply_laplacian(source: Index32, target: Index32, weights: Array, psi: Array) -> Array:
     """`M psi` in flux form, `sum_e w_e (psi_x - psi_y) (e_x - e_y)`: what leaves enters."""
     out = np.zeros(psi.size)
     for e in range(source.size):
@@ -56,7 +53,9 @@ def apply_laplacian(source: Index, target: Index, weights: Array, psi: Array) ->
 
 
 @njit(cache=True, error_model="numpy")
-def quadratic_form(source: Index, target: Index, weights: Array, phi: Array, psi: Array) -> float:
+def quadratic_form(
+    source: Index32, target: Index32, weights: Array, phi: Array, psi: Array
+) -> float:
     """`phi^T M psi = sum_e w_e (phi_x - phi_y) (psi_x - psi_y)`."""
     total = 0.0
     for e in range(source.size):
@@ -66,7 +65,7 @@ def quadratic_form(source: Index, target: Index, weights: Array, phi: Array, psi
 
 
 @njit(cache=True, error_model="numpy")
-def edge_divergence(source: Index, target: Index, flux: Array, n_states: int) -> Array:
+def edge_divergence(source: Index32, target: Index32, flux: Array, n_states: int) -> Array:
     """`sum_e flux_e (e_x - e_y)`: what each state gains."""
     out = np.zeros(n_states)
     for e in range(source.size):
@@ -77,7 +76,7 @@ def edge_divergence(source: Index, target: Index, flux: Array, n_states: int) ->
 
 @njit(cache=True, error_model="numpy")
 def kinetic_derivative(
-    source: Index, target: Index, conductance: Array, rho: Array, psi: Array, spec: Array
+    source: Index32, target: Index32, conductance: Array, rho: Array, psi: Array, spec: Array
 ) -> Array:
     """`d/d rho (psi^T M(rho) psi)`: `sum_y c_xy d1 m(rho_x, rho_y) (psi_x - psi_y)^2` at `x`."""
     out = np.zeros(rho.size)

@@ -6,13 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._compile import njit
-
-__all__ = ["Accuracy", "ExplicitRun", "dormand_prince"]
-
-Array = NDArray[np.float64]
+from thalweg._types import Array
 
 _A = (
     (1 / 5,),

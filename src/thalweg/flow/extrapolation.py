@@ -10,14 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.flow.explicit import Accuracy
 from thalweg.flow.implicit_euler import ImplicitEuler
-
-__all__ = ["ImplicitRun", "extrapolated_euler"]
-
-Array = NDArray[np.float64]
 
 _MAX_ORDER = 7
 _LEAST = 1e-20

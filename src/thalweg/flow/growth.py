@@ -8,19 +8,16 @@ for masses `m` of any sum. The shares `p = m / sum m` follow `-M f + (g - <g>) p
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow.integrate import gradient_flow
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import Mobility
-
-__all__ = ["growth_flow"]
-
-Array = NDArray[np.float64]
 
 _LONGEST = 0.03
 """Step times the spread of the rates: the error of the splitting is about a tenth of its square."""

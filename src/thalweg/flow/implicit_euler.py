@@ -10,15 +10,12 @@ from scipy import sparse
 from scipy.linalg import lapack
 from scipy.sparse.linalg import splu
 
+from thalweg._types import Array
 from thalweg.edges import implicit_euler
 from thalweg.edges.fluxes import internal_spec
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.mobility import Mobility
-
-__all__ = ["EulerStep", "ImplicitEuler"]
-
-Array = NDArray[np.float64]
 
 _DENSE_STATES = 120
 """Number of states up to which systems are always dense."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._door import checked
-from thalweg._threads import single_threaded
+from thalweg._door import checked, single_threaded
+from thalweg._types import Array
 from thalweg.edges.fluxes import accumulate_velocity, internal_spec, steepness
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
@@ -21,9 +21,6 @@ from thalweg.kernel import MarkovKernel
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
 
-__all__ = ["FLOOR", "gradient_flow"]
-
-Array = NDArray[np.float64]
 Method = Literal["auto", "explicit", "implicit"]
 
 _MANY = 5000

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._door import checked
-from thalweg._threads import single_threaded
+from thalweg._door import checked, single_threaded
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow.trajectory import Trajectory
@@ -25,10 +25,6 @@ from thalweg.paths.free_end.step import solve_free_end
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
-
-__all__ = ["JkoResult", "jko_flow", "jko_step"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
+from thalweg._types import Array, Index32
 from thalweg.edges.fluxes import edge_flux
 from thalweg.edges.static import Graph
 from thalweg.kernel import Adjacency
 
-Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
-Index = NDArray[np.int32]
 Offsets = NDArray[np.int64]
 
 
@@ -34,7 +33,7 @@ class Field(NamedTuple):
 
 @njit(cache=True)
 def slot_rates(
-    indptr: Offsets, edge: Offsets, source: Index, flux: Array, p: Array, fastest: float
+    indptr: Offsets, edge: Offsets, source: Index32, flux: Array, p: Array, fastest: float
 ) -> tuple[Array, Array]:
     """Rates per adjacency slot and per state; a state's total is cut to `fastest`.
 
@@ -66,7 +65,7 @@ def _send(
     movers: int,
     total: float,
     indptr: Offsets,
-    neighbor: Index,
+    neighbor: Index32,
     rate: Array,
     out: Counts,
     rng: np.random.Generator,
@@ -92,7 +91,7 @@ def _send(
 @njit(cache=True)
 def leap(
     indptr: Offsets,
-    neighbor: Index,
+    neighbor: Index32,
     rate: Array,
     leaving: Array,
     counts: Counts,
@@ -112,7 +111,7 @@ def leap(
 @njit(cache=True)
 def jump(
     indptr: Offsets,
-    neighbor: Index,
+    neighbor: Index32,
     rate: Array,
     leaving: Array,
     counts: Counts,
@@ -152,7 +151,7 @@ def jump(
 @njit(cache=True)
 def spread(
     indptr: Offsets,
-    neighbor: Index,
+    neighbor: Index32,
     rate: Array,
     leaving: Array,
     p: Array,
@@ -255,7 +254,7 @@ def _propensity(
     x: int,
     indptr: Offsets,
     edge: Offsets,
-    source: Index,
+    source: Index32,
     flux: Array,
     counts: Counts,
     pseudo: float,
@@ -295,9 +294,9 @@ def _descend(tree: Array, size: int, level: float) -> int:
 def _destination(
     x: int,
     indptr: Offsets,
-    neighbor: Index,
+    neighbor: Index32,
     edge: Offsets,
-    source: Index,
+    source: Index32,
     flux: Array,
     rng: np.random.Generator,
 ) -> int:

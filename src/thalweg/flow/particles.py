@@ -18,21 +18,19 @@ from scipy import sparse
 from scipy.special import gammaln, pdtrc
 
 from thalweg import _checks
-from thalweg._door import checked
-from thalweg._threads import single_threaded
-from thalweg.edges.fluxes import edge_fluxes, internal_spec
+from thalweg._door import checked, single_threaded
+from thalweg._types import Array
+from thalweg.edges.fluxes import internal_spec
 from thalweg.edges.static import Graph
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import particle_loops as loops
 from thalweg.flow.integrate import gradient_flow
+from thalweg.flow.rates import net_fluxes
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.snapshots.snapshots import DENSE_LIMIT, Snapshots
 
-__all__ = ["simulate"]
-
-Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 _DENSE_STATES = 200
@@ -279,18 +277,8 @@ class _Population:
         return flow.probabilities
 
     def _slot_rates(self, p: Array, fastest: float) -> tuple[Array, Array]:
-        source, target, conductance = self.kernel.edges
-        flux = edge_fluxes(
-            source,
-            target,
-            conductance,
-            p / self.kernel.stationary,
-            self.energy.external(p),
-            self.energy.beta,
-            self.mobility.spec,
-            internal_spec(self.energy, self.mobility),
-        )
-        a = self.kernel.adjacency
+        flux = net_fluxes(self.kernel, self.energy, p, self.mobility)
+        a, source = self.kernel.adjacency, self.kernel.edges.source
         rate, leaving = loops.slot_rates(a.indptr, a.edge, source, flux, p, fastest)
         return rate, leaving
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from thalweg import _checks
 from thalweg._door import checked
+from thalweg._types import Array, Index32
 from thalweg.edges.fluxes import accumulate_velocity, edge_fluxes, internal_spec
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import Mobility, as_mobility
-
-__all__ = ["jump_rates", "velocity"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int32]
 
 
 def velocity(
@@ -76,21 +72,24 @@ def jump_rates(
     return sparse.csr_array(sparse.coo_array((values, (rows, columns)), shape=(n, n)))
 
 
-def edge_rates(
-    kernel: MarkovKernel, energy: FreeEnergy, p: Array, mobility: Mobility
-) -> tuple[Index, Index, Array]:
-    """The state that a jump along each edge leaves, the state it reaches, and its rate."""
-    source, target, conductance = kernel.edges
-    flux = edge_fluxes(
-        source,
-        target,
-        conductance,
+def net_fluxes(kernel: MarkovKernel, energy: FreeEnergy, p: Array, mobility: Mobility) -> Array:
+    """The net flux of the flow from source to target of each edge, `c m (f_x - f_y)`."""
+    return edge_fluxes(
+        *kernel.edges,
         p / kernel.stationary,
         energy.external(p),
         energy.beta,
         mobility.spec,
         internal_spec(energy, mobility),
     )
+
+
+def edge_rates(
+    kernel: MarkovKernel, energy: FreeEnergy, p: Array, mobility: Mobility
+) -> tuple[Index32, Index32, Array]:
+    """The state that a jump along each edge leaves, the state it reaches, and its rate."""
+    source, target, _ = kernel.edges
+    flux = net_fluxes(kernel, energy, p, mobility)
     start = np.where(flux > 0, source, target)
     end = np.where(flux > 0, target, source)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

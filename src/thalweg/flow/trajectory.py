@@ -7,19 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._optional import optional
 from thalweg._sketch import sketch
+from thalweg._types import Array
 from thalweg.snapshots.times import TimeScale
 from thalweg.status import Status
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Trajectory"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -10,17 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.geometry.exponential import shoot
 from thalweg.status import Status
 
 if TYPE_CHECKING:
     from thalweg.geometry.transport import TransportGeometry
-
-__all__ = ["Barycenter", "find_barycenter"]
-
-Array = NDArray[np.float64]
 
 
 class Barycenter(NamedTuple):

@@ -10,17 +10,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 
+from thalweg._types import Array
 from thalweg.edges import static
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import Mobility
 from thalweg.status import Status
-
-__all__ = ["Shot", "shoot"]
-
-Array = NDArray[np.float64]
 
 _FLOOR = 1e-12
 """Densities below this end the integration."""

@@ -13,32 +13,22 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
+from thalweg._types import Array
 from thalweg.edges import kinetic
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
-from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import Mobility
 from thalweg.paths.interior.method import solve_inside
-from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import Path, PathProblem
 from thalweg.status import Status
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "DistanceGradient",
-    "Geodesic",
-    "GeodesicMethod",
-    "GeodesicPoints",
-    "distance_gradient",
-    "solve_geodesic",
-]
 
-Array = NDArray[np.float64]
 GeodesicMethod = Literal["auto", "collocation", "interior-point"]
 
 _SMALL = 400
@@ -167,19 +157,16 @@ def _curve(
 
 
 def solve_geodesic(
-    kernel: MarkovKernel,
+    problem: PathProblem,
     mobility: Mobility,
-    p0: Array,
-    p1: Array,
     *,
-    solver: LaplacianSolver,
     tolerance: float | None = None,
     n_steps: int = 16,
     method: GeodesicMethod = "auto",
     max_stages: int | None = None,
     potential_tolerance: float | None = None,
 ) -> Geodesic:
-    """The geodesic from `p0` to `p1`, with a relative error of the distance below `tolerance`.
+    """The geodesic of a problem, with a relative error of the distance below `tolerance`.
 
     By default 1e-8, and 1e-3 for pairs with nearly empty states on more than 120 states.
 
@@ -190,11 +177,10 @@ def solve_geodesic(
         raise InputError(
             f"method is {method!r}; choose one of {', '.join(get_args(GeodesicMethod))}."
         )
-    problem = PathProblem(kernel, mobility.spec, p0, p1, TimeMesh.uniform(1, 3), solver)
-    times = np.linspace(0, 1, n_steps + 1)
+    kernel, times = problem.kernel, np.linspace(0, 1, n_steps + 1)
     if np.abs(problem.gap).max() == 0.0:
         return _constant(problem, mobility, times, _TOLERANCE if tolerance is None else tolerance)
-    lowest = (float((p0 / kernel.stationary).min()), float((p1 / kernel.stationary).min()))
+    lowest = tuple(float((p / kernel.stationary).min()) for p in (problem.p0, problem.p1))
     singular = (lowest[0] < _SINGULAR, lowest[1] < _SINGULAR)
     found: Path | None = None
     used = "collocation"

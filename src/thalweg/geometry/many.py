@@ -9,12 +9,12 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
+from thalweg._types import Array
+
 if TYPE_CHECKING:
     from thalweg.geometry.transport import TransportGeometry
 
-__all__ = ["Neighbors", "distance_matrix", "nearest"]
 
-Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 

@@ -7,16 +7,12 @@ Conventions, used everywhere: the gradient of a potential along the edge `(x, y)
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._types import Array
 from thalweg.edges import static
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import Mobility
-
-__all__ = ["divergence", "gradient", "inner", "transport_laplacian", "transport_weights"]
-
-Array = NDArray[np.float64]
 
 
 def gradient(kernel: MarkovKernel, psi: Array) -> Array:

@@ -11,18 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from thalweg.errors import MissingDependencyError
+from thalweg._optional import optional
 from thalweg.geometry.transport import TransportGeometry
 from thalweg.kernel import Edges, MarkovKernel
 
-try:
-    import torch
-except ImportError:
-    raise MissingDependencyError(
-        "thalweg.geometry.torch needs torch; install it with pip install 'thalweg[neural]'."
-    ) from None
-
 __all__ = ["squared_distance"]
+
+optional("torch", extra="neural", what="thalweg.geometry.torch")
+import torch  # noqa: E402
 
 
 class _SquaredDistance(torch.autograd.Function):

@@ -14,11 +14,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._door import checked
-from thalweg._threads import single_threaded
+from thalweg._door import checked, single_threaded
+from thalweg._types import Array
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.geometry.geodesic import (
     DistanceGradient,
@@ -30,15 +30,15 @@ from thalweg.geometry.geodesic import (
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver, balanced
 from thalweg.mobility import LogMean, Mobility, as_mobility
+from thalweg.paths.mesh import TimeMesh
+from thalweg.paths.problem import PathProblem
 
 if TYPE_CHECKING:
     from thalweg.geometry.barycenter import Barycenter
     from thalweg.geometry.exponential import Shot
     from thalweg.geometry.many import Neighbors
 
-__all__ = ["TransportGeometry"]
 
-Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 
@@ -174,12 +174,10 @@ class TransportGeometry:
             _checks.positive(tolerance, "tolerance")
         if not (isinstance(n_steps, int) and n_steps > 0):
             raise InputError(f"n_steps is {n_steps!r}; give a positive whole number.")
+        mesh = TimeMesh.uniform(1, 3)
         return solve_geodesic(
-            self.kernel,
+            PathProblem(self.kernel, self.mobility.spec, p, q, mesh, self._solver),
             self.mobility,
-            p,
-            q,
-            solver=self._solver,
             tolerance=tolerance,
             n_steps=n_steps,
             method=method,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 from collections.abc import Callable
@@ -13,12 +12,11 @@ from scipy import sparse
 
 from thalweg import _checks
 from thalweg._door import checked
+from thalweg._words import did_you_mean
 from thalweg.errors import InputError
 from thalweg.graphs import topology
 from thalweg.graphs.topology import Topology
 from thalweg.kernel import MarkovKernel
-
-__all__ = ["GRAPH_FAMILIES", "make_graph"]
 
 _MAX_EDGES = 20_000_000
 """Largest number of edges."""
@@ -292,8 +290,5 @@ def _probability(name: str, value: float) -> float:
 
 
 def _unknown(family: object) -> str:
-    close = difflib.get_close_matches(
-        str(family).lower().replace("-", "_"), _BUILDERS, n=1, cutoff=0.4
-    )
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"there is no graph family {family!r}; {hint}The families are {', '.join(_BUILDERS)}."
+    hint = did_you_mean(str(family).lower().replace("-", "_"), _BUILDERS, cutoff=0.4)
+    return f"there is no graph family {family!r}{hint} The families are {', '.join(_BUILDERS)}."

@@ -14,16 +14,6 @@ from thalweg._door import checked
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
-__all__ = [
-    "cycle",
-    "hamming_kernel",
-    "hypercube",
-    "lattice",
-    "path",
-    "star",
-    "triangular_lattice",
-]
-
 _MAX_STATES = 1_000_000
 """Largest number of states."""
 

@@ -9,12 +9,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from thalweg import _checks
+from thalweg._types import Array, Index
 from thalweg.errors import InputError
-
-__all__ = ["neighbor_weights"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _TREE_DIMENSION = 12
 """Dimension up to which a k-d tree finds neighbours; brute force above."""

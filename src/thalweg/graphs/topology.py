@@ -17,25 +17,8 @@ from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial import Delaunay
 
 from thalweg._compile import inner, njit
+from thalweg._types import Array
 
-__all__ = [
-    "Topology",
-    "apollonian",
-    "barabasi_albert",
-    "block_model",
-    "complete",
-    "connected",
-    "delaunay",
-    "erdos_renyi",
-    "euclidean_spanning_tree",
-    "is_connected",
-    "k_partite",
-    "rectangle",
-    "regular",
-    "watts_strogatz",
-]
-
-Array = NDArray[np.float64]
 Pairs = NDArray[np.int64]
 
 

@@ -21,7 +21,8 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from thalweg._compile import inner, njit
 from thalweg._dense import copy
-from thalweg.laplacian.pattern import Array, Index, Pattern, Relabelling
+from thalweg._types import Array, Index32
+from thalweg.laplacian.pattern import Pattern, Relabelling
 
 _SEED = 20_240_229
 """Seed of the elimination, so that equal inputs give equal factors."""
@@ -56,9 +57,9 @@ class ApproxCholFactor:
     """Step `k` eliminated `order[k]`, of total weight `pivot[k]`, and gave each of its neighbours
     `rows[start[k]:start[k+1]]` the fraction `fractions[...]` of what it held."""
 
-    order: Index
+    order: Index32
     start: NDArray[np.int64]
-    rows: Index
+    rows: Index32
     fractions: Array
     pivot: Array
 
@@ -68,9 +69,9 @@ class ApproxCholFactor:
 
 @njit(cache=True)
 def _substitute(
-    order: Index,
+    order: Index32,
     start: NDArray[np.int64],
-    rows: Index,
+    rows: Index32,
     fractions: Array,
     pivot: Array,
     r: Array,
@@ -109,8 +110,8 @@ Records = NDArray[np.void]
 
 @njit(cache=True)
 def eliminate(
-    n_nodes: int, source: Index, target: Index, weights: Array, seed: int
-) -> tuple[Index, NDArray[np.int64], Index, Array, Array]:
+    n_nodes: int, source: Index32, target: Index32, weights: Array, seed: int
+) -> tuple[Index32, NDArray[np.int64], Index32, Array, Array]:
     """`order, start, rows, fractions, pivot` of `ApproxCholFactor`."""
     half, node = _half_edges(n_nodes, source, target, weights)
     # Nodes of equal degree form a doubly linked list. The number of these buckets is not capped: a
@@ -201,7 +202,7 @@ def eliminate(
 
 @inner(cache=True)
 def _half_edges(
-    n_nodes: int, source: Index, target: Index, weights: Array
+    n_nodes: int, source: Index32, target: Index32, weights: Array
 ) -> tuple[Records, Records]:
     half = np.empty(2 * source.size, dtype=_HALF)
     node = np.empty(n_nodes, dtype=_NODE)
@@ -221,7 +222,7 @@ def _half_edges(
 
 
 @inner(cache=True)
-def _link(v: int, node: Records, bucket: Index) -> None:
+def _link(v: int, node: Records, bucket: Index32) -> None:
     degree = node[v].degree
     first = bucket[degree]
     node[v].after = first
@@ -232,7 +233,7 @@ def _link(v: int, node: Records, bucket: Index) -> None:
 
 
 @inner(cache=True)
-def _unlink(v: int, node: Records, bucket: Index) -> None:
+def _unlink(v: int, node: Records, bucket: Index32) -> None:
     previous, following = node[v].before, node[v].after
     if previous >= 0:
         node[previous].after = following
@@ -252,7 +253,7 @@ def _double(array: Any) -> Any:
 
 
 @inner(cache=True)
-def _sort(keys: Array, first: Index, second: Index, count: int) -> None:
+def _sort(keys: Array, first: Index32, second: Index32, count: int) -> None:
     """Sort the first `count` keys in increasing order, and two more arrays along with them."""
     # Shell's sort: for few keys plain insertion; numba's `argsort` takes seconds to compile.
     gap = 1

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._types import Array
 from thalweg.errors import MissingDependencyError
-from thalweg.laplacian.pattern import Array, Pattern
+from thalweg.laplacian.pattern import Pattern
 
 CholmodMode = Literal["auto", "simplicial", "supernodal"]
 

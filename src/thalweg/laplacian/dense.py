@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.linalg import lapack
 
-from thalweg.laplacian.pattern import Array, Pattern
+from thalweg._types import Array
+from thalweg.laplacian.pattern import Pattern
 
 
 @dataclass(frozen=True, eq=False)

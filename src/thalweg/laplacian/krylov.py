@@ -22,10 +22,9 @@ import numpy as np
 from scipy.linalg import eigvalsh_tridiagonal
 
 from thalweg._compile import njit
-from thalweg.laplacian.pattern import Array, Index, Pattern, Preconditioner
+from thalweg._types import Array, Index32
+from thalweg.laplacian.pattern import Pattern, Preconditioner
 from thalweg.status import Status
-
-__all__ = ["KrylovSolution", "Refined", "balanced", "gmres", "solve"]
 
 MAX_ITERATIONS = 1000
 """Largest number of conjugate-gradient iterations."""
@@ -79,7 +78,7 @@ def solve(
             if not (curvature > 0.0 and rz > 0.0):
                 break
             alpha = rz / curvature
-            x += alpha * p
+            x += np.multiply(p, alpha, out=z)  # z is free until the next line that names it
             q *= alpha
             r -= q
             energy += alpha * rz
@@ -119,14 +118,14 @@ def _smallest_ritz(alphas: list[float], betas: list[float]) -> float:
     return float(eigvalsh_tridiagonal(diagonal, off, select="i", select_range=(0, 0))[0])
 
 
-def flux(source: Index, target: Index, weights: Array, p: Array, out: Array) -> float:
+def flux(source: Index32, target: Index32, weights: Array, p: Array, out: Array) -> float:
     """`out = M p`; returns `<p, M p>`; one pass over the edges."""
     out.fill(0.0)
     return float(_add_flux(source, target, weights, p, out))
 
 
 @njit(cache=True)
-def _add_flux(source: Index, target: Index, weights: Array, p: Array, out: Array) -> float:
+def _add_flux(source: Index32, target: Index32, weights: Array, p: Array, out: Array) -> float:
     total = 0.0
     for e in range(source.size):
         difference = p[source[e]] - p[target[e]]

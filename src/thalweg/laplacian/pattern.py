@@ -11,10 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 
+from thalweg._types import Array, Index32
 from thalweg.errors import InputError
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,8 +20,8 @@ class Pattern:
     """A connected graph without self-loops: `n_nodes` and one `(source, target)` pair per edge."""
 
     n_nodes: int
-    source: Index
-    target: Index
+    source: Index32
+    target: Index32
     grounded: bool = False
     """Whether the last node is the ground."""
 
@@ -81,7 +79,7 @@ class Pattern:
         """The same without the ground, whose edges hide the shape of the graph."""
         return sparse.csr_array(self.matrix[:-1, :-1]) if self.grounded else self.matrix
 
-    def components(self, keep: NDArray[np.bool_]) -> tuple[int, Index]:
+    def components(self, keep: NDArray[np.bool_]) -> tuple[int, Index32]:
         """The number of components and the label of each node when only `keep` edges remain."""
         n = self.n_nodes
         kept = sparse.coo_array(
@@ -90,7 +88,7 @@ class Pattern:
         count, label = connected_components(kept, directed=False)
         return int(count), np.asarray(label, dtype=np.int32)
 
-    def bridges(self, keep: NDArray[np.bool_], label: Index, count: int) -> NDArray[np.intp]:
+    def bridges(self, keep: NDArray[np.bool_], label: Index32, count: int) -> NDArray[np.intp]:
         """A smallest set of edges outside `keep` that joins the `count` components into one."""
         spare = np.flatnonzero(~keep)
         one, other = label[self.source[spare]], label[self.target[spare]]
@@ -112,7 +110,7 @@ class Pattern:
                 "add edges between them, or solve on each component."
             )
 
-    def relabelled(self, nodes: Index) -> tuple[Pattern, Relabelling]:
+    def relabelled(self, nodes: Index32) -> tuple[Pattern, Relabelling]:
         """The same graph with node `nodes[i]` called `i` and its edges sorted, and the inverse.
 
         Passes over sorted edges between near numbers read memory in order: on large graphs that is
@@ -130,7 +128,7 @@ class Pattern:
 class Relabelling(NamedTuple):
     """Node `i` of the new labelling is `nodes[i]` of the old one; edge `e` is `edges[e]`."""
 
-    nodes: Index
+    nodes: Index32
     edges: NDArray[np.intp]
 
 
@@ -168,7 +166,7 @@ class Analysis(Protocol):
         ...
 
 
-def _as_index(values: ArrayLike, name: str) -> Index:
+def _as_index(values: ArrayLike, name: str) -> Index32:
     array = np.asarray(values)
     if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
         raise InputError(

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg._compile import njit
-from thalweg.laplacian.pattern import Analysis, Index, Pattern
+from thalweg._types import Index32
+from thalweg.laplacian.pattern import Analysis, Pattern
 
 Method = Literal["auto", "dense", "tree", "approxchol", "cholmod", "superlu"]
 
@@ -85,7 +86,7 @@ def is_flat(adjacency: sparse.csr_array) -> bool:
 
 
 @njit(cache=True)
-def _widest_level(indptr: NDArray[np.int64], indices: Index, root: int) -> tuple[int, int]:
+def _widest_level(indptr: NDArray[np.int64], indices: Index32, root: int) -> tuple[int, int]:
     """The size of the largest breadth-first level, and a node of the last one."""
     seen = np.zeros(indptr.size - 1, np.bool_)
     queue = np.empty(indptr.size - 1, np.int32)

@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._types import Array, Index32
 from thalweg.errors import InputError
 from thalweg.laplacian import krylov, policy
-from thalweg.laplacian.pattern import Analysis, Array, Index, Pattern, Preconditioner
+from thalweg.laplacian.pattern import Analysis, Pattern, Preconditioner
 from thalweg.laplacian.policy import Method
 from thalweg.status import Status
 
 if TYPE_CHECKING:
     from thalweg.kernel import MarkovKernel
 
-__all__ = ["Factor", "LaplacianSolver", "Method", "Solution"]
 
 SUM_TOLERANCE = 1e-6
 """Largest `|sum(b)|`, relative to `sum(|b|)`, when `M` is singular."""
@@ -94,7 +94,7 @@ class Factor:
     """Weights divided by `scale`; where zero weights cut the graph, bridges carry one."""
     scale: float
     prepared: Prepared | None
-    piece: Index | None
+    piece: Index32 | None
     """The component of each node when zero weights cut the graph, else `None`."""
 
     @cached_property

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import SuperLU, splu
 
-from thalweg.laplacian.pattern import Array, Pattern
+from thalweg._types import Array
+from thalweg.laplacian.pattern import Pattern
 
 
 @dataclass(frozen=True, eq=False)

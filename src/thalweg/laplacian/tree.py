@@ -13,7 +13,8 @@ import numpy as np
 from scipy.sparse.csgraph import breadth_first_order
 
 from thalweg._compile import njit
-from thalweg.laplacian.pattern import Array, Index, Pattern, Relabelling
+from thalweg._types import Array, Index32
+from thalweg.laplacian.pattern import Pattern, Relabelling
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +24,8 @@ class TreeAnalysis:
     direct: ClassVar[bool] = True
     pattern: Pattern
     relabelling: Relabelling
-    parent: Index
-    edge: Index
+    parent: Index32
+    edge: Index32
 
     @classmethod
     def of(cls, pattern: Pattern) -> TreeAnalysis:
@@ -44,7 +45,7 @@ class TreeAnalysis:
 
 @dataclass(frozen=True, eq=False)
 class TreeFactor:
-    parent: Index
+    parent: Index32
     resistance: Array
 
     def apply(self, r: Array, out: Array) -> None:
@@ -52,7 +53,7 @@ class TreeFactor:
 
 
 @njit(cache=True)
-def _integrate(parent: Index, resistance: Array, r: Array, out: Array) -> None:
+def _integrate(parent: Index32, resistance: Array, r: Array, out: Array) -> None:
     for v in range(r.size):
         out[v] = r[v]
     for v in range(r.size - 1, 0, -1):

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from thalweg.learn.between import interpolate
     from thalweg.learn.crossval import CrossValidation, OnSnapshots, cross_validate, time_splits
     from thalweg.learn.regressor import FreeEnergyRegressor, load
     from thalweg.learn.time_basis import TimeBasis
@@ -21,11 +22,13 @@ __all__ = [
     "WeakFit",
     "cross_validate",
     "fit_weak",
+    "interpolate",
     "load",
     "time_splits",
 ]
 
 _HOME_OF = {
+    "interpolate": "thalweg.learn.between",
     "CrossValidation": "thalweg.learn.crossval",
     "OnSnapshots": "thalweg.learn.crossval",
     "cross_validate": "thalweg.learn.crossval",

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
 from thalweg._optional import optional
+from thalweg._sparse import dense
+from thalweg._types import Array, Progress
 from thalweg._words import p_text
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy
 from thalweg.errors import InputError
@@ -18,9 +20,10 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.growth import Growth, GrowthFound, as_growth, growth_of
 from thalweg.learn.limits import reporting, work_limit
-from thalweg.learn.network.paper import FeatureNetwork, fit_feature_network, fit_neural
+from thalweg.learn.network.features import FeatureNetwork, fit_feature_network
+from thalweg.learn.network.paper import fit_neural
 from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
-from thalweg.learn.progress import Progress, as_progress
+from thalweg.learn.progress import as_progress
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
 from thalweg.learn.weak.fit import Ridge
@@ -35,9 +38,7 @@ if TYPE_CHECKING:
     from thalweg.learn.fields import LargeFit
     from thalweg.learn.likelihood.result import LikelihoodFit
 
-__all__ = ["Fitted", "Method", "Settings", "fit_snapshots"]
 
-Array = NDArray[np.float64]
 _REJECTED = 1e-3
 """p-value below which the advice of a weak fit says that the model fails."""
 Method = Literal["likelihood", "weak", "neural"]
@@ -159,7 +160,7 @@ class Fitted:
         return pd.DataFrame(
             {
                 "state": np.arange(kernel.n_states),
-                "name": list(range(kernel.n_states) if kernel.names is None else kernel.names),
+                "name": list(kernel.labels),
                 "potential": self.energy.potential,
                 "stderr": self.potential_stderr,
                 "equilibrium": self.energy.equilibrium(kernel),
@@ -217,11 +218,6 @@ def check_match(kernel: MarkovKernel, snapshots: Snapshots) -> None:
         )
 
 
-def dense_counts(snapshots: Snapshots) -> Array:
-    counts = snapshots.counts
-    return counts if isinstance(counts, np.ndarray) else np.asarray(counts.toarray())
-
-
 def answer_of(snapshots: Snapshots, source: Any, **parts: Any) -> Fitted:
     """The answer around a method's own result: energy, status and possibly errors."""
     energy: FreeEnergy = source.energy
@@ -277,7 +273,7 @@ def _neural(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
                 "the paper's network learns beta itself; leave beta out, or give features."
             )
         source = fit_neural(
-            kernel, snapshots.times, dense_counts(snapshots), p, seed=s.seed, epochs=s.epochs,
+            kernel, snapshots.times, dense(snapshots.counts), p, seed=s.seed, epochs=s.epochs,
             mobility=s.mobility, device=s.device, progress=s.progress,
         )  # fmt: skip
         summary = {"loss": float(source.losses[-1]), "n_steps": source.n_steps}
@@ -311,7 +307,7 @@ def _likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
     if applies_to(options.model(kernel, snapshots.times), options):
         options = replace(options, hurried=True)
     with reporting(s.progress, "likelihood"):
-        fit = fit_likelihood(kernel, snapshots.times, dense_counts(snapshots), options=options)
+        fit = fit_likelihood(kernel, snapshots.times, dense(snapshots.counts), options=options)
     fitted = answer_of(
         snapshots,
         fit,
@@ -391,7 +387,7 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
             f"the likelihood of {kernel.n_states} states does not take {', '.join(asked)} (it does "
             f"up to {DENSE_STATES} states); leave that out, join states into groups{other}."
         )
-    counts = dense_counts(snapshots)
+    counts = dense(snapshots.counts)
 
     def fit_with(beta: float | None, options: LargeOptions | None = None) -> LargeFit:
         return fit_likelihood_large(

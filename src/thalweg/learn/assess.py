@@ -21,7 +21,6 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     from thalweg.learn.fields import LargeFit
 
-__all__ = ["assess", "assess_many"]
 
 _AT_REST = (
     "No movement was seen: the snapshots could all be samples of one distribution, and a "

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import norm
 
+from thalweg._sparse import dense
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.answer import (
@@ -14,7 +15,6 @@ from thalweg.learn.answer import (
     Settings,
     answer_of,
     beyond_plain,
-    dense_counts,
     probabilities,
     two_times,
 )
@@ -23,8 +23,6 @@ from thalweg.learn.weak.fit import fit_weak
 from thalweg.learn.weak.moments import MOST_STATES, MomentFit, fit_moments, with_errors
 from thalweg.snapshots import Dirichlet, Snapshots
 from thalweg.status import Status
-
-__all__ = ["weak_answer"]
 
 _REFIT_STATES = 100
 """States up to which errors are those of 16 refits, one CPU second at 30 states."""
@@ -57,7 +55,7 @@ def _moments_apply(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> b
 
 def _moments(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
     """The weak form with error bars, a positive beta and a goodness of fit."""
-    counts = dense_counts(snapshots)
+    counts = dense(snapshots.counts)
     fit = fit_moments(kernel, snapshots.times, counts, mobility=s.mobility, beta=s.beta)
     drawn = kernel.n_states <= _REFIT_STATES
     assessed = not s.refit

@@ -14,12 +14,13 @@ from sklearn.base import BaseEstimator, clone
 from thalweg._door import checked
 from thalweg._optional import optional
 from thalweg._parallel import parallel_map
+from thalweg._sparse import dense
+from thalweg._types import Array, Progress
 from thalweg.errors import InputError, ThalwegError
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.answer import check_match, dense_counts
+from thalweg.learn.answer import check_match
 from thalweg.learn.fokker_planck import MOST_STATES, fokker_planck
 from thalweg.learn.inputs import as_problem
-from thalweg.learn.progress import Progress
 from thalweg.learn.regressor import FreeEnergyRegressor
 from thalweg.learn.rivals import free_ctmc, no_movement, pure_heat
 from thalweg.snapshots import Snapshots, hellinger
@@ -28,9 +29,7 @@ from thalweg.snapshots.density import smoothed
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RIVALS", "CrossValidation", "OnSnapshots", "cross_validate", "time_splits"]
 
-Array = NDArray[np.float64]
 Scheme = Literal["leave-one-out", "forecast-last", "k-fold"]
 Rival = Callable[[MarkovKernel, Array, Array, Array], Array]
 
@@ -292,7 +291,7 @@ def _folds(
             f"n_folds is {n_folds}; choose from 2 to the smallest snapshot's "
             f"{seen.sizes.min():g} individuals."
         )
-    counts = dense_counts(seen).round().astype(np.int64)
+    counts = dense(seen.counts).round().astype(np.int64)
     share = np.full(n_folds, 1 / n_folds)
     dealt = np.moveaxis(rng.multinomial(counts, share), -1, 0)
     if (dealt.sum(axis=2) == 0).any():
@@ -326,7 +325,7 @@ def _judge(
     report = (lambda done: None) if fitted is None else fitted
     before = fold * (1 + len(rivals))
     report(before)
-    counts, held = dense_counts(kept), dense_counts(out)
+    counts, held = dense(kept.counts), dense(out.counts)
     predicted: dict[str, Array] = {}
     failures: dict[str, str] = {}
     try:

@@ -12,25 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from thalweg import _checks
+from thalweg._sparse import dense
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
-from thalweg.flow import gradient_flow
+from thalweg.flow import Trajectory, gradient_flow
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.mobility import Mobility
-
-__all__ = [
-    "band_around",
-    "deviation_along",
-    "deviation_from_covariance",
-    "deviation_from_draws",
-]
-
-Array = NDArray[np.float64]
 
 _STEP = 0.05
 """Step along a draw over which the flow is differenced: long enough for the integrator's error."""
@@ -140,14 +132,13 @@ def deviation_from_draws(
     energy: FreeEnergy,
     start: Array,
     draws: Array,
-    times: Array,
-    p: Array,
+    best: Trajectory,
     *,
     mobility: Mobility,
     start_size: float | None = None,
     done: Callable[[int], None] = lambda draws: None,
 ) -> Array | None:
-    """The same from draws of (potential, beta), by differences of the flow along each.
+    """The same from draws of (potential, beta), by differences from the flow `best` along each.
 
     A start that was counted from `start_size` individuals moves with their sampling noise.
     `done`: called with the number of draws that have been followed.
@@ -156,8 +147,8 @@ def deviation_from_draws(
     that the data exclude, and its flow carries the population to states that were never visited.
     """
     n = kernel.n_states
-    log_p = np.log(np.maximum(p, 1e-300))
-    squares, count = np.zeros_like(p), 0
+    log_p = np.log(np.maximum(best.probabilities, 1e-300))
+    squares, count = np.zeros_like(log_p), 0
     rng = np.random.default_rng(0)
     for followed, row in enumerate(draws, 1):
         v = energy.potential + _STEP * (row[:n] - energy.potential)
@@ -171,7 +162,7 @@ def deviation_from_draws(
             # The covariance of log shares, (diag(1 / p) - 1) / size; the mass divides it out.
             begin = start * np.exp(_STEP * np.clip(noise / np.sqrt(start), -100.0, 100.0))
             begin = begin / begin.sum()
-        path = gradient_flow(kernel, moved, begin, times, mobility=mobility, rtol=1e-6)
+        path = gradient_flow(kernel, moved, begin, best.times, mobility=mobility, rtol=1e-6)
         if path.status:
             squares += ((np.log(np.maximum(path.probabilities, 1e-300)) - log_p) / _STEP) ** 2
             count += 1
@@ -182,5 +173,4 @@ def deviation_from_draws(
 def _dense(interaction: object) -> Array:
     if interaction is None:
         return np.zeros((0, 0))
-    toarray = getattr(interaction, "toarray", None)
-    return np.asarray(interaction if toarray is None else toarray(), dtype=np.float64)
+    return dense(interaction).astype(np.float64)

@@ -10,27 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import chi2, gamma
 
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg._words import p_text
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.deviance import expected_deviance
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.uncertainty import draw_counts
-
-__all__ = [
-    "Contrast",
-    "GoodnessOfFit",
-    "Undetermined",
-    "cycle_forces",
-    "goodness_of_fit",
-    "goodness_of_many",
-    "undetermined",
-]
-
-Array = NDArray[np.float64]
 
 _MOST_CYCLES = 50
 """Largest number of cycle forces in the test."""

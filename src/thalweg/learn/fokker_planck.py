@@ -9,17 +9,14 @@ the start.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import rivals
 from thalweg.snapshots.density import smoothed
-
-__all__ = ["MOST_STATES", "fokker_planck"]
-
-Array = NDArray[np.float64]
 
 MOST_STATES = 300
 """Largest number of states, since matrices are dense."""

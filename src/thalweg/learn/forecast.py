@@ -7,20 +7,20 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import expm
 
 from thalweg import _checks
+from thalweg._door import single_threaded
 from thalweg._optional import optional
 from thalweg._sketch import sketch
-from thalweg._threads import single_threaded
+from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory, gradient_flow, growth_flow, jump_rates
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.delta import band_around, deviation_from_covariance, deviation_from_draws
 from thalweg.learn.few.mixture import Mixture
-from thalweg.learn.progress import Progress
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import Mobility
 from thalweg.snapshots.times import TimeScale
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
     from thalweg.learn.answer import Fitted
 
-__all__ = ["Forecast", "bands", "flow_of", "from_start", "in_scale", "mixed_flow"]
 
-Array = NDArray[np.float64]
 _Answer = TypeVar("_Answer", "Forecast", Trajectory)
 
 _PIECES = 32
@@ -341,8 +339,8 @@ def bands(
             assert covariance is not None
             draws = _draws(energy, covariance, n_draws)
         deviation = deviation_from_draws(
-            kernel, energy, start, draws[:n_draws], best.times, best.probabilities,
-            mobility=mobility, start_size=sample, done=report(min(n_draws, len(draws))),
+            kernel, energy, start, draws[:n_draws], best, mobility=mobility, start_size=sample,
+            done=report(min(n_draws, len(draws))),
         )  # fmt: skip
     if deviation is None:
         nothing = np.full_like(best.probabilities, np.nan)

@@ -12,19 +12,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import chi2
 
 from thalweg import _checks
+from thalweg._types import Array
 from thalweg._words import p_text
 from thalweg.errors import InputError
 
 if TYPE_CHECKING:
     from thalweg.learn.likelihood.result import LikelihoodFit
 
-__all__ = ["Growth", "GrowthFound", "growth_of"]
-
-Array = NDArray[np.float64]
 
 _SEPARABLE = 0.95
 """Correlation of the errors of growth and potential above which the data do not separate them."""

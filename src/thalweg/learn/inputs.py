@@ -14,8 +14,6 @@ from thalweg.kernel import MarkovKernel
 from thalweg.snapshots import Snapshots
 from thalweg.snapshots.columns import COUNT_NAMES, STATE_NAMES, TIME_NAMES, choose
 
-__all__ = ["as_kernel", "as_problem"]
-
 _FRAME = "the frame"
 _log = logging.getLogger(__name__)
 
@@ -79,7 +77,7 @@ def as_problem(
         return _from_wide(kernel, frame if when is None else frame.set_index(when), names)
     where = choose(others, state, STATE_NAMES, "state", _FRAME)
     if when is None or where is None:
-        names = list(kernel.names or range(kernel.n_states))
+        names = list(kernel.labels)
         missing = [name for name in names if name not in others]
         raise InputError(
             f"the frame has no column for the {'time' if when is None else 'state'}, and none for "
@@ -99,7 +97,7 @@ def as_problem(
 def _wide_names(kernel: MarkovKernel, frame: Any) -> list[Hashable] | None:
     """The columns of a wide frame in the kernel's order; `None` if it is not wide."""
     columns = list(frame.columns)
-    names = range(kernel.n_states) if kernel.names is None else kernel.names
+    names = kernel.labels
     if all(name in columns for name in names):
         return list(names)
     numeric = all(dtype.kind in "iufb" for dtype in frame.dtypes)

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from thalweg.learn.progress import Progress, steps_left
+from thalweg._types import Progress
+from thalweg.learn.progress import steps_left
 from thalweg.status import Status
-
-__all__ = ["exhausted", "limit_status", "reporting", "spend", "work_limit"]
 
 _USUAL = 20
 """Iterations of a likelihood fit expected at first; ordinary fits take 5 to 80."""

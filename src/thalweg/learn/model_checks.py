@@ -21,8 +21,6 @@ from scipy.sparse.csgraph import connected_components
 from thalweg.errors import InputError
 from thalweg.status import Status
 
-__all__ = ["check_content"]
-
 Arrays = Mapping[str, NDArray[Any]]
 
 _PER_STATE = ("stationary", "potential", "initial", "visits", "potential_stderr")

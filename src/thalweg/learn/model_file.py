@@ -29,8 +29,6 @@ from numpy.typing import NDArray
 from thalweg._files import atomic_write
 from thalweg.errors import InputError
 
-__all__ = ["VERSION", "read_model", "write_model"]
-
 FORMAT = "thalweg-model"
 VERSION = 1
 """Increased when older code can no longer read a file."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.learn.likelihood.frozen import FrozenObjective
 from thalweg.learn.likelihood.objective import IndependentObjective, Objective
 from thalweg.learn.likelihood.optimize import Minimum
@@ -22,10 +23,6 @@ from thalweg.learn.likelihood.sparse.flow import Point
 from thalweg.learn.likelihood.sparse.search import minimise_likelihood
 from thalweg.learn.limits import exhausted
 from thalweg.status import Status
-
-__all__ = ["RANGE", "Profile", "hull", "walk_profile"]
-
-Array = NDArray[np.float64]
 
 RANGE = (1e-4, 1e2)
 """Range of `beta T` outside which data carry no information: no spread, or complete mixing."""

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-__all__ = ["Printed", "Progress", "as_progress", "steps_left"]
-
-Progress = Callable[[str, int, int], None]
+from thalweg._types import Progress
 
 _SILENT = 2.0
 """Seconds before the first line; shorter computations print none."""

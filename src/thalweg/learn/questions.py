@@ -10,37 +10,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
+import thalweg  # whose `dynamics`, the room above, is loaded on first use
+from thalweg._types import Array, Progress
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory
 from thalweg.snapshots import Snapshots
 
 if TYPE_CHECKING:
-    from thalweg.dynamics import (
-        Basins,
-        Comparison,
-        Estimate,
-        Fates,
-        HeldOut,
-        Intervention,
-        Kinship,
-        Landscape,
-        Macrostates,
-        Modes,
-        ReactiveFlux,
-        Steering,
-        Streams,
-    )
+    import thalweg.dynamics
     from thalweg.learn.answer import Fitted
-    from thalweg.learn.progress import Progress
     from thalweg.learn.regressor import FreeEnergyRegressor
     from thalweg.learn.remedies import Remedies
-
-__all__ = ["Questions"]
-
-Array = NDArray[np.float64]
 
 
 class Questions:
@@ -61,11 +44,9 @@ class Questions:
         def predict(self, p0: ArrayLike | None, times: ArrayLike) -> Trajectory: ...
 
     @property
-    def landscape_(self) -> Landscape:
+    def landscape_(self) -> thalweg.dynamics.Landscape:
         """Kernel, energy and its uncertainty: what the functions of `thalweg.dynamics` take."""
-        from thalweg.dynamics import as_landscape
-
-        return as_landscape(self)  # type: ignore[arg-type]
+        return thalweg.dynamics.as_landscape(self)  # type: ignore[arg-type]
 
     def population(self, t: float) -> Array:
         """The model's own population at time `t`."""
@@ -79,145 +60,127 @@ class Questions:
 
     def transition_rates(self, t: float | None = None, **options: Any) -> sparse.csr_array:
         """Jump rates of one individual at time `t`; at rest by default."""
-        from thalweg.dynamics import transition_rates
-
         land = self.landscape_
         p = None if t is None else self.population(t)
-        return transition_rates(land.kernel, land.energy, p, mobility=land.mobility, **options)
+        return thalweg.dynamics.transition_rates(
+            land.kernel, land.energy, p, mobility=land.mobility, **options
+        )
 
     def transition_matrix(self, t0: float, t1: float, **options: Any) -> Array:
         """Probabilities from each state at `t0` to each at `t1`, along the fitted flow."""
-        from thalweg.dynamics import transition_matrix
+        return thalweg.dynamics.transition_matrix(
+            self.landscape_, self.population(t0), (t0, t1), **options
+        )
 
-        return transition_matrix(self.landscape_, self.population(t0), (t0, t1), **options)
-
-    def relaxation_modes(self, n_modes: int = 10, **options: Any) -> Modes:
+    def relaxation_modes(self, n_modes: int = 10, **options: Any) -> thalweg.dynamics.Modes:
         """Relaxation times and modes at rest, slowest first."""
-        from thalweg.dynamics import relaxation_modes
+        return thalweg.dynamics.relaxation_modes(self.landscape_, n_modes, **options)
 
-        return relaxation_modes(self.landscape_, n_modes, **options)
-
-    def macrostates(self, n_macrostates: int | None = None, **options: Any) -> Macrostates:
+    def macrostates(
+        self, n_macrostates: int | None = None, **options: Any
+    ) -> thalweg.dynamics.Macrostates:
         """Metastable sets of states."""
-        from thalweg.dynamics import macrostates
+        return thalweg.dynamics.macrostates(self.landscape_, n_macrostates, **options)
 
-        return macrostates(self.landscape_, n_macrostates, **options)
-
-    def basins(self) -> Basins:
+    def basins(self) -> thalweg.dynamics.Basins:
         """The landscape's basins and the saddles between them."""
-        from thalweg.dynamics import basins
+        return thalweg.dynamics.basins(self.landscape_)
 
-        return basins(self.landscape_)
-
-    def fate_probabilities(self, targets: Any = None, **options: Any) -> Fates:
+    def fate_probabilities(self, targets: Any = None, **options: Any) -> thalweg.dynamics.Fates:
         """Fates of individuals; by default among the cores of the macrostates."""
-        from thalweg.dynamics import fate_probabilities
-
         land = self.landscape_
         if targets is None:
             cores = self.macrostates().cores()
             targets = {f"macrostate {k}": states for k, states in enumerate(cores)}
-        return fate_probabilities(land, targets, **options)
+        return thalweg.dynamics.fate_probabilities(land, targets, **options)
 
-    def committor(self, a: Any, b: Any, **options: Any) -> Estimate:
+    def committor(self, a: Any, b: Any, **options: Any) -> thalweg.dynamics.Estimate:
         """The probability of reaching `b` before `a`."""
-        from thalweg.dynamics import committor
+        return thalweg.dynamics.committor(self.landscape_, a, b, **options)
 
-        return committor(self.landscape_, a, b, **options)
-
-    def mean_first_passage_time(self, targets: Any, **options: Any) -> Estimate:
+    def mean_first_passage_time(self, targets: Any, **options: Any) -> thalweg.dynamics.Estimate:
         """The mean time until the targets are first entered."""
-        from thalweg.dynamics import mean_first_passage_time
+        return thalweg.dynamics.mean_first_passage_time(self.landscape_, targets, **options)
 
-        return mean_first_passage_time(self.landscape_, targets, **options)
-
-    def passage_quantiles(self, targets: Any, *quantiles: float, **options: Any) -> Estimate:
+    def passage_quantiles(
+        self, targets: Any, *quantiles: float, **options: Any
+    ) -> thalweg.dynamics.Estimate:
         """Quantiles of the time until the targets are first entered."""
-        from thalweg.dynamics import passage_quantiles
-
         wanted = quantiles or (0.05, 0.5, 0.95)
-        return passage_quantiles(self.landscape_, targets, wanted, **options)
+        return thalweg.dynamics.passage_quantiles(self.landscape_, targets, wanted, **options)
 
-    def descendants(self, states: Any, t0: float, t1: float, **options: Any) -> Kinship:
+    def descendants(
+        self, states: Any, t0: float, t1: float, **options: Any
+    ) -> thalweg.dynamics.Kinship:
         """The law at `t1` of the individuals in `states` at `t0`."""
-        from thalweg.dynamics import descendants
+        return thalweg.dynamics.descendants(
+            self.landscape_, states, self.population(t0), (t0, t1), **options
+        )
 
-        return descendants(self.landscape_, states, self.population(t0), (t0, t1), **options)
-
-    def ancestors(self, states: Any, t0: float, t1: float, **options: Any) -> Kinship:
+    def ancestors(
+        self, states: Any, t0: float, t1: float, **options: Any
+    ) -> thalweg.dynamics.Kinship:
         """The law at `t0` of the individuals in `states` at `t1`."""
-        from thalweg.dynamics import ancestors
+        return thalweg.dynamics.ancestors(
+            self.landscape_, states, self.population(t0), (t0, t1), **options
+        )
 
-        return ancestors(self.landscape_, states, self.population(t0), (t0, t1), **options)
-
-    def fluxes(self, t: float, **options: Any) -> Estimate:
+    def fluxes(self, t: float, **options: Any) -> thalweg.dynamics.Estimate:
         """The net flux along each edge at time `t`."""
-        from thalweg.dynamics import fluxes
-
         first = float(self.times_[0])
-        return fluxes(self.landscape_, self.population(first), (first, t), **options)
+        return thalweg.dynamics.fluxes(
+            self.landscape_, self.population(first), (first, t), **options
+        )
 
-    def reactive_flux(self, a: Any, b: Any, **options: Any) -> ReactiveFlux:
+    def reactive_flux(self, a: Any, b: Any, **options: Any) -> thalweg.dynamics.ReactiveFlux:
         """The traffic from `a` to `b` at rest, and its strongest routes."""
-        from thalweg.dynamics import reactive_flux
+        return thalweg.dynamics.reactive_flux(self.landscape_, a, b, **options)
 
-        return reactive_flux(self.landscape_, a, b, **options)
-
-    def streams(self, times: ArrayLike, labels: ArrayLike, **options: Any) -> Streams:
+    def streams(
+        self, times: ArrayLike, labels: ArrayLike, **options: Any
+    ) -> thalweg.dynamics.Streams:
         """Streams of individuals between groups of states over successive times."""
-        from thalweg.dynamics import streams
-
         first = float(np.asarray(times, dtype=np.float64).ravel()[0])
-        return streams(self.landscape_, self.population(first), times, labels, **options)
+        return thalweg.dynamics.streams(
+            self.landscape_, self.population(first), times, labels, **options
+        )
 
     def velocity(self, embedding: ArrayLike, t: float | None = None) -> Array:
         """The velocity of the population on an embedding; of the landscape alone by default."""
-        from thalweg.dynamics import velocity
-
         land = self.landscape_
         p = None if t is None else self.population(t)
-        return velocity(land.kernel, land.energy, embedding, p)
+        return thalweg.dynamics.velocity(land.kernel, land.energy, embedding, p)
 
-    def held_out(self, snapshots: Snapshots, **options: Any) -> HeldOut:
+    def held_out(self, snapshots: Snapshots, **options: Any) -> thalweg.dynamics.HeldOut:
         """Whether snapshots that the fit has not used agree with its forecast."""
-        from thalweg.dynamics import held_out
+        return thalweg.dynamics.held_out(self, snapshots, **options)  # type: ignore[arg-type]
 
-        return held_out(self, snapshots, **options)  # type: ignore[arg-type]
-
-    def compare(self, other: FreeEnergyRegressor, **options: Any) -> Comparison:
+    def compare(self, other: FreeEnergyRegressor, **options: Any) -> thalweg.dynamics.Comparison:
         """Whether another fit on the same graph has the same landscape."""
-        from thalweg.dynamics import compare
-
-        return compare(self, other, **options)  # type: ignore[arg-type]
+        return thalweg.dynamics.compare(self, other, **options)  # type: ignore[arg-type]
 
     def perturb(self, **changes: Any) -> FreeEnergyRegressor:
         """The model after an intervention."""
-        from thalweg.dynamics import perturb
-
-        return perturb(self, **changes)  # type: ignore[arg-type]
+        return thalweg.dynamics.perturb(self, **changes)  # type: ignore[arg-type]
 
     def steer(
         self, target: ArrayLike | None = None, horizon: float = 1.0, *, t0: float | None = None,
         **options: Any,
-    ) -> Steering:  # fmt: skip
+    ) -> thalweg.dynamics.Steering:  # fmt: skip
         """The cheapest potential that leads from the population at `t0` to a target.
 
         By default `t0` is the last time of the data.
         """
-        from thalweg.dynamics import steer
-
         start = self.population(float(self.times_[-1]) if t0 is None else t0)
-        return steer(self.landscape_, start, target, horizon, **options)
+        return thalweg.dynamics.steer(self.landscape_, start, target, horizon, **options)
 
     def push_few(
         self, raise_mass: tuple[Any, float], horizon: float = 1.0, *, t0: float | None = None,
         **options: Any,
-    ) -> Intervention:  # fmt: skip
+    ) -> thalweg.dynamics.Intervention:  # fmt: skip
         """Choose a few states to push from `t0` on (by default the last time of the data)."""
-        from thalweg.dynamics import push_few
-
         start = self.population(float(self.times_[-1]) if t0 is None else t0)
-        return push_few(self.landscape_, start, raise_mass, horizon, **options)
+        return thalweg.dynamics.push_few(self.landscape_, start, raise_mass, horizon, **options)
 
     def remedies(self, *, n_folds: int = 3, max_seconds: float | None = None) -> Remedies:
         """Find what predicts left-out individuals better than one landscape, if that is rejected.

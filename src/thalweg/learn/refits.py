@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from joblib import Parallel, delayed
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from thalweg import _checks
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.flow import simulate
 from thalweg.kernel import MarkovKernel
@@ -22,10 +23,6 @@ from thalweg.status import Status
 
 if TYPE_CHECKING:
     from thalweg.learn.regressor import FreeEnergyRegressor
-
-__all__ = ["Bootstrap", "bootstrap", "sample"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,12 @@ from time import process_time
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from thalweg import _checks
 from thalweg._door import check_kinds, checked
+from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy, InternalEnergy, as_internal
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory
@@ -40,7 +41,7 @@ from thalweg.learn.forecast import (
 )
 from thalweg.learn.growth import Growth, GrowthFound
 from thalweg.learn.inputs import as_problem
-from thalweg.learn.progress import Progress, as_progress
+from thalweg.learn.progress import as_progress
 from thalweg.learn.questions import Questions
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict
@@ -55,9 +56,7 @@ if TYPE_CHECKING:
 
     from thalweg.learn.refits import Bootstrap
 
-__all__ = ["FreeEnergyRegressor", "load"]
 
-Array = NDArray[np.float64]
 _log = logging.getLogger(__name__)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._types import Array, Progress
 from thalweg.errors import InputError, ThalwegError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.growth import Growth
@@ -26,10 +27,6 @@ from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import ArithmeticMean, GeometricMean, HarmonicMean, LogMean
 from thalweg.status import Status
 
-__all__ = ["REMEDIES", "Remedies", "find_remedies"]
-
-Array = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 Predict = Callable[[LikelihoodFit, Array], tuple[Array, str]]
 
 MOST_STATES = 100

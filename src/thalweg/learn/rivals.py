@@ -19,20 +19,18 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import optimize, sparse
 from scipy.linalg import eigh, expm, expm_frechet
 
 from thalweg import _checks
 from thalweg._compile import njit
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots.density import smoothed
 
-__all__ = ["free_ctmc", "no_movement", "pure_heat", "reversible_msm"]
-
-Array = NDArray[np.float64]
 CtmcMethod = Literal["likelihood", "least-squares"]
 
 PSEUDO_COUNT = 0.5

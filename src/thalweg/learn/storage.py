@@ -15,6 +15,7 @@ from scipy import sparse
 
 from thalweg import _checks, mobility, snapshots
 from thalweg._door import checked
+from thalweg._words import damage
 from thalweg.energy import Entropy, FreeEnergy, PowerEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import Edges, MarkovKernel
@@ -23,13 +24,11 @@ from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.growth import GrowthFound
 from thalweg.learn.model_checks import check_content
 from thalweg.learn.model_file import read_model, write_model
-from thalweg.learn.network.paper import FeatureNetwork
+from thalweg.learn.network.features import FeatureNetwork
 from thalweg.learn.observation import Overdispersed, model_of
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
 from thalweg.status import Status
-
-__all__ = ["load", "save"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -128,8 +127,7 @@ def load(path: str | os.PathLike[str]) -> tuple[MarkovKernel, Fitted, dict[str, 
     except KeyError as error:
         raise InputError(f"{path} lacks {error}; it is not a complete thalweg model.") from None
     except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        detail = str(error).strip().splitlines()[0][:160] if str(error).strip() else "damaged"
-        raise InputError(f"{path} is not a valid thalweg model ({detail}).") from None
+        raise InputError(f"{path} is not a valid thalweg model ({damage(error)}).") from None
 
 
 # ------------------------------------------------------------------------ writing

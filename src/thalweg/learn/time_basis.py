@@ -6,13 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.errors import InputError
-
-__all__ = ["TimeBasis"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import chi2, norm
 
 from thalweg import _checks
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow.particles import simulate
@@ -22,16 +23,6 @@ from thalweg.learn.delta import band_around, deviation_along
 from thalweg.learn.likelihood.model import FlowModel, Mesh, first_mesh
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.profile import walk_profile
-
-__all__ = [
-    "Band",
-    "Interval",
-    "beta_interval",
-    "draw_counts",
-    "forecast_band",
-]
-
-Array = NDArray[np.float64]
 
 
 class Interval(NamedTuple):

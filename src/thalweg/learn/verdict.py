@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import xlogy
 from scipy.stats import chi2
 
-__all__ = ["BetaVerdict", "Kind", "movement_p_value", "unassessed"]
-
-Array = NDArray[np.float64]
+from thalweg._types import Array
 
 Kind = Literal["given", "determined", "undetermined", "not assessed"]
 

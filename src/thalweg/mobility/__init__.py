@@ -24,9 +24,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg._compile import njit
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.mobility import formulas
 
@@ -42,8 +43,6 @@ __all__ = [
     "PowerProduct",
     "as_mobility",
 ]
-
-Array = NDArray[np.float64]
 
 
 class Form(NamedTuple):

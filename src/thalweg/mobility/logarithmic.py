@@ -14,11 +14,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
-
-Array = NDArray[np.float64]
+from thalweg._types import Array
 
 _TERMS = 9
 _NEAR = 0.8

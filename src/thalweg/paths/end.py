@@ -11,14 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.energy import Entropy, FreeEnergy
 from thalweg.kernel import MarkovKernel
-
-__all__ = ["FreeEnd"]
-
-Array = NDArray[np.float64]
 
 _TINY = 1e-10
 """Entropy added if nothing else keeps densities positive, relative to the potential."""

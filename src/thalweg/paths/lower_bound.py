@@ -13,15 +13,11 @@ that gradient vanishes; along a computed one it is the interpolation error of th
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.edges import kinetic
 from thalweg.paths.mesh import gauss
 from thalweg.paths.problem import PathProblem
-
-__all__ = ["dual_bound"]
-
-Array = NDArray[np.float64]
 
 
 def dual_bound(problem: PathProblem, flux: Array, force: Array, middle: Array) -> float:

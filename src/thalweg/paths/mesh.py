@@ -15,10 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc
 
-__all__ = ["TimeMesh", "gauss"]
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from thalweg._types import Array, Index
 
 _GRADING = 2.0
 """Exponent of the grading: with it densities, powers of time at an empty end, grow like squares."""
@@ -36,7 +33,7 @@ class TimeMesh:
     """
 
     widths: Array
-    orders: Integers
+    orders: Index
 
     @classmethod
     def uniform(cls, pieces: int, order: int) -> TimeMesh:
@@ -66,7 +63,7 @@ class TimeMesh:
         return int(self.widths.size)
 
     @cached_property
-    def start(self) -> Integers:
+    def start(self) -> Index:
         """The first stage of each piece, and the number of stages."""
         return np.concatenate([[0], np.cumsum(self.orders)])
 
@@ -89,7 +86,7 @@ class TimeMesh:
         return nodes
 
     @cached_property
-    def piece(self) -> Integers:
+    def piece(self) -> Index:
         """The piece in which each stage lies."""
         return np.repeat(np.arange(self.pieces), self.orders)
 
@@ -112,7 +109,7 @@ class TimeMesh:
         """Stages whose density is integrated backwards from the second end point."""
         return self.is_late(self.piece, self.place)
 
-    def is_late(self, piece: Integers, place: Array) -> NDArray[np.bool_]:
+    def is_late(self, piece: Index, place: Array) -> NDArray[np.bool_]:
         return np.asarray(self.nodes[piece] + self.widths[piece] * place > 0.5)
 
     @cached_property
@@ -135,42 +132,40 @@ class TimeMesh:
         """The integral from 1/2 to each stage."""
         return self.integral_from_middle(self.piece, self.place)
 
-    def integral_from_middle(self, piece: Integers, place: Array) -> Array:
+    def integral_from_middle(self, piece: Index, place: Array) -> Array:
         rows = self.integral_from_ends(piece, place)
         late = self.is_late(piece, place)
         rows[late] += self.weights - self.middle
         rows[~late] -= self.middle
         return rows
 
-    def integral_from_ends(self, piece: Integers, place: Array) -> Array:
+    def integral_from_ends(self, piece: Index, place: Array) -> Array:
         rows = self.integral_to(piece, place)
         late = self.is_late(piece, place)
         backward = self._mirror.integral_to(self.pieces - 1 - piece[late], 1.0 - place[late])
         rows[late] = -backward[:, ::-1]
         return rows
 
-    def locate(self, times: Array) -> tuple[Integers, Array]:
+    def locate(self, times: Array) -> tuple[Index, Array]:
         """The piece of each time and its place in it, from 0 to 1."""
         nodes = self.nodes
         k = np.clip(np.searchsorted(nodes, times, side="right") - 1, 0, self.pieces - 1)
         return k, np.clip((times - nodes[k]) / self.widths[k], 0.0, 1.0)
 
-    def interpolate(self, piece: Integers, place: Array) -> Array:
+    def interpolate(self, piece: Index, place: Array) -> Array:
         """Matrix that evaluates the piecewise polynomial through the stage values."""
         out = np.zeros((place.size, self.size))
         self._fill(out, piece, place, _values, scaled=False)
         return out
 
-    def integral_to(self, piece: Integers, place: Array) -> Array:
+    def integral_to(self, piece: Index, place: Array) -> Array:
         """Matrix that integrates that polynomial from 0 to the given places."""
         earlier = np.arange(self.size) < self.start[piece][:, None]
         out = np.where(earlier, self.weights, 0.0)
         self._fill(out, piece, place, _integrals, scaled=True)
         return out
 
-    def _fill(
-        self, out: Array, piece: Integers, place: Array, local: object, *, scaled: bool
-    ) -> None:
+    def _fill(self, out: Array, piece: Index, place: Array, local: object, *, scaled: bool) -> None:
         for order in np.unique(self.orders[piece]):
             rows = np.flatnonzero(self.orders[piece] == order)
             values = local(int(order), place[rows])  # type: ignore[operator]

@@ -11,14 +11,10 @@ from __future__ import annotations
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.laplacian import Factor
 from thalweg.status import Status
-
-__all__ = ["Ended", "Equations", "Pace", "bent", "newton", "norm"]
-
-Array = NDArray[np.float64]
 
 _NEAR = 0.15
 """Relative residual below which a barrier may fall."""

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.edges import kinetic
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
@@ -23,9 +23,6 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     from thalweg.paths.end import FreeEnd
 
-__all__ = ["Length", "Path", "PathProblem"]
-
-Array = NDArray[np.float64]
 
 _BELOW = -1e-15
 """Density above which a negative value is due to rounding."""

@@ -8,19 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._types import Array
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.plots.layout import positions
-
-__all__ = ["View", "view"]
-
-Array = NDArray[np.float64]
 
 MOST_MARKERS = 4000
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What is drawn: a kernel small enough, its positions, and which state is in which marker."""
+    """A kernel small enough to draw, its positions, and the marker of each state."""
 
     kernel: MarkovKernel
     xy: Array
@@ -35,7 +32,7 @@ class View:
         return np.asarray(total / np.bincount(self.label, self.weights, self.kernel.n_states))
 
     def total(self, p: Array) -> Array:
-        """A probability per state, summed over each marker (one distribution a row, or one)."""
+        """A probability per state, summed over each marker; one distribution, or one per row."""
         if self.label is None:
             return p
         n = self.kernel.n_states

@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.geometry import Geodesic
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import view
-
-__all__ = ["flow", "gallery", "geodesic", "landscape", "short_names", "state_names"]
-
-Array = NDArray[np.float64]
 
 # Cividis and viridis are readable without colour vision and in print.
 POPULATION_SCALE = "Viridis"
@@ -156,7 +153,7 @@ def gallery(
 
 
 def state_names(kernel: MarkovKernel) -> list[str]:
-    """What the states are called in pictures: their names as safe text, or their numbers."""
+    """Labels of the states in pictures: their names as safe text, or their numbers."""
     if kernel.names is None:
         return [f"state {x}" for x in range(kernel.n_states)]
     return [_escaped(str(name)) for name in kernel.names]

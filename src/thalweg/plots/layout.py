@@ -1,18 +1,17 @@
-"""Where to draw states (their own coordinates, or a spectral layout that scales) and arrows."""
+"""Shared by both backends: positions of states and arrows, which states to draw, their curves."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.sparse import diags_array
 from scipy.sparse.linalg import eigsh
 from scipy.spatial import cKDTree
 
+from thalweg._types import Array, Index
 from thalweg.kernel import MarkovKernel
-
-__all__ = ["busiest", "gridded", "positions"]
-
-Array = NDArray[np.float64]
 
 
 def busiest(p: Array, most: int = 8) -> list[int]:
@@ -23,6 +22,41 @@ def busiest(p: Array, most: int = 8) -> list[int]:
     """
     change = np.ptp(p, axis=0) + 1e-3 * p.mean(axis=0)
     return [int(x) for x in np.argsort(-change)[:most]]
+
+
+def extremes(values: Array, most: int) -> Index:
+    """All places in rising order of `values`; the lowest and the highest if there are many.
+
+    >>> extremes(np.array([3.0, 1.0, 2.0, 9.0]), 2)
+    array([1, 3])
+    """
+    order = np.argsort(values)
+    if order.size > most:
+        order = np.concatenate([order[: most // 2], order[-(most // 2) :]])
+    return order
+
+
+def fitted_series(
+    times: ArrayLike,
+    observed: ArrayLike,
+    fitted: ArrayLike,
+    sizes: ArrayLike | None,
+    fitted_times: ArrayLike | None,
+    most: int,
+) -> Iterator[tuple[int, tuple[Array, Array, Array | None], tuple[Array, Array]]]:
+    """Number, observed points with bars, and fitted curve of each state that changed most.
+
+    The bars are two standard errors of counting; `None` without the `sizes` of the snapshots.
+    """
+    t = np.asarray(times, dtype=np.float64)
+    seen, curve = np.asarray(observed, dtype=np.float64), np.asarray(fitted, dtype=np.float64)
+    fine = t if fitted_times is None else np.asarray(fitted_times, dtype=np.float64)
+    for x in busiest(seen, most):
+        bars = None
+        if sizes is not None:
+            share = np.clip(np.interp(t, fine, curve[:, x]), 0, 1)
+            bars = 2 * np.sqrt(share * (1 - share) / np.asarray(sizes, dtype=np.float64))
+        yield x, (t, seen[:, x], bars), (fine, curve[:, x])
 
 
 def positions(kernel: MarkovKernel) -> Array:

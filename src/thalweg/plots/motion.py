@@ -7,15 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.figure_factory as ff
 import plotly.graph_objects as go
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg.dynamics import Streams
 from thalweg.plots.layout import gridded
-from thalweg.plots.series import PALETTE
-
-__all__ = ["arrows", "sankey"]
-
-Array = NDArray[np.float64]
+from thalweg.plots.series import PALETTE, faint
 
 
 def arrows(positions: ArrayLike, velocities: ArrayLike, *, n_cells: int = 22) -> go.Figure:
@@ -44,11 +40,11 @@ def sankey(streams: Streams, names: Sequence[str], *, title: str = "Who goes whe
     Parameters
     ----------
     streams : Streams
-        What `thalweg.dynamics.streams` gave.
+        The result of `thalweg.dynamics.streams`.
     names : sequence of str
-        What the groups are called.
+        Names of the groups.
     title : str
-        Of the figure.
+        Title of the figure.
     """
     n_times, size = streams.shares.shape
     colour = [PALETTE[a % len(PALETTE)] for a in range(size)]
@@ -64,13 +60,8 @@ def sankey(streams: Streams, names: Sequence[str], *, title: str = "Who goes whe
             },
             link={
                 "source": source, "target": target, "value": streams.moved.ravel(),
-                "color": [_faint(colour[int(s) % size]) for s in source],
+                "color": [faint(colour[int(s) % size], 0.35) for s in source],
             },
         )
     )  # fmt: skip
     return figure.update_layout(title={"text": title, "x": 0.02}, height=420)
-
-
-def _faint(colour: str) -> str:
-    r, g, b = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
-    return f"rgba({r},{g},{b},0.35)"

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg._optional import optional
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.geometry import Geodesic
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import view
-from thalweg.plots.layout import busiest, gridded
+from thalweg.plots.layout import busiest, extremes, fitted_series, gridded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["fit", "flow", "forecast", "geodesic", "landscape", "potential", "quiver", "scatter"]
 
-Array = NDArray[np.float64]
 Path = str | os.PathLike[str]
 
 # Okabe and Ito's palette: distinguishable with every kind of colour vision.
@@ -36,6 +36,22 @@ _NAMED = 40
 """Up to this many states all names are written."""
 
 
+class Shown(TypedDict, total=False):
+    """What becomes of a picture: options of every function here."""
+
+    save: Path | None
+    """File to write; its ending chooses the format."""
+    show: bool | None
+    """Whether to show the figure; by default where matplotlib is interactive."""
+
+
+class Place(Shown, total=False):
+    """Also where to draw it."""
+
+    ax: Axes | None
+    """A new figure by default."""
+
+
 def landscape(
     kernel: MarkovKernel,
     potential: ArrayLike,
@@ -43,11 +59,9 @@ def landscape(
     fluxes: ArrayLike | None = None,
     title: str = "Energy landscape",
     label: str = "V",
-    ax: Axes | None = None,
     color: ArrayLike | None = None,
     cmap: str = "cividis",
-    save: Path | None = None,
-    show: bool | None = None,
+    **place: Unpack[Place],
 ) -> Axes:
     """The graph with the potential as colour, names where there is room, arrows along fluxes.
 
@@ -61,20 +75,17 @@ def landscape(
         Net flux from source to target of each edge; the strongest become arrows.
     title, label : str
         Title of the picture; label of the colours.
-    ax : Axes, optional
-        Where to draw; a new figure by default.
     color : array, optional
         A value per state to colour by, in place of the potential.
     cmap : str
         A matplotlib colour map.
-    save : path, optional
-        File to write; its ending chooses the format.
-    show : bool, optional
-        Whether to show the figure; by default where matplotlib is interactive.
+    **place
+        `ax`: where to draw, a new figure by default. `save`: a file to write, whose ending chooses
+        the format. `show`: whether to show the figure, by default where matplotlib is interactive.
     """
     shown = view(kernel)
     values = shown.mean(np.asarray(potential if color is None else color, dtype=np.float64))
-    axes = _axes(ax, title)
+    axes = _axes(place, title)
     xy, n = shown.xy, shown.kernel.n_states
     _edges(axes, shown.kernel, xy)
     points = axes.scatter(
@@ -94,7 +105,7 @@ def landscape(
     axes.set_aspect("equal")
     axes.margins(0.08)
     axes.set_axis_off()
-    return _finish(axes, ax, save, show)
+    return _finish(axes, place)
 
 
 def scatter(
@@ -104,10 +115,8 @@ def scatter(
     labels: tuple[str, str] = ("", ""),
     title: str = "Energy landscape",
     label: str = "V",
-    ax: Axes | None = None,
     cmap: str = "cividis",
-    save: Path | None = None,
-    show: bool | None = None,
+    **place: Unpack[Place],
 ) -> Axes:
     """Points in an embedding, coloured by numbers or by categories.
 
@@ -121,11 +130,11 @@ def scatter(
         Labels of the two axes.
     title, label : str
         Title of the picture; label of the colours.
-    ax, cmap, save, show
+    cmap, **place
         As for `landscape`.
     """
     places, colours = np.asarray(xy, dtype=np.float64), np.asarray(values)
-    axes = _axes(ax, title)
+    axes = _axes(place, title)
     size = float(np.clip(120_000 / max(len(places), 1), 2, 40))
     if colours.dtype.kind in "biuf":
         points = axes.scatter(*places[:, :2].T, c=colours, cmap=cmap, s=size, linewidths=0)
@@ -141,7 +150,7 @@ def scatter(
     axes.set_ylabel(labels[1])
     axes.set_xticks([])
     axes.set_yticks([])
-    return _finish(axes, ax, save, show)
+    return _finish(axes, place)
 
 
 def quiver(
@@ -150,8 +159,7 @@ def quiver(
     velocity: ArrayLike,
     *,
     n_cells: int = 18,
-    save: Path | None = None,
-    show: bool | None = None,
+    **place: Unpack[Place],
 ) -> Axes:
     """Arrows of velocities, averaged over a grid, on axes that hold the points already."""
     centre, arrows = gridded(xy, velocity, n_cells)
@@ -159,7 +167,7 @@ def quiver(
         *centre.T, *arrows.T, angles="xy", scale_units="xy", scale=1, color=ARROW, width=0.004,
         edgecolor="white", linewidth=0.4, zorder=4,
     )  # fmt: skip
-    return _finish(axes, None, save, show)
+    return _finish(axes, place)
 
 
 def flow(
@@ -171,8 +179,7 @@ def flow(
     most: int = 6,
     ax: Sequence[Axes] | None = None,
     cmap: str = "viridis",
-    save: Path | None = None,
-    show: bool | None = None,
+    **shown: Unpack[Shown],
 ) -> list[Axes]:
     """The population on the graph at up to `most` times, side by side on one colour scale.
 
@@ -207,7 +214,7 @@ def flow(
         axes.set_axis_off()
     label = "log10 of the share relative to rest"
     _figure(every[0]).colorbar(points, ax=every, label=label, shrink=0.8)
-    _finish(every[0], None if ax is None else every[0], save, show)
+    _finish(every[0], {"ax": None if ax is None else every[0], **shown})
     return every
 
 
@@ -229,10 +236,8 @@ def fit(
     sizes: ArrayLike | None = None,
     fitted_times: ArrayLike | None = None,
     most: int = 8,
-    ax: Axes | None = None,
     color: Sequence[str] = PALETTE,
-    save: Path | None = None,
-    show: bool | None = None,
+    **place: Unpack[Place],
 ) -> Axes:
     """Share of the population in the states that changed most: points observed, lines fitted.
 
@@ -252,22 +257,17 @@ def fit(
         How many states to draw.
     color : sequence of str
         Colours of the states.
-    ax, save, show
+    **place
         As for `landscape`.
     """
-    t = np.asarray(times, dtype=np.float64)
-    seen, curve = np.asarray(observed, dtype=np.float64), np.asarray(fitted, dtype=np.float64)
-    fine = t if fitted_times is None else np.asarray(fitted_times, dtype=np.float64)
-    axes, names = _axes(ax, "Observed (points) and fitted (lines)"), _names(kernel)
-    for k, x in enumerate(busiest(seen, most)):
+    axes, names = _axes(place, "Observed (points) and fitted (lines)"), _names(kernel)
+    chosen = fitted_series(times, observed, fitted, sizes, fitted_times, most)
+    for k, (x, points, curve) in enumerate(chosen):
         colour = color[k % len(color)]
-        bars = None
-        if sizes is not None:
-            share = np.clip(np.interp(t, fine, curve[:, x]), 0, 1)
-            bars = 2 * np.sqrt(share * (1 - share) / np.asarray(sizes, dtype=np.float64))
-        axes.plot(fine, curve[:, x], color=colour, label=names[x])
-        axes.errorbar(t, seen[:, x], yerr=bars, fmt="o", color=colour, markersize=4, elinewidth=1)
-    return _curves(axes, ax, save, show)
+        axes.plot(*curve, color=colour, label=names[x])
+        t, share, bars = points
+        axes.errorbar(t, share, yerr=bars, fmt="o", color=colour, markersize=4, elinewidth=1)
+    return _curves(axes, place)
 
 
 def forecast(
@@ -279,10 +279,8 @@ def forecast(
     upper: ArrayLike | None = None,
     start: float | None = None,
     most: int = 8,
-    ax: Axes | None = None,
     color: Sequence[str] = PALETTE,
-    save: Path | None = None,
-    show: bool | None = None,
+    **place: Unpack[Place],
 ) -> Axes:
     """The forecast in the states that change most, with bands.
 
@@ -300,11 +298,11 @@ def forecast(
         How many states to draw.
     color : sequence of str
         Colours of the states.
-    ax, save, show
+    **place
         As for `landscape`.
     """
     t, p = np.asarray(times, dtype=np.float64), np.asarray(probabilities, dtype=np.float64)
-    axes, names = _axes(ax, "Forecast"), _names(kernel)
+    axes, names = _axes(place, "Forecast"), _names(kernel)
     for k, x in enumerate(busiest(p, most)):
         colour = color[k % len(color)]
         if lower is not None and upper is not None:
@@ -317,7 +315,7 @@ def forecast(
             "last snapshot", (start, 0), xycoords=("data", "axes fraction"), xytext=(4, 4),
             textcoords="offset points", fontsize=8, color="#57606a",
         )  # fmt: skip
-    return _curves(axes, ax, save, show)
+    return _curves(axes, place)
 
 
 def potential(
@@ -326,24 +324,20 @@ def potential(
     stderr: ArrayLike | None = None,
     *,
     most: int = 40,
-    ax: Axes | None = None,
     color: str = PALETTE[0],
-    save: Path | None = None,
-    show: bool | None = None,
+    **place: Unpack[Place],
 ) -> Axes:
     """The potential, ranked, with bars of two standard errors; the extremes if states are many."""
     v = np.asarray(values, dtype=np.float64)
-    order = np.argsort(v)
-    if order.size > most:
-        order = np.concatenate([order[: most // 2], order[-(most // 2) :]])
+    order = extremes(v, most)
     names, y = _names(kernel), np.arange(order.size)
-    axes = _axes(ax, "Potential by state", size=(6.4, max(2.4, 0.24 * order.size)))
+    axes = _axes(place, "Potential by state", size=(6.4, max(2.4, 0.24 * order.size)))
     bars = None if stderr is None else 2 * _finite(stderr)[order]
     axes.errorbar(v[order], y, xerr=bars, fmt="o", color=color, markersize=4, elinewidth=1.4)
     axes.set_yticks(y, [names[x] for x in order], fontsize=8)
     axes.set_xlabel("V (mean zero)")
     axes.grid(axis="x", alpha=0.3)
-    return _finish(axes, ax, save, show)
+    return _finish(axes, place)
 
 
 def _finite(stderr: ArrayLike) -> Array:
@@ -359,7 +353,8 @@ def _pyplot() -> Any:
     return plt
 
 
-def _axes(ax: Axes | None, title: str, size: tuple[float, float] = (6.4, 5.0)) -> Any:
+def _axes(place: Place, title: str, size: tuple[float, float] = (6.4, 5.0)) -> Any:
+    ax = place.get("ax")
     axes = _pyplot().subplots(figsize=size, layout="constrained")[1] if ax is None else ax
     axes.set_title(title, loc="left")
     return axes
@@ -401,18 +396,19 @@ def _arrows(axes: Any, kernel: MarkovKernel, xy: Array, fluxes: Array, most: int
         axes.annotate("", xy=xy[b], xytext=xy[a], arrowprops=style, zorder=4)
 
 
-def _curves(axes: Any, given: Any, save: Path | None, show: bool | None) -> Any:
+def _curves(axes: Any, place: Place) -> Any:
     axes.set_xlabel("time")
     axes.set_ylabel("share of the population")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, fontsize=8)
-    return _finish(axes, given, save, show)
+    return _finish(axes, place)
 
 
-def _finish(axes: Any, given: Any, save: Path | None, show: bool | None) -> Any:
+def _finish(axes: Any, place: Place) -> Any:
+    save, show = place.get("save"), place.get("show")
     if save is not None:
         _figure(axes).savefig(save, dpi=200, bbox_inches="tight")
-    plt = _pyplot()
-    if show or (show is None and given is None and save is None and plt.isinteractive()):
+    plt, own = _pyplot(), place.get("ax") is None and save is None
+    if show or (show is None and own and plt.isinteractive()):
         plt.show()
     return axes

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import plotly.graph_objects as go
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.graph import short_names
-from thalweg.plots.layout import busiest
-
-__all__ = ["fit", "forecast", "potential"]
-
-Array = NDArray[np.float64]
+from thalweg.plots.layout import busiest, extremes, fitted_series
 
 # Okabe and Ito's palette: distinguishable with every kind of colour vision.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#F0E442")
@@ -36,24 +30,18 @@ def fit(
 
     With the sample `sizes`, points carry the bars of counting noise, two standard errors.
     """
-    t = np.asarray(times, dtype=np.float64)
-    seen, curve = np.asarray(observed, dtype=np.float64), np.asarray(fitted, dtype=np.float64)
-    fine = t if fitted_times is None else np.asarray(fitted_times, dtype=np.float64)
     figure = go.Figure()
     names = short_names(kernel)
-    for color, x in zip(_colors(), busiest(seen, most), strict=False):
+    chosen = fitted_series(times, observed, fitted, sizes, fitted_times, most)
+    for color, (x, (t, seen, noise), (fine, curve)) in zip(PALETTE, chosen, strict=False):
         bars = None
-        if sizes is not None:
-            n = np.asarray(sizes, dtype=np.float64)
-            expected = np.interp(t, fine, curve[:, x])
-            noise = 2 * np.sqrt(np.maximum(expected * (1 - expected), 0) / n)
+        if noise is not None:
             bars = {"type": "data", "array": noise, "thickness": 1, "width": 0}
         figure.add_scatter(
-            x=fine, y=curve[:, x], mode="lines", line={"color": color}, name=names[x],
-            legendgroup=str(x),
+            x=fine, y=curve, mode="lines", line={"color": color}, name=names[x], legendgroup=str(x),
         )  # fmt: skip
         figure.add_scatter(
-            x=t, y=seen[:, x], mode="markers", marker={"color": color, "size": 7}, error_y=bars,
+            x=t, y=seen, mode="markers", marker={"color": color, "size": 7}, error_y=bars,
             legendgroup=str(x), showlegend=False, name=names[x],
         )  # fmt: skip
     return _axes(figure, "time", "share of the population", "Observed (points) and fitted (lines)")
@@ -73,12 +61,12 @@ def forecast(
     t, p = np.asarray(times, dtype=np.float64), np.asarray(probabilities, dtype=np.float64)
     figure = go.Figure()
     names = short_names(kernel)
-    for color, x in zip(_colors(), busiest(p, most), strict=False):
+    for color, x in zip(PALETTE, busiest(p, most), strict=False):
         if lower is not None and upper is not None:
             low, high = np.asarray(lower)[:, x], np.asarray(upper)[:, x]
             figure.add_scatter(
                 x=np.concatenate([t, t[::-1]]), y=np.concatenate([high, low[::-1]]), fill="toself",
-                fillcolor=_faint(color), line={"width": 0}, hoverinfo="skip", showlegend=False,
+                fillcolor=faint(color, 0.18), line={"width": 0}, hoverinfo="skip", showlegend=False,
                 legendgroup=str(x),
             )  # fmt: skip
         figure.add_scatter(
@@ -94,10 +82,8 @@ def potential(
 ) -> go.Figure:
     """The potential, ranked, with bars of two standard errors; the extremes if states are many."""
     v = np.asarray(values, dtype=np.float64)
-    order = np.argsort(v)
-    title = "Potential by state"
-    if order.size > most:
-        order = np.concatenate([order[: most // 2], order[-(most // 2) :]])
+    order, title = extremes(v, most), "Potential by state"
+    if v.size > most:
         title = f"Potential: the {most // 2} lowest and {most // 2} highest states"
     bars = None
     if stderr is not None:
@@ -115,13 +101,14 @@ def potential(
     return figure
 
 
-def _colors() -> Sequence[str]:
-    return PALETTE
+def faint(color: str, alpha: float) -> str:
+    """A transparent `color`.
 
-
-def _faint(color: str) -> str:
-    r, g, b = (int(color[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({r},{g},{b},0.18)"
+    >>> faint("#0072B2", 0.5)
+    'rgba(0,114,178,0.5)'
+    """
+    r, g, b = (int(color[k : k + 2], 16) for k in (1, 3, 5))
+    return f"rgba({r},{g},{b},{alpha:g})"
 
 
 def _axes(figure: go.Figure, x: str, y: str, title: str) -> go.Figure:

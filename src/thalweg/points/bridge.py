@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.linalg import expm
 
 from thalweg import _checks
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel

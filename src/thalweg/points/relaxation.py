@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from thalweg import _checks
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import ConvergenceError
 from thalweg.flow import gradient_flow

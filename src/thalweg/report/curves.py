@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from thalweg.plots.layout import busiest
+from thalweg._types import Array
+from thalweg.plots.layout import busiest, extremes
 from thalweg.report.svg import (
     INK,
     LINE,
@@ -20,10 +20,6 @@ from thalweg.report.svg import (
     table_text,
     wrap,
 )
-
-__all__ = ["fitted_curves", "forecast_curves", "line", "ranked"]
-
-Array = NDArray[np.float64]
 
 _WIDTH = 760.0
 _LEFT, _RIGHT = 66.0, 18.0
@@ -135,9 +131,7 @@ def forecast_curves(
 
 def ranked(names: Sequence[str], values: Array, stderr: Array | None, most: int = 40) -> Picture:
     """The potential, ranked, with bars of two standard errors; the extremes if states are many."""
-    order = np.argsort(values)
-    if order.size > most:
-        order = np.concatenate([order[: most // 2], order[-(most // 2) :]])
+    order = extremes(values, most)
     errors = np.zeros(values.size) if stderr is None else np.where(np.isfinite(stderr), stderr, 0.0)
     low = float((values[order] - 2 * errors[order]).min())
     high = float((values[order] + 2 * errors[order]).max())

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg._words import p_text
 from thalweg.dynamics import (
     Comparison,
@@ -25,21 +25,18 @@ from thalweg.report.graph import drawn, landscape_picture
 from thalweg.report.page import Section, Table, page
 from thalweg.report.svg import INK, PALETTE, SOFT, Picture, number, table_text, wrap
 
-__all__ = ["comparison_page", "fates_section", "stream_picture"]
-
-Array = NDArray[np.float64]
-
 _MOST_STATES = 400
-"""Beyond, the section would take longer than the rest of the page."""
+"""Number of states above which the section would take longer than the rest of the page."""
 _MOST_TIMES = 7
 _MOST_SETS = 6
-"""More sets than this sum nothing up."""
+"""Largest number of sets: more would not summarise anything."""
 
 
 def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section | None:
-    """Metastable sets, where individuals end, and the streams between the sets over time.
+    """Metastable sets, where individuals end up, and the streams between the sets over time.
 
-    None where the question has no answer: too many states, no noise, a potential that varies.
+    `None` if there is nothing to show: too many states, no noise, or a potential that varies in
+    time.
     """
     if model.kernel_.n_states > _MOST_STATES or model.time_basis is not None or model.beta_ <= 0:
         return None
@@ -64,7 +61,7 @@ def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section |
     )
     open_ended = int(np.sum(fates.probabilities.undetermined.any(axis=1)))
     unsure = (
-        f"For {open_ended} states the data do not say where an individual ends: the interval is "
+        f"For {open_ended} states the data do not say where an individual ends up: the interval is "
         "wider than 0.9.",
     ) if open_ended else ()  # fmt: skip
     return Section(
@@ -111,7 +108,7 @@ def _fates_table(fates: Fates, names: Sequence[str]) -> Table:
         (names[x], *(_with_error(float(v), float(s)) for v, s in zip(value, error, strict=True)))
         for x, (value, error) in enumerate(zip(e.value, e.stderr, strict=True))
     ]
-    caption = "The probability to reach each set before the others, from each state."
+    caption = "The probability of reaching each set before the others, from each state."
     return Table(caption, ("state", *fates.names), rows)
 
 
@@ -241,4 +238,4 @@ def _edges_table(answer: Comparison, kernel: MarkovKernel, names: Sequence[str])
         for e in np.argsort(d.q_value, kind="stable")[:1000]
     ]  # fmt: skip
     header = ("from", "to", "change of the drop", "standard error", "false-discovery rate")
-    return Table("Edges whose drop of potential changed most surely.", header, rows)
+    return Table("Edges whose potential difference changed most significantly.", header, rows)

@@ -1,4 +1,4 @@
-"""What a fit means, in sentences for someone who has never heard of it."""
+"""The meaning of a fit, in sentences for someone who is new to the method."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._sparse import dense
 from thalweg._words import p_text
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.snapshots import Snapshots, hellinger
 from thalweg.status import Status
-
-__all__ = ["findings", "flags", "silences"]
 
 _NAMED_STATES = 500
 """Beyond, single states say little about where a population goes."""
@@ -26,8 +25,8 @@ def findings(
 ) -> list[str]:
     """The verdict, where the population goes, the noise; then the rest.
 
-    What comes first is what a reader takes home, whatever else is said below it. `fitted`: the
-    model's probabilities at the times of the snapshots, computed here if absent.
+    The first sentences are those that a reader remembers. `fitted`: the model's probabilities at
+    the times of the snapshots, computed here if absent.
     """
     diagnostics = model.diagnostics_
     sentences = []
@@ -72,7 +71,7 @@ def _unknown(model: FreeEnergyRegressor) -> list[str]:
         were = "state was" if count == 1 else "states were"
         sentences.append(
             f"{count} {were} never visited ({_listed(model, unseen)}): "
-            f"{'its' if count == 1 else 'their'} potential is a guess from the neighbours."
+            f"{'its' if count == 1 else 'their'} potential is inferred from the neighbours."
         )
     vague = [x for x in _vague(model) if x not in set(unseen)]
     if vague:
@@ -91,7 +90,7 @@ def _unknown(model: FreeEnergyRegressor) -> list[str]:
 
 
 def _destination(model: FreeEnergyRegressor) -> list[str]:
-    """Where the fitted population gathers in the end, where it came from."""
+    """Where the fitted population gathers in the end, and where it came from."""
     kernel = model.kernel_
     if kernel.n_states > _NAMED_STATES or model.beta_ <= 0 or model.status_ is Status.UNDETERMINED:
         return []
@@ -112,7 +111,7 @@ def _destination(model: FreeEnergyRegressor) -> list[str]:
 
 
 def flags(model: FreeEnergyRegressor) -> list[str]:
-    """One word per state where its potential should not be trusted, else nothing."""
+    """A warning for each state whose potential should not be trusted; empty for the others."""
     unseen = set(model.diagnostics_["never_visited"])
     vague = set(_vague(model))
     return [
@@ -126,8 +125,7 @@ def _agreement(
 ) -> str:
     if fitted is None:
         fitted = model.predict(None, snapshots.times).probabilities
-    seen = snapshots.frequencies
-    seen = seen if isinstance(seen, np.ndarray) else seen.toarray()
+    seen = dense(snapshots.frequencies)
     distance = float(np.mean(hellinger(seen, fitted)))
     occupied = (seen > 0).sum(axis=1)
     noise = float(np.mean(np.sqrt(np.maximum(occupied - 1, 1) / (8 * snapshots.sizes))))

@@ -7,8 +7,9 @@ from dataclasses import replace
 from importlib.metadata import version
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._sparse import dense
+from thalweg._types import Array
 from thalweg._version import __version__
 from thalweg.flow import Trajectory
 from thalweg.kernel import MarkovKernel
@@ -23,12 +24,8 @@ from thalweg.report.page import Section, Table, page
 from thalweg.report.svg import number
 from thalweg.snapshots import Snapshots
 
-__all__ = ["fit_page", "methods_text", "plain_names"]
-
-Array = NDArray[np.float64]
-
 _MOST_ROWS = 1000
-"""Longer tables make a page slow to open; the CSV file holds all states."""
+"""Largest number of rows: longer tables make a page slow to open, and the CSV file holds all."""
 
 
 def fit_page(
@@ -75,12 +72,10 @@ def fit_page(
     )
     if snapshots is not None:
         fine = path.times[path.times <= snapshots.times[-1]]
-        observed = snapshots.frequencies
-        observed = observed if isinstance(observed, np.ndarray) else observed.toarray()
         curves = fitted_curves(
             names,
             snapshots.times,
-            observed,
+            dense(snapshots.frequencies),
             np.asarray(snapshots.sizes),
             fine,
             _rows(path, fine),
@@ -143,7 +138,7 @@ def _rows(path: Trajectory, times: Array) -> Array:
 
 
 def _validated(result: CrossValidation) -> Section:
-    """The landscape beside its rivals on what none of them saw."""
+    """The landscape beside its rivals, on data that none of them has seen."""
     rows = []
     for name in result.models:
         near = [score.hellinger for score in result.scores if score.model == name]
@@ -160,7 +155,7 @@ def _validated(result: CrossValidation) -> Section:
 
 
 def plain_names(kernel: MarkovKernel) -> list[str]:
-    """What the states are called: their names as text, or their numbers."""
+    """Labels of the states: their names as text, or their numbers."""
     if kernel.names is None:
         return [f"state {x}" for x in range(kernel.n_states)]
     return [str(name) for name in kernel.names]
@@ -235,14 +230,14 @@ def _about_picture(n_states: int, whole: bool) -> str:
 
 
 def _about(forecast: Forecast, model: FreeEnergyRegressor) -> tuple[str, ...]:
-    """What the bands hold, and what they leave out."""
+    """What the bands include, and what they leave out."""
     text = "The states that change most. "
     if not np.isfinite(forecast.lower).all():
         if np.isfinite(model.potential_stderr_).any():
             return (text + f"There are no bands here: {forecast.status.value}",)
         return (text + "There are no bands: this method of fitting gives no error bars.",)
     text += (
-        f"Bands are meant to hold the true share {forecast.level:.0%} of the time, if one fixed "
+        f"Bands are meant to contain the true share {forecast.level:.0%} of the time, if one fixed "
         "landscape drives the population. They cover the error of the fit, not the chance in a new "
         "sample."
     )

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from html import escape
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import View, view
 from thalweg.report.svg import (
@@ -28,9 +28,6 @@ from thalweg.report.svg import (
     wrap,
 )
 
-__all__ = ["drawn", "landscape_picture", "moving_picture"]
-
-Array = NDArray[np.float64]
 Box = tuple[float, float, float, float]
 
 _SIDE = 620.0

@@ -14,8 +14,6 @@ from thalweg.report.svg import Picture
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["Section", "Table", "page"]
-
 
 @dataclass(frozen=True)
 class Table:

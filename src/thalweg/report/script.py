@@ -1,7 +1,5 @@
 """The page's own code: tables that sort and filter, pictures that save and move. No library."""
 
-__all__ = ["SCRIPT"]
-
 SCRIPT = r"""
 (function () {
   "use strict";

@@ -15,19 +15,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "PALETTE",
-    "Axes",
-    "Picture",
-    "Scale",
-    "colours",
-    "number",
-    "table_text",
-    "ticks",
-    "wrap",
-]
-
-Array = NDArray[np.float64]
+from thalweg._types import Array
 
 # Okabe and Ito's palette: distinguishable with every kind of colour vision.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8a8a8a", "#b5a900")

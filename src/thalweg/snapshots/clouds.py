@@ -8,19 +8,16 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.spatial import cKDTree
 
 from thalweg import _checks
+from thalweg._types import Array, Index
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots.snapshots import Snapshots
 from thalweg.snapshots.times import read_times
 
-__all__ = ["PointSnapshots", "WeightedPoints", "as_clouds", "build", "time_weights"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 StateChoice = Literal["kmeans", "farthest", "points"]
 
 _MOST_STATES = 100

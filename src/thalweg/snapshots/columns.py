@@ -8,17 +8,6 @@ from collections.abc import Hashable, Sequence
 
 from thalweg.errors import InputError
 
-__all__ = [
-    "COUNT_NAMES",
-    "REPLICATE_NAMES",
-    "SOURCE_NAMES",
-    "STATE_NAMES",
-    "TARGET_NAMES",
-    "TIME_NAMES",
-    "Oddity",
-    "choose",
-]
-
 
 class Oddity(str):
     """A message about a possible mistake in a file, which `check` and `fit` print as a warning."""

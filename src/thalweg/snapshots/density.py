@@ -7,27 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 
 from thalweg import _checks
-from thalweg._door import checked
-from thalweg._threads import single_threaded
+from thalweg._door import checked, single_threaded
+from thalweg._sparse import dense
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots.heat import heat_flow, select_bandwidth
 from thalweg.snapshots.snapshots import Snapshots
-
-__all__ = [
-    "DensityEstimate",
-    "Dirichlet",
-    "HeatKernel",
-    "Smoother",
-    "estimate_probabilities",
-    "smoothed",
-]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +84,7 @@ class Dirichlet(Smoother):
         n = kernel.n_states
         base = np.full(n, 1 / n) if self.base == "uniform" else kernel.stationary
         pseudo = self.alpha * n
-        p = (_dense(snapshots.counts) + pseudo * base) / (snapshots.sizes[:, None] + pseudo)
+        p = (dense(snapshots.counts) + pseudo * base) / (snapshots.sizes[:, None] + pseudo)
         return np.asarray(p), None
 
 
@@ -126,7 +114,7 @@ class HeatKernel(Smoother):
         _checks.positive(self.background, "background", zero=True)
 
     def smooth(self, kernel: MarkovKernel, snapshots: Snapshots) -> tuple[Array, float | None]:
-        counts = _dense(snapshots.counts)
+        counts = dense(snapshots.counts)
         if self.bandwidth == "auto":
             s = select_bandwidth(kernel, counts, self.background)
         else:
@@ -167,11 +155,7 @@ def estimate_probabilities(
         )
     smoother = Dirichlet() if smoother is None else smoother
     p, bandwidth = smoother.smooth(kernel, snapshots)
-    raw = _dense(snapshots.frequencies)
+    raw = dense(snapshots.frequencies)
     added = np.where(raw > 0, 0.0, p).sum(axis=1)
     moved = 0.5 * abs(p - raw).sum(axis=1)
     return DensityEstimate(snapshots.times, p, added, moved, bandwidth)
-
-
-def _dense(table: Array | sparse.csr_array) -> Array:
-    return table.toarray() if isinstance(table, sparse.csr_array) else table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -11,11 +10,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._words import did_you_mean
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots.times import TimeScale, read_times
-
-__all__ = ["read_frame"]
 
 Names = tuple[Hashable, ...]
 
@@ -141,10 +139,9 @@ def _positions(
     unknown = found.isna().to_numpy()
     if unknown.any():
         value = column.iloc[int(np.argmax(unknown))]
-        close = difflib.get_close_matches(str(value), [str(x) for x in names], n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "add it to the states, or drop its rows."
+        hint = did_you_mean(str(value), [str(x) for x in names])
         raise InputError(
             f"state {value!r} in row {int(np.argmax(unknown))} is not among the {len(names)} "
-            f"states; {hint}"
+            f"states{hint} Add it to the states, or drop its rows."
         )
     return np.asarray(found, dtype=np.int64), len(names), names

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import ive
 
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
-
-__all__ = ["heat_flow", "select_bandwidth"]
-
-Array = NDArray[np.float64]
 
 _TRUNCATION = 1e-17
 """Coefficient below which the Chebyshev series ends."""

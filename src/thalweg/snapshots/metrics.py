@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
 from thalweg._door import checked
+from thalweg._types import Array
 from thalweg.errors import InputError
-
-__all__ = ["hellinger", "total_variation"]
-
-Array = NDArray[np.float64]
 
 
 @checked

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.errors import InputError
-
-__all__ = ["Replicates", "gather"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from thalweg import _checks
 from thalweg._door import checked
 from thalweg._optional import optional
 from thalweg._sparse import as_sparse
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots.replicates import Replicates, gather
@@ -23,9 +24,6 @@ from thalweg.snapshots.times import TimeScale, read_times
 if TYPE_CHECKING:
     from thalweg.snapshots.clouds import PointSnapshots
 
-__all__ = ["Snapshots"]
-
-Array = NDArray[np.float64]
 
 DENSE_LIMIT = 50_000_000
 """Number of entries up to which counts are a dense array, and above which a sparse one."""

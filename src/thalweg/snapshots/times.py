@@ -20,11 +20,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.errors import InputError
 
-__all__ = ["TimeScale", "read_times"]
-
-Array = NDArray[np.float64]
 Kind = Literal["number", "date", "label"]
 
 _MICROSECONDS = {

@@ -13,7 +13,8 @@ from thalweg.energy import centred
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg.geometry.operators import transport_laplacian
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.network.paper import fit_feature_network, fit_neural, geodesic_velocity
+from thalweg.learn.network.features import fit_feature_network
+from thalweg.learn.network.paper import fit_neural, geodesic_velocity
 from thalweg.learn.weak.fit import fit_weak
 from thalweg.mobility import LogMean
 from thalweg.status import Status

@@ -17,18 +17,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import Mobility
 from thalweg.status import Status
-
-__all__ = ["CONVEX_DROP", "Action", "Moments"]
-
-Array = NDArray[np.float64]
 
 CONVEX_DROP = float(np.sqrt(12.0))
 """Largest drop of the potential along an edge, in units of `beta`, for a convex problem."""

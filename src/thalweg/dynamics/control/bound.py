@@ -18,18 +18,13 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 from scipy.interpolate import CubicSpline
 from scipy.special import expit, logsumexp
 
+from thalweg._types import Array, Mask
 from thalweg.dynamics.control.action import CONVEX_DROP, Action
 from thalweg.mobility import LogMean
-
-__all__ = ["dual_bound", "hamilton_jacobi", "humps", "least_end"]
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _STEEPEST = 1e5
 """End of the table of humps, in `-alpha / beta^2`."""

@@ -12,11 +12,8 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.paths.mesh import gauss
-
-__all__ = ["Curve", "Piecewise"]
-
-Array = NDArray[np.float64]
 
 DEGREE = 6
 """Degree of the polynomials: 4 needed twice the nodes for the same gap, 8 gained nothing."""

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.integrate import simpson
 from scipy.optimize import brentq, minimize
 
 from thalweg import _checks
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._optional import optional
+from thalweg._types import Array, Mask
 from thalweg.dynamics.control.wish import checked_wish, supported
 from thalweg.dynamics.landscape import Landscape
 from thalweg.edges.static import edge_weights
@@ -30,10 +32,6 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Intervention", "push_few"]
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 _TIMES = 33
 """Number of times at which the flow is computed."""
@@ -63,9 +61,8 @@ class Intervention:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per pushed state."""
-        import pandas as pd
-
-        names = self.landscape.kernel.names or tuple(range(self.potential.size))
+        pd = optional("pandas", extra="cli", what="a data frame")
+        names = self.landscape.kernel.labels
         return pd.DataFrame(
             {
                 "state": [names[x] for x in self.states],
@@ -256,7 +253,7 @@ def push_few(
         if ok:
             u, cost, reached, done = found, price, got, True
     if not done:
-        label = landscape.kernel.names or tuple(range(n))
+        label = landscape.kernel.labels
         raise InputError(
             f"no push on {', '.join(str(label[x]) for x in chosen)} brings {share:g} of the "
             f"population there by {span:g}; allow more states, a later time, or a smaller share."

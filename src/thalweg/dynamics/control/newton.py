@@ -17,18 +17,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh_tridiagonal
 
+from thalweg._types import Array, Mask
 from thalweg.dynamics.control.action import Action, Moments
 from thalweg.dynamics.control.curve import DEGREE, Curve
 from thalweg.dynamics.generator import symmetrised
 from thalweg.status import Status
-
-__all__ = ["Descent", "PathProblem", "cheapest_path", "least_curvature"]
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 MAX_NEWTON, MAX_NEWTON_STEEP = 60, 100
 """Most steps on one mesh, and if the cost is not convex: leaving a saddle takes many short ones."""

@@ -11,14 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.dynamics.control.action import Moments
 from thalweg.dynamics.control.newton import PathProblem
-
-__all__ = ["SteepPathProblem"]
-
-Array = NDArray[np.float64]
 
 _LONGEST = 1.0
 """Largest change of a logarithm in one step."""

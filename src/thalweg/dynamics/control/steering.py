@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.integrate import solve_ivp
 
 from thalweg import _checks
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
+from thalweg._optional import optional
+from thalweg._types import Array, Mask
 from thalweg.dynamics.control.action import Action, Moments
 from thalweg.dynamics.control.bound import dual_bound, least_end
 from thalweg.dynamics.control.curve import DEGREE, Curve, Piecewise
@@ -31,10 +33,6 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Steering", "steer"]
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 MOST_NODES = 200
 """Number of nodes at which the mesh is not refined further."""
@@ -103,10 +101,9 @@ class Steering:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per time and state: time, state, potential, probability."""
-        import pandas as pd
-
+        pd = optional("pandas", extra="cli", what="a data frame")
         kernel = self.landscape.kernel
-        names = list(kernel.names or range(kernel.n_states))
+        names = list(kernel.labels)
         return pd.DataFrame(
             {
                 "time": np.repeat(self.times, len(names)),

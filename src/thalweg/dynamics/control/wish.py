@@ -5,19 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
+from thalweg._types import Array, Mask
 from thalweg.dynamics.landscape import Landscape, as_states
 from thalweg.energy import Entropy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import LogMean
-
-__all__ = ["checked_wish", "occupied", "supported"]
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 FLOOR = 1e-9
 """Least share of a state in a start or a target: below, the cost's integrand is singular."""
@@ -42,7 +38,7 @@ def occupied(p: ArrayLike, kernel: MarkovKernel, name: str) -> Array:
     out = _checks.as_probability(p, kernel.n_states, name)
     x = int(np.argmin(out))
     if out[x] < FLOOR:
-        label = x if kernel.names is None else kernel.names[x]
+        label = kernel.labels[x]
         raise InputError(
             f"{name} has a share of {out[x]:.2g} in state {label!r}; an empty state can neither be "
             f"left nor reached at a finite push: give every state at least {FLOOR:g}, as "

@@ -1,4 +1,4 @@
-"""What a lattice holds: columns of cells, their evidence, and the weights of an average."""
+"""The contents of a lattice: columns of cells, their evidence, and the weights of an average."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Column:
 
     @property
     def half_deviance(self) -> float:
-        """Averaged over its cells.
+        """Half deviance, averaged over the cells.
 
         The smallest would depend on how weak a prior happens to be the last of the column.
         """
@@ -78,7 +78,7 @@ class Lattice:
 
     @property
     def fall(self) -> Array:
-        """How far each beta lies below the best, in evidence or in fit, whichever is less.
+        """Distance of each beta below the best, in evidence or in fit, whichever is less.
 
         The evidence alone would let the prior decide: a prior of rough potentials prefers a `beta`
         that smooths them, also where every `beta` fits the counts equally well. The deviance of the

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.learn.few.columns import Lattice
@@ -264,7 +264,7 @@ def open_above(fit: LikelihoodFit) -> Array:
 
 
 def _half_deviance(fit: LikelihoodFit) -> Callable[[Array], float]:
-    """As a function of the parameters near a fit; on coarse time steps, for comparisons only."""
+    """Half deviance as a function of the parameters near a fit, on coarse time steps."""
     if is_plain(fit.model) and fit.model.n_states >= SPARSE_STATES:
         flow = SparseFlow(fit.model, fit.counts, Mesh(fit.mesh.substeps, 1), fit.noise)
         first = flow.at(fit.theta)

@@ -99,12 +99,12 @@ class Cell:
 
     @cached_property
     def curvature(self) -> Curvature:
-        """Of the data and the prior together."""
+        """Curvature of data and prior together, factored."""
         return Curvature(self.information + self.precision)
 
     @property
     def covariance(self) -> Array:
-        """Of (potential, initial log density), given the place."""
+        """Covariance of (potential, initial log density), given the place."""
         return self.curvature.inverse
 
     def with_correction(self, correction: float) -> Cell:
@@ -114,11 +114,11 @@ class Cell:
         return cell
 
     def forget(self) -> None:
-        """Let go of the factored curvature, of which a lattice would hold hundreds."""
+        """Discard the factored curvature: a lattice would hold hundreds of them."""
         vars(self).pop("curvature", None)
 
     def used(self) -> tuple[float, float]:
-        """How many directions of the potential and of the start the data determine."""
+        """Number of directions of the potential and of the start that the data determine."""
         place, k, covariance = self.place, self.theta.size // 2, self.covariance
         held = np.exp(place.log_strength) * np.vdot(covariance[:k, :k], place.potential.matrix)
         held0 = np.exp(place.log_initial) * np.vdot(covariance[k:, k:], place.initial.matrix)

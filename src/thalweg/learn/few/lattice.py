@@ -78,7 +78,7 @@ _MOST_COLUMNS = 40
 
 
 def _distance(one: Place, other: Place) -> float:
-    """Between the strengths of two places, in logarithms."""
+    """Distance between the strengths of two places, in logarithms."""
     gap = abs(one.log_strength - other.log_strength)
     return float(max(gap, abs(one.log_initial - other.log_initial)))
 
@@ -157,7 +157,7 @@ class _Explorer:
     # ------------------------------------------------------------------ modes
 
     def sweep(self, shape: Shape, initial: Shape, start: Array) -> None:
-        """Rough cells over the whole range of beta, on steps as coarse as they come."""
+        """Rough cells over the whole range of beta, on the coarsest time steps."""
         high, low, count = _SWEEP
         span = self.inner.span
         betas = [float(b) for b in np.linspace(np.log(high / span), np.log(low / span), count)]
@@ -251,7 +251,7 @@ class _Explorer:
         return column
 
     def finish(self, column: Column) -> None:
-        """See to it that the best cell is solved; its next order in Laplace's method serves all.
+        """Ensure that the best cell is solved; its next order in Laplace's method serves all cells.
 
         Where states run empty, a cell of a stronger prior may be expanded to an evidence 6 too high
         from one of a weaker prior, under which the data have less information.

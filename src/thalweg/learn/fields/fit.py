@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from thalweg import _checks
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.learn.fields.evidence import Probes, probe, slope_of_log_determinant, updated_scales

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood import start

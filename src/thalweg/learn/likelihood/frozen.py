@@ -104,7 +104,7 @@ def frozen_chain(
     pieces : How often rates are renewed within an interval: many is the continuous flow.
     slopes : Whether derivatives are computed.
     counts : Individuals seen at the times, towards which the population is pulled.
-    gain : How far, from 0 (not at all) to 1 (to the counts).
+    gain : Strength of the pull, from 0 (none) to 1 (to the counts).
     """
     n = model.n_states
     edges = model.times

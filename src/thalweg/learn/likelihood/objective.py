@@ -40,14 +40,14 @@ class Evaluation:
 
 
 class Objective(Protocol):
-    """What the optimiser needs."""
+    """The interface that optimisers need."""
 
     @property
     def model(self) -> FlowModel:
         """What the parameters mean."""
 
     def evaluate(self, theta: Array, mesh: Mesh) -> Evaluation | None:
-        """`None` where the flow could not be computed."""
+        """Value, gradient and curvatures; `None` if the flow could not be computed."""
 
 
 @runtime_checkable
@@ -59,7 +59,7 @@ class KinkedObjective(Objective, Protocol):
         """Whether it has kinks; a value alone then costs a fraction of an evaluation."""
 
     def value(self, theta: Array, mesh: Mesh) -> float:
-        """Infinite where there is none."""
+        """The value alone; infinite if there is none."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""What may be chosen about a likelihood fit."""
+"""Options of a likelihood fit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class LikelihoodOptions:
-    """Everything about a fit but the data.
+    """Everything about a fit except the data.
 
     `observation`: `"independent"`, each snapshot a fresh sample; `"tracked"`, the same individuals
     seen again at every time. `environment`: whether the rates of tracked individuals are set by

@@ -1,4 +1,4 @@
-"""What a likelihood fit gives back."""
+"""`LikelihoodFit`: the answer of a likelihood fit."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class LikelihoodFit:
 
     @property
     def potential(self) -> Array:
-        """Centred: `sum_x pi_x V_x = 0`."""
+        """The potential, centred: `sum_x pi_x V_x = 0`."""
         return self.energy.potential
 
     @property
@@ -110,7 +110,7 @@ class LikelihoodFit:
 
     @property
     def potential_covariance(self) -> Array:
-        """Of the centred potential, (N, N)."""
+        """Covariance of the centred potential, shape (N, N)."""
         k = self.model.n_potential
         return np.asarray(self._centring @ self.covariance[:k, :k] @ self._centring.T)
 
@@ -132,7 +132,7 @@ class LikelihoodFit:
 
     @property
     def joint_covariance(self) -> Array:
-        """Of (centred potential, beta, log initial distribution), (2 N + 1, 2 N + 1)."""
+        """Covariance of (centred potential, beta, log initial distribution)."""
         model, n = self.model, self.kernel.n_states
         linear = np.zeros((2 * n + 1, model.n_parameters))
         linear[:n, model.potential_slice] = self._centring

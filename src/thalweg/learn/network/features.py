@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
+from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -24,10 +25,6 @@ from thalweg.learn.weak.terms import Quadrature, Setting, assemble, nodes_of
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
 
-__all__ = ["FeatureFit", "FeatureNetwork", "fit_feature_network"]
-
-Array = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 Objective = Callable[[Array, float], tuple[float, Array, float]]
 """`(potential, beta) -> (value, its gradient in the potential, its derivative in beta)`."""
 

@@ -15,31 +15,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 
 from thalweg import _checks
+from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.learn.network import steps
-from thalweg.learn.network.features import FeatureFit, FeatureNetwork, fit_feature_network
 from thalweg.learn.network.torch_door import load_torch, one_thread
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
-
-__all__ = [
-    "FeatureFit",
-    "FeatureNetwork",
-    "NeuralFit",
-    "fit_feature_network",
-    "fit_neural",
-    "geodesic_velocity",
-]
-
-Array = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 
 
 def geodesic_velocity(

@@ -20,10 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
+from thalweg._types import Single
 
-__all__ = ["Pace", "train"]
-
-Single = NDArray[np.float32]
 Layers = tuple[Single, Single, Single, Single, Single, Single]
 
 

@@ -6,23 +6,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from thalweg.errors import MissingDependencyError
-
-__all__ = ["load_torch", "one_thread"]
+from thalweg._optional import optional
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def load_torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise MissingDependencyError(
-            "the neural methods need torch, which is not installed; install it with "
-            "pip install 'thalweg[neural]'."
-        ) from None
-    return torch
+    return optional("torch", extra="neural", what="a neural method")
 
 
 def one_thread(train: Callable[P, R]) -> Callable[P, R]:

@@ -13,11 +13,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["CountModel", "Residuals", "Terms"]
-
-Array = NDArray[np.float64]
+from thalweg._types import Array
 
 
 class Terms(NamedTuple):

@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.learn.likelihood.deviance import expected_deviance
 from thalweg.learn.observation.model import CountModel, Terms
-
-__all__ = ["Multinomial"]
-
-Array = NDArray[np.float64]
 
 _NOTICEABLE = 0.05
 """Excess over the expected count, relative to it, above which the curvature is raised."""

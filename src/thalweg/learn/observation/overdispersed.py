@@ -18,17 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import digamma, gammaln, zeta
 
 from thalweg import _checks
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.learn.observation.model import CountModel, Residuals, Terms
-
-__all__ = ["Overdispersed"]
-
-Array = NDArray[np.float64]
 
 _LEAST = 0.1
 """Smallest concentration considered: the snapshots would be nearly point masses."""

@@ -16,17 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.learn.observation.model import CountModel, Residuals, Terms
 from thalweg.learn.observation.multinomial import Multinomial
 from thalweg.learn.observation.overdispersed import Overdispersed
 from thalweg.snapshots import Replicates
-
-__all__ = ["Replicated"]
-
-Array = NDArray[np.float64]
 
 _SETTLED = 0.02
 """Relative change of the design effect below which the fit need not be repeated."""

@@ -20,8 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from thalweg import _checks
-from thalweg._door import checked
-from thalweg._threads import single_threaded
+from thalweg._door import checked, single_threaded
 from thalweg.edges.static import Graph
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy, centred
 from thalweg.errors import InputError

@@ -30,7 +30,7 @@ from scipy import linalg
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from thalweg._threads import single_threaded
+from thalweg._door import single_threaded
 from thalweg.edges import static
 from thalweg.energy import FreeEnergy
 from thalweg.flow import gradient_flow

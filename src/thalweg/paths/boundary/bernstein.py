@@ -14,13 +14,9 @@ from functools import cache, cached_property
 from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.paths.mesh import gauss
-
-__all__ = ["BernsteinMesh", "carried", "graded_pieces"]
-
-Array = NDArray[np.float64]
 
 _POWER = 3
 """On an end piece `t = h x^3`: `t^b log t` becomes smooth enough for Gauss points."""

@@ -11,19 +11,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
+from thalweg._types import Array
 from thalweg.laplacian import balanced
 from thalweg.paths.boundary.incomplete import IncompletePattern
 from thalweg.paths.boundary.primal_dual import Centred, Solve, centre
 from thalweg.paths.boundary.staggered import Staggered
 from thalweg.paths.mesh import TimeMesh, gauss
 from thalweg.status import Status
-
-__all__ = ["Graded", "affordable", "smooth_length", "solve_graded"]
-
-Array = NDArray[np.float64]
 
 _FIRST = 3
 _GAIN = 16.0

@@ -18,15 +18,11 @@ from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from thalweg._compile import njit
+from thalweg._types import Array, Index
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian.krylov import gmres
 from thalweg.paths.boundary.primal_dual import Solve
 from thalweg.paths.boundary.space_time import SpaceTime
-
-__all__ = ["IncompleteFactor", "IncompletePattern", "by_incomplete"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _ITERATIONS = 400
 """Largest number of GMRES iterations."""

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from thalweg.paths.problem import Path, PathProblem
 
-__all__ = ["DENSE_STATES", "solve_far"]
-
 DENSE_STATES = 120
 """Number of states up to which the dense method, `n^3` operations per block, takes seconds."""
 _QUICK_STATES, _LOOSE = 36, 1e-4

@@ -12,18 +12,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.edges import kinetic
 from thalweg.paths.boundary.bernstein import BernsteinMesh, carried, graded_pieces
 from thalweg.paths.boundary.positive_newton import Evaluated, PositiveCurves
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import Path, PathProblem
 from thalweg.status import Status
-
-__all__ = ["Bernstein", "Level", "solve_positive"]
-
-Array = NDArray[np.float64]
 
 
 class Level(NamedTuple):

@@ -23,15 +23,12 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
 from thalweg._compile import njit
+from thalweg._types import Array, Index32
 from thalweg.edges import kinetic
 from thalweg.kernel import MarkovKernel
 from thalweg.paths.boundary.bernstein import BernsteinMesh, elevation
 from thalweg.paths.problem import PathProblem
 
-__all__ = ["Evaluated", "PositiveCurves", "factor_all"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int32]
 Order = NDArray[np.int64]
 
 _JITTER = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6)
@@ -291,7 +288,7 @@ def factor_all(
 
 @njit(cache=True, error_model="numpy")
 def _factor(
-    source: Index, target: Index, weights: Array, order: Order, rate: Array
+    source: Index32, target: Index32, weights: Array, order: Order, rate: Array
 ) -> tuple[Array, Order, Array, Array]:
     count, n = order.shape
     upper = np.zeros((count, n, n))
@@ -358,8 +355,8 @@ def _piece_blocks(problem: PathProblem, at: Evaluated, here: slice) -> tuple[Arr
 
 @njit(cache=True, error_model="numpy")
 def _columns(
-    source: Index,
-    target: Index,
+    source: Index32,
+    target: Index32,
     conductance: Array,
     pi: Array,
     table: Array,

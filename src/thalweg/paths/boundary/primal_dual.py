@@ -6,15 +6,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.paths.boundary.space_time import SpaceTime
 from thalweg.paths.boundary.staggered import Curve, Staggered
 from thalweg.status import Status
 
-__all__ = ["Centred", "Solve", "centre"]
-
-Array = NDArray[np.float64]
 Solve = Callable[[SpaceTime, Array, Array, Array], tuple[Array, Array, int]]
 """The solution of a system for two right-hand sides, from a first guess of `psi`; its cost."""
 

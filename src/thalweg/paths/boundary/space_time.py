@@ -20,11 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
-
-__all__ = ["SpaceTime"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

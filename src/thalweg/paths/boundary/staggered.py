@@ -12,19 +12,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
+from thalweg._types import Array
 from thalweg.edges import kinetic
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import balanced
 from thalweg.paths.boundary.space_time import SpaceTime
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import PathProblem
-
-__all__ = ["Curve", "Staggered"]
-
-Array = NDArray[np.float64]
 
 _LEAN = 0.3
 """The share of the stationary distribution in the middle of the first curve."""

@@ -21,16 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import wrightomega
 
+from thalweg._types import Array
 from thalweg.edges import kinetic
 from thalweg.laplacian import Factor
 from thalweg.laplacian.krylov import gmres
 from thalweg.paths.end import FreeEnd
 from thalweg.paths.newton import Pace, bent, norm
 from thalweg.paths.problem import PathProblem
-
-__all__ = ["PACE", "FreeEquations", "State"]
-
-Array = NDArray[np.float64]
 
 PACE = Pace(last_barrier=1e-4, stale=10, start=0.05, doubts=True)
 _SMALL = 1e-4

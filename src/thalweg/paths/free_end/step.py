@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
+from thalweg._types import Array
 from thalweg.edges import kinetic
 from thalweg.laplacian import LaplacianSolver
 from thalweg.paths.boundary.graded import affordable, smooth_length
@@ -31,10 +31,6 @@ from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.newton import newton
 from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
-
-__all__ = ["FreeStep", "solve_free_end", "solve_staggered"]
-
-Array = NDArray[np.float64]
 
 _HEALTHY, _NEAR = 1e-3, 1.0
 """Least density, and longest step, at which a step starts without a staggered curve."""

@@ -1,4 +1,4 @@
-"""States that nearly empty on the way, taken out of Newton's system.
+"""Index that nearly empty on the way, taken out of Newton's system.
 
 Where a density falls to 1e-4 and rises again, mobility and force change by orders of magnitude
 within a step: a handful of such states holds nearly all of the residual, and Newton's and GMRES'
@@ -21,15 +21,9 @@ from scipy import sparse
 
 from thalweg._compile import inner, njit
 from thalweg._dense import solve
+from thalweg._types import Array, Index, Index32, Single
 from thalweg.mobility import formulas
 from thalweg.paths.problem import PathProblem
-
-__all__ = ["Clusters", "Local", "Response", "find_clusters", "refresh", "settle"]
-
-Array = NDArray[np.float64]
-Single = NDArray[np.float32]
-Index = NDArray[np.int32]
-States = NDArray[np.int64]
 
 _LARGEST = 24
 """Largest number of states in a cluster; those next to a full one are left to GMRES."""
@@ -47,18 +41,18 @@ class Clusters(NamedTuple):
     The edges at state `x` are `edges[start[x] : start[x + 1]]`.
     """
 
-    states: States
-    bounds: States
-    around: States
-    start: States
-    edges: States
+    states: Index
+    bounds: Index
+    around: Index
+    start: Index
+    edges: Index
 
 
 class Local(NamedTuple):
     """The part of the problem that the equations of single states need."""
 
-    source: Index
-    target: Index
+    source: Index32
+    target: Index32
     conductance: Array
     spec: Array
     pi: Array
@@ -87,7 +81,7 @@ class Local(NamedTuple):
         )
 
 
-def find_clusters(source: Index, target: Index, urge: Array) -> Clusters | None:
+def find_clusters(source: Index32, target: Index32, urge: Array) -> Clusters | None:
     """Clusters of the states with an urgency above one, the most urgent first.
 
     `None` if there are none, or so many that single states are not the difficulty."""
@@ -101,7 +95,7 @@ def find_clusters(source: Index, target: Index, urge: Array) -> Clusters | None:
 
 
 @njit(cache=True, error_model="numpy")
-def _incidence(source: Index, target: Index, n: int) -> tuple[States, States]:
+def _incidence(source: Index32, target: Index32, n: int) -> tuple[Index, Index]:
     start = np.zeros(n + 1, np.int64)
     for e in range(source.size):
         start[source[e] + 1] += 1
@@ -119,13 +113,13 @@ def _incidence(source: Index, target: Index, n: int) -> tuple[States, States]:
 
 @njit(cache=True, error_model="numpy")
 def _grow(
-    order: States,
+    order: Index,
     urgent: NDArray[np.bool_],
-    source: Index,
-    target: Index,
-    start: States,
-    edges: States,
-) -> tuple[States, States, NDArray[np.bool_]]:
+    source: Index32,
+    target: Index32,
+    start: Index,
+    edges: Index,
+) -> tuple[Index, Index, NDArray[np.bool_]]:
     seen = np.zeros(urgent.size, np.bool_)
     states, bounds = np.empty(order.size, np.int64), np.zeros(order.size + 1, np.int64)
     size, count = 0, 0
@@ -201,7 +195,7 @@ def _settle(
 
 
 @inner(cache=True, error_model="numpy")
-def _store(members: States, kept: Array, rho: Array, q: Array, middle: Array) -> None:
+def _store(members: Index, kept: Array, rho: Array, q: Array, middle: Array) -> None:
     count = rho.shape[1]
     for j in range(members.size):
         x = members[j]
@@ -212,7 +206,7 @@ def _store(members: States, kept: Array, rho: Array, q: Array, middle: Array) ->
 
 
 @inner(cache=True, error_model="numpy")
-def _restore(members: States, kept: Array, rho: Array, q: Array, middle: Array) -> None:
+def _restore(members: Index, kept: Array, rho: Array, q: Array, middle: Array) -> None:
     count = rho.shape[1]
     for j in range(members.size):
         x = members[j]
@@ -239,9 +233,9 @@ def _move(step: Array, rho: Array, q: Array) -> None:
 
 @njit(cache=True, error_model="numpy")
 def _equations(
-    members: States,
-    start: States,
-    edges: States,
+    members: Index,
+    start: Index,
+    edges: Index,
     local: Local,
     rho: Array,
     q: Array,
@@ -375,7 +369,7 @@ class Response:
     mass: Array
     inverse: sparse.csr_array
     outside: NDArray[np.bool_]
-    """States in no cluster."""
+    """Index in no cluster."""
 
     @classmethod
     def of(

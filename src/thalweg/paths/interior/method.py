@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.edges import kinetic
 from thalweg.laplacian import Factor, balanced
 from thalweg.paths.interior.newton import Collocation, solve_collocation
@@ -20,10 +20,6 @@ from thalweg.paths.interior.system import inverse
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import Path, PathProblem
 from thalweg.status import Status
-
-__all__ = ["finer_mesh", "solve_inside"]
-
-Array = NDArray[np.float64]
 
 _COARSE = 0.02
 """Relative residual to which a mesh is solved that only starts the next."""
@@ -270,7 +266,9 @@ def _balance(
             # The factor is that of an earlier iterate: its solve leaves too much.
             factor, fresh = problem.solver.factor(problem.mesh.weights @ edge), True
         before = defect
-        step = factor.solve(balanced(lack), tolerance=1e-6).x
+        # The factor's age leaves about 1e-5 of the defect; what little remains needs few digits.
+        wanted = float(np.clip(0.03 * enough / defect, 1e-6, 1e-3))
+        step = factor.solve(balanced(lack), tolerance=wanted).x
         flux = flux + edge * (step[source] - step[target])
     return np.asarray(flux), factor
 

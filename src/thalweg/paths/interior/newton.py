@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.edges import kinetic
 from thalweg.laplacian import Factor
 from thalweg.paths.interior.system import CollocationSystem
@@ -29,9 +30,7 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     from thalweg.paths.interior.emptying import Clusters, Local
 
-__all__ = ["Collocation", "solve_collocation"]
 
-Array = NDArray[np.float64]
 Iterate = tuple[Array, Array, Array]
 """Densities and potentials (states, stages), less the potential at the middle; this one."""
 

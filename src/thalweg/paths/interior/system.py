@@ -1,7 +1,7 @@
 """Newton's linear system for the collocation equations of a geodesic, solved by GMRES.
 
 The left preconditioner is one solve with the averaged Laplacian for all stages; the right one
-solves the equations of fast states, each at all times at once. States that nearly empty are not
+solves the equations of fast states, each at all times at once. Index that nearly empty are not
 unknowns of GMRES: they follow their neighbours.
 
 A state's own density and potential obey, its neighbours held fixed,
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
+from thalweg._types import Array, Index, Mask, Single
 from thalweg.edges import kinetic
 from thalweg.laplacian import Factor, balanced
 from thalweg.laplacian.krylov import gmres
@@ -31,20 +32,9 @@ from thalweg.paths.problem import PathProblem
 if TYPE_CHECKING:
     from thalweg.paths.interior.emptying import Response
 
-__all__ = [
-    "CollocationSystem",
-    "LocalBlocks",
-    "apply_blocks",
-    "inverse",
-    "invert_blocks",
-    "local_blocks",
-]
 
-Array = NDArray[np.float64]
-Single = NDArray[np.float32]
 Vector = NDArray[Any]
 """A vector of GMRES: single precision is enough for it."""
-States = NDArray[np.int64]
 Step = tuple[Array, Array, Array]
 
 _STIFF = 1.0
@@ -187,13 +177,13 @@ def inverse(factor: Factor, tolerance: float) -> Callable[[Array], Array]:
 class LocalBlocks(NamedTuple):
     """The inverses for `states`, sixteen to a group; a group that is not full repeats its last."""
 
-    states: States
+    states: Index
     inverse: Single
     """`(groups, 2 stages, 2 stages, 16)`."""
 
 
 def invert_blocks(
-    states: States, diagonals: tuple[Array, Array, Array], mass: Array, ends: Array, mid: Array
+    states: Index, diagonals: tuple[Array, Array, Array], mass: Array, ends: Array, mid: Array
 ) -> LocalBlocks:
     """The inverses of the equations above; `ends`, `mid` hold the integrals in their columns."""
     size = 2 * mass.shape[1]
@@ -204,10 +194,10 @@ def invert_blocks(
     for start in range(0, groups, _CHUNK):
         part = slice(start, min(start + _CHUNK, groups))
         chosen = full[part.start * LANES : part.stop * LANES].reshape(-1, LANES)
-        work = local_blocks(chosen, diagonals, mass, ends, mid)
+        work = np.empty((len(chosen), size, size, LANES))
         sound = np.zeros(len(chosen), np.bool_)
         if states.size > _BY_LAPACK:
-            _reduce(work, sound)
+            _reduce(chosen, diagonals, mass, ends, mid, work, sound)
         if not sound.all():
             odd = ~sound
             blocks = np.moveaxis(local_blocks(chosen[odd], diagonals, mass, ends, mid), 3, 1)
@@ -217,7 +207,7 @@ def invert_blocks(
 
 
 def local_blocks(
-    states: States, diagonals: tuple[Array, Array, Array], mass: Array, ends: Array, mid: Array
+    states: Index, diagonals: tuple[Array, Array, Array], mass: Array, ends: Array, mid: Array
 ) -> Array:
     """The equations' matrices, `(groups, 2 stages, 2 stages, lanes)`, for `(groups, lanes)`."""
     m, a, k, own = (np.moveaxis(table[states], 2, 1) for table in (*diagonals, mass))
@@ -235,11 +225,36 @@ def local_blocks(
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
-def _reduce(work: Array, sound: NDArray[np.bool_]) -> None:
-    """Gauss and Jordan: the inverses, in place; `sound` marks groups without a small pivot."""
+def _reduce(
+    states: Index,
+    diagonals: tuple[Array, Array, Array],
+    mass: Array,
+    ends: Array,
+    mid: Array,
+    work: Array,
+    sound: Mask,
+) -> None:
+    """The equations' matrices, inverted by Gauss and Jordan; `sound`: groups with no small pivot.
+
+    They are filled here because numpy's loops over sixteen states at a time take as long again.
+    """
+    m, a, k = diagonals
     groups, size, _, lanes = work.shape
+    count = size // 2
     factor = np.empty(lanes)
     for g in range(groups):
+        for lane in range(lanes):
+            x = states[g, lane]
+            for j in range(count):
+                light = 1.0 / mass[x, j]
+                for i in range(count):
+                    own = ends[j, i] / mass[x, i]
+                    work[g, i, j, lane] = -own * a[x, j]
+                    work[g, i, count + j, lane] = -own * m[x, j]
+                    work[g, count + i, j, lane] = mid[j, i] * k[x, j] * light
+                    work[g, count + i, count + j, lane] = mid[j, i] * a[x, j] * light
+            for i in range(size):
+                work[g, i, i, lane] += 1.0
         fine = True
         for p in range(size):
             for lane in range(lanes):
@@ -262,7 +277,7 @@ def _reduce(work: Array, sound: NDArray[np.bool_]) -> None:
 
 
 @njit(cache=True, fastmath={"contract"}, error_model="numpy")
-def apply_blocks(states: States, inverse: Single, w: Array, q: Array) -> None:
+def apply_blocks(states: Index, inverse: Single, w: Array, q: Array) -> None:
     """Replace `w, q` of the states, in place, by the inverses times them."""
     groups, size = inverse.shape[:2]
     count = size // 2

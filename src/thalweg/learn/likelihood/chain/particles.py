@@ -47,9 +47,9 @@ def carry(
 
     Parameters
     ----------
-    log_likelihood : Of the first `k` intervals at given parameters; not finite without a flow.
-    n_intervals : Of the whole horizon.
-    centre, covariance : Of the normal law from which the particles are drawn at first.
+    log_likelihood : Log likelihood of the first `k` intervals; not finite without a flow.
+    n_intervals : Number of intervals of the whole horizon.
+    centre, covariance : Of the normal law that the particles are first drawn from.
     rng : Draws of the particles and of their moves.
     most : Chains to follow, in units of the whole one.
 

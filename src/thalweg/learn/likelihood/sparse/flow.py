@@ -188,7 +188,7 @@ class Point:
 
     @property
     def log_p(self) -> Array:
-        """In eliminated order."""
+        """Log probabilities, with the states in eliminated order."""
         return self._combined[0]
 
     @cached_property
@@ -216,7 +216,7 @@ class Point:
 
     @cached_property
     def probabilities(self) -> Array:
-        """In the order of the states."""
+        """Probabilities, in the order of the states."""
         p = np.empty_like(self.log_p)
         p[:, self.flow.plan.order] = np.exp(self.log_p)
         return p
@@ -240,7 +240,7 @@ class Point:
 
     @property
     def weights(self) -> Array:
-        """Of the steering curvature: larger where more was seen than expected."""
+        """Weights of the steering curvature, larger where more was seen than expected."""
         return self._terms.curvature
 
     def moved(self, step: Array) -> Array:
@@ -321,7 +321,7 @@ class Point:
 
     @property
     def evaluation(self) -> Evaluation:
-        """Everything, in the form of the dense likelihood."""
+        """Value and derivatives, in the form of the dense likelihood."""
         return Evaluation(
             self.value, self.gradient, self.information, self.information, self.mesh_error
         )

@@ -1,4 +1,4 @@
-"""The minimum of likelihood and prior, with as few curvature matrices as will do.
+"""The minimum of likelihood and prior, with as few curvature matrices as possible.
 
 Far from the minimum: Marquardt's method with the Gauss-Newton matrix of the coarsest chain. Near
 it, where bent valleys (states that hardly anybody visits, a beta near zero) make such steps short:
@@ -71,7 +71,7 @@ class Terrain(Protocol):
     """What is searched: `at` gives a place, predicted from another one nearby."""
 
     def at(self, theta: Array, near: Any = None) -> Any:
-        """None where there is no flow."""
+        """The place at `theta`; `None` if there is no flow."""
 
 
 class Nearby(Protocol):
@@ -79,7 +79,7 @@ class Nearby(Protocol):
 
     @property
     def point(self) -> Point | None:
-        """The flow there."""
+        """The flow at this place."""
 
     @property
     def information(self) -> Array:
