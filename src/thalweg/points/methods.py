@@ -233,13 +233,14 @@ class Methods:
         `1 / (1 + (e / s)^2)`, `s` the distance between neighbouring individuals; and one whose
         moments, pushed to the time of the last snapshot, differ from those seen there by more than
         sampling does weighs less by what that bias adds to the variance of a sample. A rejected
-        model that fails to forecast the last snapshot moves nothing, and neither does one of clouds
-        at rest.
+        model that fails to forecast the last snapshot moves nothing: snapshots like the last are
+        pooled as they are, and so are clouds at rest.
         """
         model = self.landscape
         last = self.times.size - 1
         if self._misled:
-            return even(self.clouds[-1])
+            like = np.array([*(1 / (1 + 2 * self._excess(x)) for x in self.clouds[:-1]), 1.0])
+            return pooled([even(x) for x in self.clouds], like / like.sum())
         if model.status_ is Status.UNDETERMINED:
             # At rest, by every test: all snapshots are samples of the same cloud.
             return pooled([even(x) for x in self.clouds], np.full(last + 1, 1 / (last + 1)))
