@@ -41,6 +41,8 @@ _MOST_NOISE = 0.15
 """Largest share of scatter in the information that is corrected well,"""
 _LITTLE_NOISE = 0.05
 """and largest share where most of what is known of the noise is scatter."""
+_SCATTERED = 500
+"""Least number of individuals per snapshot by which moments are chosen."""
 _ITERATIONS = 12
 """Largest number of Gauss-Newton iterations."""
 _FREE_SCALES = 2
@@ -218,11 +220,15 @@ def informative(model: PushModel) -> Moments:
     sigma = covariance(model, None)
     n = len(model.clouds) - 1
     sizes = [k for k in _SIZES if k <= full.size] or [full.size]
-    second = None
+    second, derivative = None, model.jacobian(z)
+    stride = max(1, min(len(x) for x in model.clouds) // _SCATTERED)
+    few = replace(model, clouds=tuple(x[::stride] for x in model.clouds))
     for size in sizes:
         keep = np.concatenate([k * full.size + np.arange(size) for k in range(n)])
-        small = replace(model, moments=full.first(size))
-        every, of_beta = scatter(small, z, Whitening.of(sigma[np.ix_(keep, keep)]).inverse())
+        small = replace(few, moments=full.first(size))
+        inverse = Whitening.of(sigma[np.ix_(keep, keep)]).inverse()
+        noise = small.score_noise(z, inverse)[1] / stride
+        every, of_beta = _shares(derivative[keep], inverse, noise, model.beta is None)
         if model.beta is None and of_beta < _MOST_NOISE and every < _MOST_NOISE:
             return full.first(size)
         if every < _LITTLE_NOISE and second is None:
@@ -235,13 +241,17 @@ def scatter(model: PushModel, z: Array, inverse: Array) -> tuple[float, float]:
 
     The mean over all parameters, and the share of what is known of the noise.
     """
-    m = model.jacobian(z)
+    noise = model.score_noise(z, inverse)[1]
+    return _shares(model.jacobian(z), inverse, noise, model.beta is None)
+
+
+def _shares(m: Array, inverse: Array, noise: Array, free: bool) -> tuple[float, float]:
     information = m.T @ inverse @ m
-    lift = 1e-9 * np.trace(information) * np.eye(len(z))
+    lift = 1e-9 * np.trace(information) * np.eye(m.shape[1])
     spread = np.linalg.inv(information + lift)
-    noise = spread @ model.score_noise(z, inverse)[1]
-    of_beta = float((noise @ spread)[-1, -1] / spread[-1, -1]) if model.beta is None else 0.0
-    return float(np.trace(noise) / len(z)), of_beta
+    part = spread @ noise
+    of_beta = float((part @ spread)[-1, -1] / spread[-1, -1]) if free else 0.0
+    return float(np.trace(part) / m.shape[1]), of_beta
 
 
 def weak_start(model: PushModel, prior: Prior, white: Whitening) -> tuple[Array, Scales, float]:

@@ -200,10 +200,11 @@ def _as_right(
     """Other functions that may fit as well as the chosen ones.
 
     Functions too rich for few individuals follow their scatter, which the derivatives share with
-    the residuals; the noise absorbs it, and the posterior does not show that (1000 individuals,
-    Gaussians along the axes: beta 3.7 +- 1.2 for a true 0.1, where a quarter of the information is
-    scatter; polynomials, which also hold the truth, 0.1 +- 0.4). If more than a tenth is scatter,
-    the simplest functions are always included, otherwise those that the data do not reject.
+    the residuals; the noise absorbs it, and the posterior does not show that (30 moments of 1000
+    individuals, Gaussians along the axes: beta 3.7 +- 1.2 for a true 0.1, where a quarter of the
+    information is scatter; polynomials, which also hold the truth, 0.1 +- 0.4). If more than a
+    tenth is scatter, the simplest functions are always included, otherwise those that the data do
+    not reject.
     """
     simplest = next(iter(models))
     scattered = scatter(models[best], fits[best].z, white.inverse())[0] > _MOST_SCATTER
