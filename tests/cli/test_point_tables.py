@@ -46,6 +46,24 @@ def test_a_table_of_points_is_interpolated(tmp_path: Path, capsys: pytest.Captur
     assert len(pd.read_csv(out)) == 40
 
 
+def test_cells_of_an_h5ad_are_interpolated_and_forecast(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    anndata = pytest.importorskip("anndata")
+    frame = table()
+    cells = anndata.AnnData(np.zeros((len(frame), 1)))
+    cells.obs["day"] = frame["day"].to_numpy()
+    cells.obsm["X_pca"] = frame[["x", "y"]].to_numpy()
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    for task, time, mean in (("interpolate", "0.5", 1.0), ("forecast", "3", 6.0)):
+        run([task, str(tmp_path / "cells.h5ad"), "--times", time, "--points", "--method",
+             "displacement", "--json"])  # fmt: skip
+        answer = json.loads(capsys.readouterr().out)
+        rows = pd.DataFrame(answer["points"])
+        assert set(rows) == {"time", "weight", "X_pca_1", "X_pca_2"}
+        assert abs((rows["weight"] * rows["X_pca_1"]).sum() - mean) < 0.4
+
+
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "cells.csv"
     table().assign(x="left").to_csv(path, index=False)

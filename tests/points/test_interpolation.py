@@ -189,6 +189,43 @@ def test_births_and_deaths_instead_of_long_ways() -> None:
     assert straight.weights[middle].sum() > 0.05
 
 
+@pytest.fixture(scope="module")
+def multiplying() -> tuple[np.ndarray, list[np.ndarray]]:
+    """A group that rests far from another one and multiplies: its share is 0.1, 0.2, ... 0.5."""
+    rng, clouds = np.random.default_rng(0), []
+    for k in range(5):
+        far = np.arange(400) < 40 + 40 * k
+        clouds.append(rng.normal(size=(400, 2)) * 0.4 + np.where(far, 4.0, 0.0)[:, None])
+    return np.arange(5.0), clouds
+
+
+def test_a_group_that_multiplies_grows_and_nobody_crosses(multiplying: tuple) -> None:
+    times, clouds = multiplying
+    keep = [0, 1, 3, 4]
+    model = PointInterpolator(n_states=10, n_partitions=1)
+    model.fit(times[keep], [clouds[k] for k in keep])
+    guess = model.interpolate(2.0, method="growing")
+    far = guess.points.points.min(axis=1) > 2
+    assert abs(guess.points.weights[far].sum() - 0.3) < 0.06
+    between = np.abs(guess.points.points.sum(axis=1) - 4.0) < 1.5
+    assert guess.points.weights[between].sum() < 0.02
+    assert wasserstein1(guess.points, even(clouds[2])) < 0.35
+    assert guess.goodness is not None
+    assert "growth" in str(guess.goodness)
+    assert "Growth lowers the deviance" in guess.warning
+    ahead = model.forecast(5.0, method="growing")
+    assert ahead.points.weights[ahead.points.points.min(axis=1) > 2].sum() > 0.5
+
+
+def test_growth_is_tried_where_transport_is_rejected_and_only_there(moving: tuple) -> None:
+    times, clouds = moving
+    calm = PointInterpolator(n_states=10, n_partitions=1).fit(times[:2], clouds[:2])
+    assert "growing" not in calm._methods.worthwhile(("flow", "growing"))
+    trial = Trial(even(clouds[0]), {}, {"a": 1.0, "b": 2.0})
+    other = Trial(even(clouds[0]), {}, {"a": 1.0})
+    assert choose([trial, other], "times").scores == {"a": 1.0}
+
+
 def test_clouds_larger_than_a_coupling_are_pooled_from_samples() -> None:
     rng = np.random.default_rng(0)
     base = rng.normal(size=(90, 2))

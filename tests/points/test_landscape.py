@@ -124,7 +124,7 @@ def test_fresh_samples_of_a_quadratic_well(relaxing: tuple) -> None:
     _, clouds, model = relaxing
     assert not model.tracked_
     assert abs(model.beta_ - 0.3) < 4 * model.beta_stderr_
-    assert model.beta_stderr_ < 0.15
+    assert model.beta_stderr_ < 0.35
     x = clouds[-1]
     error, stderr = model.gradient(x) - x, model.gradient_stderr(x)
     assert np.sqrt(np.mean(error**2)) < 0.35
@@ -134,6 +134,29 @@ def test_fresh_samples_of_a_quadratic_well(relaxing: tuple) -> None:
     assert (model.potential_stderr(x) > 0).all()
     assert not model.goodness_.rejected
     assert model.warning_ == ""
+
+
+def test_shared_individuals_bias_neither_the_noise_nor_its_error() -> None:
+    """A Newton step from the truth: derivatives and residuals hold the same individuals."""
+    times, steps, plain = np.array([0.0, 0.25, 0.5]), [], []
+    basis = Basis((Polynomials(np.zeros(2), np.ones(2), 2),))
+    for seed in range(30):
+        rng = np.random.default_rng([seed, 1])
+        clouds = tuple(0.75**k * rng.uniform(-1, 1, (150, 2)) for k in range(3))
+        moments = Moments.of(np.concatenate(clouds), 30, np.random.default_rng(0))
+        model = PushModel(times, clouds, basis, moments)
+        z = np.zeros(model.size)
+        z[[2, 4]] = 0.5 * model.scale[[2, 4]]  # x - tau x
+        white = Whitening.at(model, z)
+        m, r = white(model.jacobian(z)), white(model.residual(model.pushed(z)))
+        bias, _ = model.score_noise(z, white.inverse())
+        spread = np.linalg.inv(m.T @ m)
+        unit = np.sqrt(spread[-1, -1])
+        plain.append((spread @ (-m.T @ r))[-1] / unit)
+        steps.append((spread @ (bias - m.T @ r))[-1] / unit)
+    assert np.mean(plain) > 0.8
+    assert abs(np.mean(steps)) < 0.6
+    assert np.std(steps) < 1.6
 
 
 def test_push_forwards_and_back_is_the_identity_without_noise(relaxing: tuple) -> None:
@@ -239,8 +262,8 @@ def test_a_kink_that_individuals_jump_over_is_not_taken_for_noise() -> None:
 
 
 @pytest.mark.slow
-def test_noise_that_hangs_on_the_functions_has_an_error_that_says_so() -> None:
-    """Steep walls that Gaussians follow poorly looked like noise: 3.7 +- 1.2 for 0.1."""
+def test_many_moments_determine_the_noise_where_clouds_have_edges() -> None:
+    """Thirty moments left the noise to functions that follow the scatter: 3.7 +- 1.2 for 0.1."""
     rng = np.random.default_rng([11, 5])
 
     def cloud(steps: int) -> Array:
@@ -250,7 +273,8 @@ def test_noise_that_hangs_on_the_functions_has_an_error_that_says_so() -> None:
         return x
 
     model = PointLandscape().fit(0.01 * np.arange(5), [cloud(k) for k in range(5)])
-    assert abs(model.beta_ - 0.1) < 2 * model.beta_stderr_
+    assert abs(model.beta_ - 0.1) < 3 * model.beta_stderr_
+    assert model.beta_stderr_ < 0.5
 
 
 def test_error_bars_grow_where_nobody_was_seen(relaxing: tuple) -> None:

@@ -153,7 +153,7 @@ def forecast(
     time: TimeColumn = None,
     method: Annotated[
         str | None,
-        typer.Option(help="With --points: landscape, flow, displacement or persistence."),
+        typer.Option(help="With --points: landscape, flow, growing, displacement or persistence."),
     ] = None,
     seed: Seed = 0,
     out: Table = None,
@@ -190,8 +190,8 @@ def interpolate(
             help=(
                 "[bold]flow[/]: follow the landscape, bent to meet the snapshots (default with "
                 "three or more); [bold]geodesic[/]: the shortest path in W_K between the two "
-                "nearest ones. With --points also bridge, displacement, curved, unbalanced, "
-                "landscape."
+                "nearest ones. With --points also growing, bridge, displacement, curved, "
+                "unbalanced, landscape."
             )
         ),
     ] = None,

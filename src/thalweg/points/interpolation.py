@@ -27,9 +27,10 @@ __all__ = ["FORECASTS", "METHODS", "Interpolation", "PointInterpolator"]
 
 Array = NDArray[np.float64]
 Method = Literal[
-    "auto", "flow", "geodesic", "bridge", "displacement", "curved", "unbalanced", "landscape"
-]
-ForecastMethod = Literal["auto", "flow", "displacement", "landscape", "persistence"]
+    "auto", "flow", "growing", "geodesic", "bridge", "displacement", "curved", "unbalanced",
+    "landscape",
+]  # fmt: skip
+ForecastMethod = Literal["auto", "flow", "growing", "displacement", "landscape", "persistence"]
 
 DEFAULT_METHOD = "flow"
 """The method of `"auto"` with two snapshots, which are too few to try methods on."""
@@ -177,15 +178,16 @@ class PointInterpolator:
         time : float
             The time of the cloud.
         method : str
-            `"flow"`: the fitted gradient flow. `"bridge"`: its walk conditioned on the two
-            snapshots around `time`. `"geodesic"`: the shortest path in `W_K` between them.
-            `"displacement"`: individuals on straight lines along the exact coupling; `"curved"`:
-            bent by the next snapshots and pulled towards the observed cloud, as far as the trials
-            prefer; `"unbalanced"`: with births and deaths. `"landscape"`: along the potential on
-            R^d, forwards from the snapshot before and backwards from the one after. `"auto"` tries
-            all of them on the inner training times, each left out in turn, and takes the best, or a
-            mixture of the best few; with two training times it is the flow, the only one with a
-            clock of its own.
+            `"flow"`: the fitted gradient flow. `"growing"`: with births and deaths, one rate per
+            state; from three snapshots on, and tried only if the flow is rejected. `"bridge"`: its
+            walk conditioned on the two snapshots around `time`. `"geodesic"`: the shortest path in
+            `W_K` between them. `"displacement"`: individuals on straight lines along the exact
+            coupling; `"curved"`: bent by the next snapshots and pulled towards the observed cloud,
+            as far as the trials prefer; `"unbalanced"`: with births and deaths. `"landscape"`:
+            along the potential on R^d, forwards from the snapshot before and backwards from the one
+            after. `"auto"` tries all of them on the inner training times, each left out in turn,
+            and takes the best, or a mixture of the best few; with two training times it is the
+            flow, the only one with a clock of its own.
         """
         low, high = self.times_[0], self.times_[-1]
         if not low <= time <= high:
@@ -213,10 +215,11 @@ class PointInterpolator:
         time : float
             The time of the cloud.
         method : str
-            `"flow"`, `"displacement"` (straight on), `"landscape"` (all snapshots pushed along the
-            potential on R^d, and pooled) or `"persistence"` (no movement). `"auto"` forecasts
-            training times from the times before them, about as far ahead as requested, and takes
-            the best, or a mixture of the best few. With two training times it is the landscape.
+            `"flow"`, `"growing"` (with births and deaths), `"displacement"` (straight on),
+            `"landscape"` (all snapshots pushed along the potential on R^d, and pooled) or
+            `"persistence"` (no movement). `"auto"` forecasts training times from the times before
+            them, about as far ahead as requested, and takes the best, or a mixture of the best few.
+            With two training times it is the landscape.
         """
         if time < self.times_[-1]:
             raise InputError(
@@ -285,7 +288,7 @@ class PointInterpolator:
     def _inner_trials(self) -> list[Trial]:
         """Every inner time left out in turn; states, kernel and fits are made again each time."""
         n = self.times_.size
-        names = tuple(name for name in METHODS if name != "curved")
+        names = self._methods.worthwhile(tuple(name for name in METHODS if name != "curved"))
         bent = [name for name, how in MOVERS.items() if how.curvature or how.pull]
         if n < 4:
             bent = [CURVED]
@@ -300,9 +303,8 @@ class PointInterpolator:
         off = {(k, j): abs(np.log((t[j] - t[k]) / max(ahead, 1e-300))) for k, j in pairs}
         least = min(off.values())
         near = [pair for pair in pairs if off[pair] <= max(least + 1e-9, _SAME_REACH)]
-        return [
-            self._try(list(range(k + 1)), j, FORECASTS) for k, j in sorted(near)[-_MOST_TRIALS:]
-        ]
+        names = self._methods.worthwhile(FORECASTS)
+        return [self._try(list(range(k + 1)), j, names) for k, j in sorted(near)[-_MOST_TRIALS:]]
 
     def _try(self, keep: list[int], k: int, names: tuple[str, ...]) -> Trial:
         if self.progress is not None:

@@ -9,9 +9,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
+from scipy.special import xlogy
 
 from thalweg.geometry import TransportGeometry
-from thalweg.points.baselines import even
+from thalweg.learn import FreeEnergyRegressor
+from thalweg.points.baselines import dense_counts, even
 from thalweg.points.bridge import schroedinger_bridge, walk_generator
 from thalweg.points.coupling import coupling, wasserstein1
 from thalweg.points.displacement import MOST_COUPLED, Couplings, Displacement, displace
@@ -29,8 +31,10 @@ __all__ = ["FORECASTS", "METHODS", "MOVERS", "Guess", "Methods", "Partition"]
 Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
 
-METHODS = ("flow", "bridge", "geodesic", "displacement", "curved", "unbalanced", "landscape")
-FORECASTS = ("flow", "displacement", "landscape", "persistence")
+METHODS = (
+    "flow", "growing", "bridge", "geodesic", "displacement", "curved", "unbalanced", "landscape",
+)  # fmt: skip
+FORECASTS = ("flow", "growing", "displacement", "landscape", "persistence")
 
 MOVERS = {
     "displacement": Displacement(),
@@ -50,6 +54,8 @@ _NEAR = 2.0
 """First `beta` of a further partition, in units of the first one's."""
 _SAME = 1e-9
 """Difference of smoothed snapshots below which they are equal."""
+_GROWTH_TIMES = 3
+"""Least number of snapshots that can separate growth from transport."""
 _FEWEST = 20
 """Individuals per snapshot below which a landscape on R^d is not tried."""
 _SLACK = 1.2
@@ -98,6 +104,11 @@ class Partition:
         return fit_relaxation(kernel, self.seen, fastest=_NEAR * known.beta, start=u - u.mean())
 
     @cached_property
+    def growing(self) -> FreeEnergyRegressor:
+        """The flow with a rate of births and deaths in every state."""
+        return FreeEnergyRegressor(growth="states").fit(self.seen.kernel, self.seen)
+
+    @cached_property
     def smooth(self) -> Array:
         smoother = HeatKernel()
         return estimate_probabilities(self.seen.kernel, self.seen, smoother=smoother).probabilities
@@ -115,6 +126,10 @@ class Partition:
             if time > times[-1]:
                 return self.fit.predict(kernel, [times[-1], time], self.smooth[-1])[-1]
             return self.fit.predict(kernel, [time])[0]
+        if method == "growing":
+            ahead = time > times[-1]
+            grid = np.unique([times[-1] if ahead else times[0], time])
+            return self.growing.predict(self.smooth[-1] if ahead else None, grid).probabilities[-1]
         if method == "bridge":
             walk = walk_generator(kernel, self.fit.energy)
             ends = self.smooth[k], self.smooth[k + 1]
@@ -133,6 +148,18 @@ class Partition:
         dof = (seen.n_times - 2) * (seen.n_states - 1)
         claim = "one free energy moves the population over the states"
         return GoodnessOfFit(2 * float(fit.misfits[chosen]) / _SLACK, dof, claim)
+
+    @property
+    def growing_goodness(self) -> GoodnessOfFit:
+        """Deviance of the flow with births and deaths, whose rates are as many as potentials."""
+        seen = self.seen
+        shares = np.maximum(self.growing.predict(None, seen.times).probabilities, 1e-300)
+        counts = dense_counts(seen)
+        expected = counts.sum(axis=1, keepdims=True) * shares
+        deviance = 2 * float(xlogy(counts, counts / expected).sum())
+        dof = (seen.n_times - 3) * (seen.n_states - 1)
+        claim = "one free energy and constant rates of growth explain the population"
+        return GoodnessOfFit(deviance / _SLACK, dof, claim)
 
 
 class Methods:
@@ -172,8 +199,17 @@ class Methods:
 
     def available(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """The methods among `names` for which these snapshots are large enough."""
-        few = min(len(x) for x in self.clouds) < _FEWEST
-        return tuple(name for name in names if name != "landscape" or not few)
+        missing = set()
+        if min(len(x) for x in self.clouds) < _FEWEST:
+            missing.add("landscape")
+        if self.times.size < _GROWTH_TIMES:
+            missing.add("growing")
+        return tuple(name for name in names if name not in missing)
+
+    def worthwhile(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The methods among `names` to try: births and deaths only if transport is rejected."""
+        grows = "growing" in self.available(names) and self.parts[0].goodness.rejected
+        return tuple(name for name in names if name != "growing" or grows)
 
     def guess(self, name: str, time: float) -> Guess:
         """The cloud at `time` by one method."""
@@ -191,17 +227,22 @@ class Methods:
             else:
                 cloud = self._met(time, rng)
             return Guess(cloud, model.goodness_, said)
-        ps = [part.distribution(time, name) for part in self.parts]
+        parts = self.parts[:1] if name == "growing" else self.parts
+        ps = [part.distribution(time, name) for part in parts]
         # Every partition weighs the same points, so that their average has each of them once.
         weights = np.mean(
             [
                 part.seen.to_points(p / p.sum(), time=time).weights
-                for part, p in zip(self.parts, ps, strict=True)
+                for part, p in zip(parts, ps, strict=True)
             ],
             axis=0,
         )
         cloud = WeightedPoints(self.parts[0].seen.pooled, weights).pruned()
-        goodness = None if name == "geodesic" else self.parts[0].goodness
+        if name == "growing":
+            test, growth = parts[0].growing_goodness, parts[0].growing.growth_
+            words = [_words(test), str(growth) if growth is not None else ""]
+            return Guess(cloud, test, "; ".join(word for word in words if word), ps[0])
+        goodness = None if name == "geodesic" else parts[0].goodness
         return Guess(cloud, goodness, _words(goodness), ps[0])
 
     def _met(self, time: float, rng: np.random.Generator) -> WeightedPoints:
@@ -233,13 +274,14 @@ class Methods:
         `1 / (1 + (e / s)^2)`, `s` the distance between neighbouring individuals; and one whose
         moments, pushed to the time of the last snapshot, differ from those seen there by more than
         sampling does weighs less by what that bias adds to the variance of a sample. A rejected
-        model that fails to forecast the last snapshot moves nothing, and neither does one of clouds
-        at rest.
+        model that fails to forecast the last snapshot moves nothing: snapshots like the last are
+        pooled as they are, and so are clouds at rest.
         """
         model = self.landscape
         last = self.times.size - 1
         if self._misled:
-            return even(self.clouds[-1])
+            like = np.array([*(1 / (1 + 2 * self._excess(x)) for x in self.clouds[:-1]), 1.0])
+            return pooled([even(x) for x in self.clouds], like / like.sum())
         if model.status_ is Status.UNDETERMINED:
             # At rest, by every test: all snapshots are samples of the same cloud.
             return pooled([even(x) for x in self.clouds], np.full(last + 1, 1 / (last + 1)))

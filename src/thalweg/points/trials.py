@@ -83,7 +83,7 @@ def run_trial(
 
 def choose(trials: list[Trial], where: str) -> Choice:
     """The method or mixture of the best few that came nearest over all trials."""
-    names = list(trials[0].scores)
+    names = [name for name in trials[0].scores if all(name in t.scores for t in trials)]
     mean = {name: float(np.mean([t.scores[name] for t in trials])) for name in names}
     table: dict[tuple[tuple[str, ...], bool], list[float]] = {
         ((name,), False): [t.scores[name] for t in trials] for name in names

@@ -86,63 +86,84 @@ class Polynomials:
         return int(self.exponents.shape[0])
 
     def value(self, x: Array, spread: float = 0.0) -> Array:
-        return self._product(x, self.exponents, spread)
+        return self._monomials(x, spread)[1:].T
 
     def gradient(self, x: Array, spread: float = 0.0) -> Array:
-        e = self.exponents
-        out = np.empty((x.shape[0], x.shape[1], e.shape[0]))
+        known, e = self._monomials(x, spread), self.exponents
+        out = np.empty((x.shape[0], x.shape[1], self.size))
         for i in range(x.shape[1]):
-            out[:, i] = e[:, i] / self.scale[i] * self._product(x, _lowered(e, i), spread)
+            out[:, i] = (known[self._lowered[i, 1:]] * (e[:, [i]] / self.scale[i])).T
         return out
 
     def slope(self, x: Array, weights: Array) -> Array:
-        return self.gradient(x) @ weights
+        e, d = self.exponents, x.shape[1]
+        turned = np.zeros((self.size + 1, d))
+        for i in range(d):
+            np.add.at(turned[:, i], self._lowered[i, 1:], weights * e[:, i] / self.scale[i])
+        return np.asarray(self._monomials(x).T @ turned)
 
     def laplacian(self, x: Array, spread: float = 0.0) -> Array:
-        e = self.exponents
-        out = np.zeros((x.shape[0], e.shape[0]))
+        known, e = self._monomials(x, spread), self.exponents
+        out = np.zeros((e.shape[0], x.shape[0]))
         for i in range(x.shape[1]):
             twice = e[:, i] * (e[:, i] - 1) / self.scale[i] ** 2
             used = np.flatnonzero(twice)
-            if used.size:
-                lowered = _lowered(_lowered(e[used], i), i)
-                out[:, used] += twice[used] * self._product(x, lowered, spread)
-        return out
+            out[used] += twice[used, None] * known[self._lowered[i, self._lowered[i, 1 + used]]]
+        return out.T
 
     def hessian(self, x: Array, weights: Array) -> Array:
         """Second derivatives of the weighted sum, shape (points, d, d)."""
-        e = self.exponents
-        out = np.zeros((x.shape[0], x.shape[1], x.shape[1]))
-        for i in range(x.shape[1]):
-            first = _lowered(e, i)
-            for j in range(i, x.shape[1]):
-                factor = weights * e[:, i] * first[:, j] / (self.scale[i] * self.scale[j])
-                used = np.flatnonzero(factor)
-                if used.size:
-                    out[:, i, j] = self._product(x, _lowered(first[used], j)) @ factor[used]
-                    out[:, j, i] = out[:, i, j]
-        return out
+        d, every = x.shape[1], np.concatenate([np.zeros((1, x.shape[1])), self.exponents])
+        turned = np.zeros((self.size + 1, d, d))
+        for i in range(d):
+            first = self._lowered[i, 1:]
+            for j in range(i, d) if self.cross else (i,):
+                factor = weights * every[1:, i] * every[first, j] / (self.scale[i] * self.scale[j])
+                np.add.at(turned[:, i, j], self._lowered[j, first], factor)
+                turned[:, j, i] = turned[:, i, j]
+        return np.asarray((self._monomials(x).T @ turned.reshape(-1, d * d)).reshape(-1, d, d))
 
-    def _product(self, x: Array, e: NDArray[np.int64], spread: float = 0.0) -> Array:
-        """Monomials, or their averages over noise: `h_{k+1} = z h_k + k s h_{k-1}`."""
-        z, s = (x - self.mean) / self.scale, spread / self.scale**2
-        power = np.ones((self.degree + 1, *z.shape))
+    def _monomials(self, x: Array, spread: float = 0.0) -> Array:
+        """One row per monomial, the constant first; or averages: `h_{k+1} = z h_k + k s h_{k-1}`.
+
+        Derivatives of averages are averages of derivatives, so that they are among these rows.
+        """
+        z, s = ((x - self.mean) / self.scale).T, spread / self.scale**2
+        power = np.empty((self.degree + 1, *z.shape))
+        power[0] = 1.0
         for k in range(1, self.degree + 1):
-            power[k] = power[k - 1] * z
+            np.multiply(power[k - 1], z, out=power[k])
             if spread > 0 and k > 1:
-                power[k] += (k - 1) * s * power[k - 2]
-        out = np.ones((x.shape[0], e.shape[0]))
-        for i in range(x.shape[1]):
-            used = np.flatnonzero(e[:, i])
-            if used.size:
-                out[:, used] *= power[e[used, i], :, i].T
+                power[k] += (k - 1) * s[:, None] * power[k - 2]
+        out = np.empty((self.size + 1, x.shape[0]))
+        out[0] = 1.0
+        for row, (parent, axis, k) in enumerate(self._parents, start=1):
+            np.multiply(out[parent], power[k, axis], out=out[row])
         return out
 
+    @cached_property
+    def _rows(self) -> dict[tuple[int, ...], int]:
+        """The row of each monomial by its exponents; the constant is row 0."""
+        listed = [(0,) * self.mean.size, *(tuple(map(int, e)) for e in self.exponents)]
+        return {e: row for row, e in enumerate(listed)}
 
-def _lowered(e: NDArray[np.int64], i: int) -> NDArray[np.int64]:
-    out = e.copy()
-    out[:, i] = np.maximum(out[:, i] - 1, 0)
-    return out
+    @cached_property
+    def _lowered(self) -> NDArray[np.int64]:
+        """Per coordinate and row, the row with one power less of it, or 0 if there is none."""
+        out = np.zeros((self.mean.size, self.size + 1), dtype=np.int64)
+        for e, row in self._rows.items():
+            for i in np.flatnonzero(e):
+                out[i, row] = self._rows[(*e[:i], e[i] - 1, *e[i + 1 :])]
+        return out
+
+    @cached_property
+    def _parents(self) -> list[tuple[int, int, int]]:
+        """Per monomial: the row without its last coordinate, that coordinate and its power."""
+        found = []
+        for e in list(self._rows)[1:]:
+            i = int(np.flatnonzero(e)[-1])
+            found.append((self._rows[(*e[:i], 0, *e[i + 1 :])], i, e[i]))
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +187,12 @@ class Gaussians:
 
     def gradient(self, x: Array, spread: float = 0.0) -> Array:
         bump, square, _ = self._bumps(x, spread)
-        scaled = bump / square
-        return np.asarray((self.centers.T[None] - x[:, :, None]) * scaled[:, None, :])
+        bump /= square
+        out = np.empty((x.shape[0], x.shape[1], self.size))
+        for i in range(x.shape[1]):
+            np.subtract(self.centers[:, i], x[:, [i]], out=out[:, i])
+            out[:, i] *= bump
+        return out
 
     def slope(self, x: Array, weights: Array) -> Array:
         bump, square, _ = self._bumps(x, 0.0)
@@ -209,37 +234,39 @@ class AlongAxes:
         return int(self.knots.size)
 
     def value(self, x: Array, spread: float = 0.0) -> Array:
-        return np.hstack([one.value(x[:, [i]], spread) for i, one in self._each()])
+        return self._bumps(x, spread)[0].reshape(len(x), -1)
 
     def gradient(self, x: Array, spread: float = 0.0) -> Array:
-        out = np.zeros((x.shape[0], x.shape[1], self.size))
-        for i, one in self._each():
-            out[:, i, self._place(i)] = one.gradient(x[:, [i]], spread)[:, 0]
-        return out
+        bump, away, square = self._bumps(x, spread)
+        d = x.shape[1]
+        out = np.zeros((len(x), d, d, self.knots.shape[0]))
+        out[:, np.arange(d), np.arange(d)] = bump * away / square
+        return out.reshape(len(x), d, -1)
 
     def slope(self, x: Array, weights: Array) -> Array:
-        parts = [one.slope(x[:, [i]], weights[self._place(i)]) for i, one in self._each()]
-        return np.hstack(parts)
+        bump, away, square = self._bumps(x, 0.0)
+        return np.asarray((bump * away * (weights.reshape(len(square), -1) / square)).sum(axis=2))
 
     def laplacian(self, x: Array, spread: float = 0.0) -> Array:
-        return np.hstack([one.laplacian(x[:, [i]], spread) for i, one in self._each()])
+        return self._seconds(x, spread).reshape(len(x), -1)
 
     def hessian(self, x: Array, weights: Array) -> Array:
-        out = np.zeros((x.shape[0], x.shape[1], x.shape[1]))
-        for i, one in self._each():
-            out[:, i, i] = one.laplacian(x[:, [i]]) @ weights[self._place(i)]
+        d = x.shape[1]
+        out = np.zeros((len(x), d, d))
+        bend = (self._seconds(x, 0.0) * weights.reshape(d, -1)).sum(axis=2)
+        out[:, np.arange(d), np.arange(d)] = bend
         return out
 
-    def _place(self, i: int) -> slice:
-        m = self.knots.shape[0]
-        return slice(i * m, (i + 1) * m)
+    def _seconds(self, x: Array, spread: float) -> Array:
+        bump, away, square = self._bumps(x, spread)
+        return np.asarray(bump * (away**2 / square - 1) / square)
 
-    def _each(self) -> list[tuple[int, Gaussians]]:
-        m = self.knots.shape[0]
-        return [
-            (i, Gaussians(self.knots[:, [i]], np.full(m, self.widths[i])))
-            for i in range(self.knots.shape[1])
-        ]
+    def _bumps(self, x: Array, spread: float) -> tuple[Array, Array, Array]:
+        """Functions, the way to their centres, and squared widths; coordinate, then knot."""
+        square = (self.widths**2 + spread)[:, None]
+        away = self.knots.T[None] - x[:, :, None]
+        shrink = self.widths[:, None] / np.sqrt(square)
+        return shrink * np.exp(-0.5 * away**2 / square), away, square
 
 
 @dataclass(frozen=True, eq=False)

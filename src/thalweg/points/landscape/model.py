@@ -420,13 +420,18 @@ class PushModel:
         m, first = self.n_weights, self.basis.gradient(x)
         middle = np.clip(x - 0.5 * h * (first @ theta) + 0.5 * kick, *self._far)
         second = self.basis.gradient(middle)
-        inner = -0.5 * h * (self.basis.hessian(x, theta) @ slopes)
-        inner += slopes
-        inner[:, :, :m] -= 0.5 * h * np.concatenate([b * first / self.scale for b in when], 2)
+        inner = (np.eye(x.shape[1]) - 0.5 * h * self.basis.hessian(x, theta)) @ slopes
+        inner[:, :, :m] -= self._columns(first, 0.5 * h * when)
         if self.beta is None:
             inner[:, :, -1] += 0.5 * change
-        slopes = slopes - h * (self.basis.hessian(middle, theta) @ inner)
-        slopes[:, :, :m] -= h * np.concatenate([b * second / self.scale for b in when], axis=2)
+        slopes = slopes - (h * self.basis.hessian(middle, theta)) @ inner
+        slopes[:, :, :m] -= self._columns(second, h * when)
         if self.beta is None:
             slopes[:, :, -1] += change
         return x - h * (second @ theta) + kick, slopes
+
+    def _columns(self, g: Array, factors: Array) -> Array:
+        """Gradients of the functions per unit of `z`, times one factor per time function."""
+        if self.order == 0:
+            return g * (factors[0] / self.scale)
+        return np.concatenate([g * (b / self.scale) for b in factors], axis=2)
