@@ -6,14 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from thalweg._sparse import dense
 from thalweg.learn.rivals import free_ctmc
 from thalweg.points.displacement import Couplings, Displacement, displace
 from thalweg.snapshots import PointSnapshots, WeightedPoints
 
-__all__ = [
-    "BASELINES", "FORECAST_BASELINES", "chain", "dense_counts", "entropic", "even", "log_linear",
-    "mccann",
-]  # fmt: skip
+__all__ = ["BASELINES", "FORECAST_BASELINES", "chain", "entropic", "even", "log_linear", "mccann"]
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Baseline = Callable[[PointSnapshots, float, np.random.Generator], WeightedPoints]
@@ -62,14 +60,14 @@ def entropic(seen: PointSnapshots, time: float, rng: np.random.Generator) -> Wei
 
 def chain(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
     """The Markov chain with a free rate for each direction of each edge, on the same states."""
-    p = free_ctmc(seen.kernel, seen.times, dense_counts(seen), at=[time], method="least-squares")[0]
+    p = free_ctmc(seen.kernel, seen.times, dense(seen.counts), at=[time], method="least-squares")[0]
     return seen.to_points(p / p.sum(), time=time)
 
 
 def log_linear(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
     """Each state's log frequency on the line through the two neighbouring (or last) snapshots."""
     k = int(np.clip(np.searchsorted(seen.times, time), 1, seen.n_times - 1))
-    p = dense_counts(seen) + 0.5
+    p = dense(seen.counts) + 0.5
     logs = np.log(p / p.sum(axis=1, keepdims=True))
     share = (time - seen.times[k - 1]) / (seen.times[k] - seen.times[k - 1])
     q = np.exp(logs[k - 1] + share * (logs[k] - logs[k - 1]))
@@ -86,9 +84,3 @@ BASELINES: dict[str, Baseline] = {
     "log-linear": log_linear,
 }
 FORECAST_BASELINES = ("persistence", "free Markov chain", "log-linear")
-
-
-def dense_counts(seen: PointSnapshots) -> Array:
-    """Counts of individuals, one row per time."""
-    counts = seen.counts
-    return counts if isinstance(counts, np.ndarray) else np.asarray(counts.toarray())

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.special import xlogy
 
+from thalweg._sparse import dense
 from thalweg.geometry import TransportGeometry
 from thalweg.learn import FreeEnergyRegressor
-from thalweg.points.baselines import dense_counts, even
+from thalweg.points.baselines import even
 from thalweg.points.bridge import schroedinger_bridge, walk_generator
 from thalweg.points.coupling import coupling, wasserstein1
 from thalweg.points.displacement import MOST_COUPLED, Couplings, Displacement, displace
@@ -154,7 +155,7 @@ class Partition:
         """Deviance of the flow with births and deaths, whose rates are as many as potentials."""
         seen = self.seen
         shares = np.maximum(self.growing.predict(None, seen.times).probabilities, 1e-300)
-        counts = dense_counts(seen)
+        counts = dense(seen.counts)
         expected = counts.sum(axis=1, keepdims=True) * shares
         deviance = 2 * float(xlogy(counts, counts / expected).sum())
         dof = (seen.n_times - 3) * (seen.n_states - 1)
