@@ -8,6 +8,7 @@ import numpy as np
 from scipy.stats import norm
 
 from thalweg._sparse import dense
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.answer import (
@@ -22,6 +23,7 @@ from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
 from thalweg.learn.weak.fit import fit_weak
 from thalweg.learn.weak.moments import MOST_STATES, MomentFit, fit_moments, with_errors
 from thalweg.snapshots import Dirichlet, Snapshots
+from thalweg.snapshots.density import smoothed
 from thalweg.status import Status
 
 _REFIT_STATES = 100
@@ -32,8 +34,10 @@ _LINEAR_SHARE = 0.5
 _SLACK = 1.1
 """Residuals per degree of freedom that the integral along the snapshots may leave: at most 1.07 on
 those landscapes, 1.28 and more on rough ones, whose beta came out five times too high."""
-_REJECTED = 1e-3
-"""p-value below which large weak fits give no errors."""
+_REJECTED = 1e-2
+"""p-value below which weak fits give no errors."""
+_PSEUDO = 0.5
+"""Individuals added to every state where the plain weak form is computed for comparison."""
 
 
 def _pseudo_count(s: Settings) -> float | None:
@@ -64,6 +68,7 @@ def _moments(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
             kernel, snapshots.times, counts, fit, mobility=s.mobility, beta=s.beta,
             rng=np.random.default_rng(s.seed),
         )  # fmt: skip
+        fit = _with_systematic_errors(kernel, snapshots.times, counts, fit, s)
     elif assessed:
         fit = _linear_errors(fit, s.observation == "overdispersed")
     # Clumped counts: any excess of the residuals over their noise is attributed to clumping.
@@ -98,6 +103,29 @@ def _moments(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
         beta_stderr=(error if verdict.determined else np.inf) if assessed else np.nan,
         beta_verdict=verdict,
         summary=summary,
+    )
+
+
+def _with_systematic_errors(
+    kernel: MarkovKernel, times: Array, counts: Array, fit: MomentFit, s: Settings
+) -> MomentFit:
+    """The fit with errors that reach the plain weak form's answer; none if the flow is rejected.
+
+    Both forms are biased in ways of their own where individuals are few or states run empty, and
+    neither's draws show it: with 300 individuals on 8 states 1 of 12 intervals held a beta of 0.05.
+    """
+    if fit.p_value < _REJECTED and s.observation != "overdispersed":
+        return replace(
+            fit, potential_stderr=np.full_like(fit.potential, np.inf), beta_stderr=np.inf
+        )
+    plain = fit_weak(
+        kernel, times, smoothed(counts, _PSEUDO), sizes=counts.sum(axis=1), pseudo_count=_PSEUDO,
+        mobility=s.mobility, beta=s.beta,
+    )  # fmt: skip
+    return replace(
+        fit,
+        potential_stderr=np.hypot(fit.potential_stderr, plain.potential - fit.potential),
+        beta_stderr=float(np.hypot(fit.beta_stderr, plain.beta - fit.beta)),
     )
 
 

@@ -88,3 +88,18 @@ def test_beyond_refits_errors_hold_or_are_refused(rough: bool) -> None:
         within = np.abs(model.potential_ - potential) < 1.96 * model.potential_stderr_
         assert within.mean() > 0.9
         assert "p_value" not in model.diagnostics_
+
+
+def test_where_the_weak_form_fails_it_says_so() -> None:
+    """Six states, a beta a tenth of the potential: states run empty, and the form is biased."""
+    rng = np.random.default_rng(0)
+    kernel = make_graph("torus", 6, rng=rng)
+    n, times = kernel.n_states, np.linspace(0, 5, 51)
+    energy = FreeEnergy(rng.uniform(-1, 1, n), 0.1)
+    p = gradient_flow(kernel, energy, rng.dirichlet(np.ones(n)), times).probabilities
+    seen = Snapshots.from_counts(times, [rng.multinomial(10_000, q / q.sum()) for q in p])
+    model = FreeEnergyRegressor(method="weak").fit(kernel, seen)
+    assert abs(model.beta_ - 0.1) > 0.05
+    assert not model.beta_verdict_.determined
+    assert np.isinf(model.beta_stderr_)
+    assert "does not describe" in model.diagnostics_["advice"]
