@@ -102,7 +102,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     prior : float or "evidence"
         Strength of the smoothness prior of the likelihood; by default chosen by evidence.
     use_coordinates : bool
-        With many states, whether the prior is smooth in the kernel's coordinates, if it has some.
+        With many states, whether the prior is smooth in the kernel's coordinates, up to three.
     smoother : Smoother, optional
         From counts to probabilities, for the weak form and the networks.
     quadrature, weighting, ridge
