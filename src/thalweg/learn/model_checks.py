@@ -111,9 +111,12 @@ def _arrays(arrays: Arrays) -> None:
         if integers:
             continue
         known = np.isfinite(array) | (np.isnan(array) & (name not in _FINITE))
+        if name == "potential_stderr":  # infinite where the data do not say how large V is
+            known |= np.isposinf(array)
         _need(bool(known.all()), f"has {name} that is not finite")
-        with np.errstate(invalid="ignore"):
-            _need(not (abs(array) > _LARGEST).any(), f"has {name} beyond all bounds")
+        _need(
+            not (abs(array[np.isfinite(array)]) > _LARGEST).any(), f"has {name} beyond all bounds"
+        )
     _need(bool((arrays["visits"] >= 0).all()), "has negative visits")
     with np.errstate(invalid="ignore"):
         _need(not (arrays["potential_stderr"] < 0).any(), "has negative errors")

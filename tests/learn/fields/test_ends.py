@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from thalweg.energy import FreeEnergy
 from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
-from thalweg.learn import FreeEnergyRegressor
+from thalweg.learn import FreeEnergyRegressor, load
 from thalweg.learn.fields import fit_likelihood_large
 from thalweg.learn.fields.ends import try_ends
 from thalweg.learn.fields.options import LargeFit, LargeOptions
@@ -82,3 +83,15 @@ def test_the_pull_moves_only_levels_that_the_data_leave_open() -> None:
     assert (moved >= 0.0).all()
     assert moved[0] > 0.2
     assert moved[spectrum.modes > 40].max() < 0.1
+
+
+def test_a_population_at_rest_keeps_its_infinite_errors_in_a_file(tmp_path: Path) -> None:
+    kernel = make_graph("grid", 400, rng=np.random.default_rng(0))
+    counts = np.random.default_rng(1).multinomial(400, kernel.stationary, size=3)
+    model = FreeEnergyRegressor().fit(kernel, Snapshots.from_counts([0.0, 1.0, 2.0], counts))
+    assert model.status_ is Status.UNDETERMINED
+    assert np.isposinf(model.potential_stderr_).all()
+    model.save(tmp_path / "rest.thalweg")
+    again = load(tmp_path / "rest.thalweg")
+    assert np.isposinf(again.potential_stderr_).all()
+    assert np.allclose(again.predict(None, [2.0, 3.0]).probabilities.sum(axis=1), 1.0)
