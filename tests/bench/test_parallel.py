@@ -76,4 +76,5 @@ def test_the_configured_backend_does_the_work_with_the_same_result(job) -> None:
     with joblib.parallel_config(backend="counting", n_jobs=2):
         moved = job(None)
     assert Counting.given > before
-    pd.testing.assert_frame_equal(alone, moved, check_exact=True)
+    # Rounding depends on how many threads BLAS has, which workers set for each other.
+    pd.testing.assert_frame_equal(alone, moved, rtol=1e-8, atol=1e-10)
