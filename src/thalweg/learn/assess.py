@@ -124,9 +124,10 @@ def assess_many(fitted: Fitted, fit: LargeFit, *, seed: int) -> Fitted:
     if fit.status in (Status.TIME_LIMIT, Status.MAX_ITERATIONS):
         fitted, verdict = _unfinished(fitted, fitted.beta_verdict)
         return replace(fitted, beta_verdict=verdict, beta_stderr=np.inf)
-    if fitted.beta_verdict.vacuous:
-        return replace(_of_any_size(fitted), status=Status.UNDETERMINED)
-    return _with_misfit(fitted, per_degree) if found.statistic > _REJECTED else fitted
+    vacuous = fitted.beta_verdict.vacuous
+    if found.statistic > _REJECTED:
+        fitted = _with_misfit(fitted, per_degree)
+    return replace(_of_any_size(fitted), status=Status.UNDETERMINED) if vacuous else fitted
 
 
 def ordinary_verdict(fit: LikelihoodFit) -> BetaVerdict:

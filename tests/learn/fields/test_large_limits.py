@@ -84,7 +84,9 @@ def test_many_states_say_what_they_cannot(monkeypatch: pytest.MonkeyPatch, kind:
         assert fit.summary["p_value"] < 1e-6
         factor = fit.summary["errors_widened_by"]
         assert factor > 1.1
-        np.testing.assert_allclose(fit.potential_stderr, factor * fit.source.potential_stderr)
+        # Reversed in time, the snapshots are best described without any noise: no beta is sure.
+        assert fit.status is Status.UNDETERMINED
+        assert np.isposinf(fit.potential_stderr).all()
 
 
 @pytest.mark.parametrize("use_coordinates", [True, False])
