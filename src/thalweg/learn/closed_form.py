@@ -27,7 +27,7 @@ from thalweg.snapshots.density import smoothed
 from thalweg.status import Status
 
 _REFIT_STATES = 100
-"""States up to which errors are those of 16 refits, one CPU second at 30 states."""
+"""States up to which errors are those of refits to drawn data."""
 _LINEAR_SHARE = 0.5
 """Size of the errors of the linear equations relative to the true ones: on 16 smooth landscapes of
 300 and 1000 states the root mean square of beta's deviations was 1.6 of them, of V's 1.0."""
@@ -115,9 +115,9 @@ def _with_systematic_errors(
     neither's draws show it: with 300 individuals on 8 states 1 of 12 intervals held a beta of 0.05.
     """
     if fit.p_value < _REJECTED and s.observation != "overdispersed":
-        return replace(
-            fit, potential_stderr=np.full_like(fit.potential, np.inf), beta_stderr=np.inf
-        )
+        nothing = np.full_like(fit.potential, np.inf)
+        unknown = np.inf if s.beta is None else 0.0
+        return replace(fit, potential_stderr=nothing, beta_stderr=unknown)
     plain = fit_weak(
         kernel, times, smoothed(counts, _PSEUDO), sizes=counts.sum(axis=1), pseudo_count=_PSEUDO,
         mobility=s.mobility, beta=s.beta,

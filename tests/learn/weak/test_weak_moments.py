@@ -103,3 +103,6 @@ def test_where_the_weak_form_fails_it_says_so() -> None:
     assert not model.beta_verdict_.determined
     assert np.isinf(model.beta_stderr_)
     assert "does not describe" in model.diagnostics_["advice"]
+    known = FreeEnergyRegressor(method="weak", beta=0.3).fit(kernel, seen)
+    assert known.beta_stderr_ == 0.0
+    assert np.isinf(known.potential_stderr_).all()
