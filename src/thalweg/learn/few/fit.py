@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from thalweg._door import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
+from thalweg.learn.few.blocks import inverse_of
 from thalweg.learn.few.columns import Lattice
-from thalweg.learn.few.inner import Cell, Curvature, Inner
+from thalweg.learn.few.inner import Cell, Inner
 from thalweg.learn.few.interval import DROP, beta_hull
 from thalweg.learn.few.lattice import explore
 from thalweg.learn.few.mixture import Mixture
@@ -144,9 +145,7 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
         verdict = BetaVerdict("given", beta, beta)
     apart = points - mean
     covariance = (w[:, None] * apart).T @ apart
-    within = np.zeros((2 * n, 2 * n))
-    for (cell, weight), point in zip(weighted, points, strict=True):
-        within += weight * _centred(cell, pi, np.exp(point[n + 1 :]))
+    within = _within(weighted, points, pi)
     free = np.delete(np.arange(2 * n + 1), n)
     covariance[np.ix_(free, free)] += within
     if verdict.kind == "determined":
@@ -291,16 +290,34 @@ def _point(cell: Cell, pi: Array) -> Array:
     return np.concatenate([v - pi @ v, [np.exp(cell.place.log_beta)], log_p])
 
 
-def _centred(cell: Cell, pi: Array, p: Array) -> Array:
-    """The covariance of `_point` without beta, from that of a cell's parameters.
+def _within(weighted: list[tuple[Cell, float]], points: Array, pi: Array) -> Array:
+    """The average covariance of `_point` without beta, inside the cells.
 
-    `p`: the cell's initial distribution.
+    Cells that were expanded from the same one, under the same prior of the start, are taken
+    together: the start's part is then computed once for all of them.
     """
-    n, part = pi.size, cell.covariance
-    for some, weights in ((slice(0, n), pi), (slice(n, 2 * n), p)):
-        part[some] -= weights @ part[some]
-        part[:, some] -= (part[:, some] @ weights)[:, None]
-    return part
+    n = pi.size
+    groups: dict[object, list[int]] = {}
+    for i, (cell, _) in enumerate(weighted):
+        key = (id(cell.known), cell.place.log_initial, id(cell.place.initial))
+        groups.setdefault(key, []).append(i)
+    total = np.zeros((2 * n, 2 * n))
+    for members in groups.values():
+        potential, p, weight = np.zeros((n, n)), np.zeros(n), 0.0
+        for i in members:
+            cell, w = weighted[i]
+            curvature = cell.curvature
+            potential += w * curvature.potential_covariance
+            p += w * np.exp(points[i, n + 1 :])
+            weight += w
+            cell.forget()
+        part = weight * curvature.start.covariance(potential / weight)
+        for some, weights in ((slice(0, n), pi), (slice(n, 2 * n), p / weight)):
+            part[some] -= weights @ part[some]
+            part[:, some] -= (part[:, some] @ weights)[:, None]
+        total += part
+        cell.forget(every=True)
+    return total
 
 
 def _as_fit(fit: LikelihoodFit, cell: Cell, inner: Inner) -> LikelihoodFit:
@@ -322,7 +339,7 @@ def _as_fit(fit: LikelihoodFit, cell: Cell, inner: Inner) -> LikelihoodFit:
     if found is None:  # it was computed at this very place before
         return fit
     evaluation, p = found
-    covariance = Curvature(evaluation.information + prior.precision).inverse
+    covariance = inverse_of(evaluation.information + prior.precision)
     used = float(np.sum(covariance * evaluation.information))
     expected, spread = fitted_deviance(fit.noise.expected_deviance(fit.counts, p), used)
     covariance *= fit.noise.inflation

@@ -14,29 +14,27 @@ evidences under other priors cost one factorisation each and no flow (`Inner.exp
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh, solve_triangular
-from scipy.linalg.lapack import dpotri
 
+from thalweg.learn.few.blocks import Curvature, Information
 from thalweg.learn.few.shapes import FieldPrior, Shape
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.optimize import Minimum
-from thalweg.learn.likelihood.sparse.flow import Point, symmetric
+from thalweg.learn.likelihood.sparse.flow import Point
 from thalweg.learn.likelihood.sparse.search import minimise_likelihood
 from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.status import Status
 
-__all__ = ["Cell", "Curvature", "Inner", "Place"]
+__all__ = ["Cell", "Inner", "Place"]
 
 Array = NDArray[np.float64]
-
-_LEAST_CURVATURE = 1e-15  # of the largest
 
 _BETA_SPREAD = 3.0
 """Standard deviation of `log(beta T)` in the hyper-prior."""
@@ -65,7 +63,7 @@ class Place:
     potential: Shape
     initial: Shape
 
-    @property
+    @cached_property
     def prior(self) -> FieldPrior:
         return FieldPrior(
             self.potential,
@@ -81,7 +79,7 @@ class Cell:
 
     place: Place
     theta: Array
-    information: Array
+    known: Information
     half_deviance: float
     log_evidence: float
     status: Status
@@ -94,13 +92,17 @@ class Cell:
     """What Laplace's method leaves out; part of the evidence."""
 
     @property
+    def information(self) -> Array:
+        return self.known.matrix
+
+    @property
     def precision(self) -> Array:
         return self.place.prior.precision
 
     @cached_property
     def curvature(self) -> Curvature:
         """Curvature of data and prior together, factored."""
-        return Curvature(self.information + self.precision)
+        return Curvature(self.known, self.place.prior)
 
     @property
     def covariance(self) -> Array:
@@ -113,16 +115,18 @@ class Cell:
         vars(cell).update({k: v for k, v in vars(self).items() if k == "curvature"})
         return cell
 
-    def forget(self) -> None:
-        """Discard the factored curvature: a lattice would hold hundreds of them."""
+    def forget(self, *, every: bool = False) -> None:
+        """Discard the factored curvature: a lattice would hold hundreds of them.
+
+        `every`: also what it shares with the cells that were expanded from the same one.
+        """
         vars(self).pop("curvature", None)
+        if every:
+            self.known.forget()
 
     def used(self) -> tuple[float, float]:
         """Number of directions of the potential and of the start that the data determine."""
-        place, k, covariance = self.place, self.theta.size // 2, self.covariance
-        held = np.exp(place.log_strength) * np.vdot(covariance[:k, :k], place.potential.matrix)
-        held0 = np.exp(place.log_initial) * np.vdot(covariance[k:, k:], place.initial.matrix)
-        return max(k - float(held), 0.1), max(k - float(held0), 0.1)
+        return self.curvature.used()
 
 
 @dataclass
@@ -186,12 +190,18 @@ class Inner:
         )
         mesh = self.mesh if mesh is None else mesh
         best: Minimum | None = None
+        tried: list[Information] = [] if near is None else [near.known]
+
+        def solver(information: Array) -> Callable[[Array], Array]:
+            """Solves with the curvature of this information and the prior."""
+            return Curvature(_known(tried, information), prior).solve
+
         for _ in range(_REFINEMENTS + 1):
             found = minimise_likelihood(
                 objective, prior, theta, mesh, near=near,
                 max_iterations=self.max_iterations,
                 tolerance=_ROUGHLY if rough else self.tolerance,
-                dense=False,
+                dense=False, solver=solver,
             )  # fmt: skip
             if found is not None:
                 self.n_iterations += found.n_iterations
@@ -206,14 +216,14 @@ class Inner:
         if best is None:
             return None
         self.n_cells += 1
-        information = best.evaluation.information
-        curvature = Curvature(information + prior.precision)
+        known = _known(tried, best.evaluation.information)
+        curvature = Curvature(known, prior)
         evidence = -best.value + 0.5 * (prior.log_determinant - curvature.log_determinant)
         correction = 0.0 if near is None else near.correction
         cell = Cell(
             place,
             best.theta,
-            information,
+            known,
             best.evaluation.value,
             evidence + self.size_prior(place.log_strength) + correction,
             best.status,
@@ -231,16 +241,15 @@ class Inner:
         also 20 and more below the optimum, and half the logarithms of the determinants within 0.5
         where the evidence was within 2 of the best.
         """
-        prior, pull = place.prior, near.precision @ near.theta
-        precision = prior.precision
-        curvature = Curvature(near.information + precision)
-        step = -curvature.solve(precision @ near.theta - pull)
+        prior, pull = place.prior, near.place.prior.times(near.theta)
+        curvature = Curvature(near.known, prior)
+        step = -curvature.solve(prior.times(near.theta) - pull)
         theta = near.theta + step
         # At the solved cell's optimum the data pull as hard as its prior does.
         value = near.half_deviance - float(pull @ step)
         value += 0.5 * float(step @ near.information @ step)
         evidence = 0.5 * (prior.log_determinant - curvature.log_determinant)
-        evidence -= value + 0.5 * float(theta @ precision @ theta)
+        evidence -= value + 0.5 * float(theta @ prior.times(theta))
         cell = replace(
             near,
             place=place,
@@ -300,38 +309,10 @@ class Inner:
         return np.random.default_rng(0).standard_normal((_PAIRS, 2 * self.n))
 
 
-class Curvature:
-    """A factored positive matrix; directions that rounding left without curvature are nearly free.
-
-    Parameters
-    ----------
-    matrix : Symmetric; it may be overwritten.
-    """
-
-    def __init__(self, matrix: Array) -> None:
-        self.values: Array | None = None
-        try:
-            self.factor = np.asarray(cholesky(matrix.T, lower=True, check_finite=False))
-            self.log_determinant = 2.0 * float(np.log(np.diag(self.factor)).sum())
-        except LinAlgError:
-            values, self.factor = eigh(matrix)
-            self.values = np.maximum(values, _LEAST_CURVATURE * values[-1])
-            self.log_determinant = float(np.log(self.values).sum())
-
-    def solve(self, right: Array) -> Array:
-        if self.values is None:
-            return np.asarray(cho_solve((self.factor, True), right, check_finite=False))
-        return np.asarray(self.factor @ ((self.factor.T @ right) / self.values))
-
-    def spread(self, normal: Array) -> Array:
-        """A draw with this inverse covariance, from a standard normal one."""
-        if self.values is None:
-            return np.asarray(solve_triangular(self.factor, normal, lower=True, trans=1))
-        return np.asarray(self.factor @ (normal / np.sqrt(self.values)))
-
-    @property
-    def inverse(self) -> Array:
-        if self.values is None:
-            lower, _ = dpotri(self.factor, lower=1)
-            return symmetric(lower)
-        return np.asarray((self.factor / self.values) @ self.factor.T)
+def _known(tried: list[Information], matrix: Array) -> Information:
+    """This information among those that were factored before, or a new one."""
+    for known in tried:
+        if known.matrix is matrix:
+            return known
+    tried.append(Information(matrix))
+    return tried[-1]

@@ -352,7 +352,7 @@ class _Explorer:
                 left -= 1
                 found = self.inner.solve(cell.place, cell.theta, cell.mesh, cell)
                 if found is not None:
-                    found.forget()
+                    found.forget(every=True)
                 for column in lattice.columns:
                     for key, old in column.cells.items():
                         if old is cell and found is not None:
@@ -391,7 +391,7 @@ class _Explorer:
                 step = float(np.clip(step, *_STEP))
                 along = self.inner.along_beta(new.best)[0]
                 for cell in column.cells.values():
-                    cell.forget()
+                    cell.forget(every=True)
                 column = new
                 if side < 0 and new.log_beta < low + np.log(300.0):
                     if max(values[:3]) - min(values[:3]) < _PLATEAU:

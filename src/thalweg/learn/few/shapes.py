@@ -9,6 +9,7 @@ size of potential in each.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +66,7 @@ class FieldPrior:
     scale: float = 1.0
     """The ordinary size of a change of the potential."""
 
-    @property
+    @cached_property
     def precision(self) -> Array:
         k = self.potential.matrix.shape[0]
         total = np.zeros((2 * k, 2 * k))
@@ -90,6 +91,15 @@ class FieldPrior:
 
     def quadratic(self, theta: Array) -> tuple[float, Array, Array]:
         """Value, gradient and Hessian of minus the log prior, up to a constant."""
-        precision = self.precision
-        gradient = precision @ theta
-        return 0.5 * float(theta @ gradient), gradient, precision
+        gradient = self.times(theta)
+        return 0.5 * float(theta @ gradient), gradient, self.precision
+
+    def times(self, theta: Array) -> Array:
+        """The precision times a vector."""
+        k = self.potential.matrix.shape[0]
+        return np.concatenate(
+            [
+                self.potential_strength * (self.potential.matrix @ theta[:k]),
+                self.initial_strength * (self.initial.matrix @ theta[k:]),
+            ]
+        )

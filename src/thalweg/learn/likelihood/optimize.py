@@ -20,6 +20,7 @@ from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.status import Status
 
 __all__ = [
+    "LEAST_DAMPING",
     "LONGEST_STEP",
     "SHORTEST",
     "Minimum",
@@ -39,7 +40,7 @@ _MOST_REJECTIONS = 14
 _SLOW = 25
 """Iterations after which Marquardt's steps are taken to be too short."""
 SHORTEST = 1e-5  # share of a step at which halving it gives up
-_LEAST_DAMPING = 1e-10
+LEAST_DAMPING = 1e-10
 _CREEP = 0.01
 """Log likelihood gained in `_WATCHED` iterations, below which a search among kinks has stalled: the
 Newton step goes on promising more than the next kink leaves of it."""
@@ -169,7 +170,7 @@ def _learn_curvature(
 ) -> tuple[_Point, Status, int]:
     """BFGS from the curvature at `now`, with halved steps."""
     matrix = now.curvature.copy()
-    floor = np.diag(_LEAST_DAMPING * _diagonal(matrix))
+    floor = np.diag(LEAST_DAMPING * _diagonal(matrix))
     fresh, kinked = True, isinstance(objective, KinkedObjective) and objective.kinked
     watched = now.value
     for iteration in range(1, max_iterations + 1):
@@ -253,7 +254,7 @@ def cholesky(matrix: Array, damping: float) -> tuple[Array, bool] | None:
         return None
 
 
-def newton_step(curvature: Array, gradient: Array, damping: float = _LEAST_DAMPING) -> Array | None:
+def newton_step(curvature: Array, gradient: Array, damping: float = LEAST_DAMPING) -> Array | None:
     """Marquardt's step; None where the damped curvature is not positive."""
     factor = cholesky(curvature, damping)
     if factor is None:

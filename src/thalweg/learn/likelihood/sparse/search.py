@@ -9,6 +9,7 @@ fresh matrix.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from scipy.linalg import cho_solve
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, IndependentObjective, Objective
 from thalweg.learn.likelihood.optimize import (
+    LEAST_DAMPING,
     LONGEST_STEP,
     SHORTEST,
     Minimum,
@@ -36,6 +38,8 @@ from thalweg.status import Status
 __all__ = ["Nearby", "Place", "Terrain", "descend", "minimise_likelihood"]
 
 Array = NDArray[np.float64]
+Solve = Callable[[Array], Array]
+Factored = Callable[[Array], Solve]
 
 _NEAR = 0.05
 """Log likelihood left to gain per parameter, below which BFGS may take over."""
@@ -96,6 +100,7 @@ def minimise_likelihood(
     tolerance: float = 1e-4,
     near: Nearby | None = None,
     dense: bool = True,
+    solver: Factored | None = None,
 ) -> Minimum | None:
     """`minimise`, by sparse elimination where the model is plain and its graph not tiny.
 
@@ -110,6 +115,8 @@ def minimise_likelihood(
     near : A minimum nearby, where one is known.
     dense : Whether to go on with dense matrices, ten times as slowly at 100 states, where the
         sparse flow has no solution: beta is then so small that states are deeper than it reaches.
+    solver : How to solve with the curvature of an information and the prior, where there is a
+        cheaper way than by factoring their sum.
     """
     model: FlowModel = objective.model
     if (
@@ -124,7 +131,7 @@ def minimise_likelihood(
             first = flow.at(theta)
         if first is not None:
             known = None if near is None else near.information
-            return descend(flow, prior, first, tolerance, max_iterations, known)
+            return descend(flow, prior, first, tolerance, max_iterations, known, solver)
         if not dense:
             return None
     return minimise(
@@ -139,9 +146,10 @@ def descend(
     tolerance: float,
     max_iterations: int,
     known: Array | None = None,
+    solver: Factored | None = None,
 ) -> Minimum:
     """The minimum near `first`; `known`: information found at a minimum nearby."""
-    return _Search(flow, prior, tolerance, max_iterations).run(first, known)
+    return _Search(flow, prior, tolerance, max_iterations, solver).run(first, known)
 
 
 @dataclass
@@ -150,6 +158,7 @@ class _Search:
     prior: Penalty
     tolerance: float
     max_iterations: int
+    solver: Factored | None = None
     used: int = 0
 
     def run(self, point: Place, base: Array | None) -> Minimum:
@@ -157,16 +166,16 @@ class _Search:
         self.precision = self.prior.quadratic(point.theta)[2]
         self.now, self.value, self.gradient = point, *self._with_prior(point)
         try:
-            if base is not None and self._nearby(base + self.precision):
+            if base is not None and self._nearby(base):
                 status = Status.CONVERGED
             rounds = 0
             while not status:
-                status, curvature = self._marquardt()
+                status, steering = self._marquardt()
                 rounds += 1
                 if status is not Status.MAX_ITERATIONS or self._spent:
                     break
                 before = self.now
-                if self._nearby(curvature):
+                if self._nearby(steering):
                     status = Status.CONVERGED
                 elif self.now is before and rounds > 2:
                     status = Status.STALLED
@@ -178,16 +187,26 @@ class _Search:
         now = self.now
         return Minimum(now.theta, self.value, now.evaluation, status, self.used, now)
 
-    def _nearby(self, matrix: Array) -> bool:
+    def _nearby(self, information: Array) -> bool:
         """BFGS from a known matrix, and from fresh ones while that helps; whether it converged."""
-        while self._bfgs(matrix):
-            matrix = self.now.information + self.precision
-            left = self._left(matrix)
+        solve = self._factored(information)
+        while solve is not None and self._bfgs(solve):
+            solve = self._factored(self.now.information)
+            left = self._left(solve)
             if left < self.tolerance:
                 return True
             if self._spent or not left < _NEAR * self.gradient.size:
                 return False
-        return self._left(self.now.information + self.precision) < self.tolerance
+        return self._left(self._factored(self.now.information)) < self.tolerance
+
+    def _factored(self, information: Array) -> Solve | None:
+        """Solves with this information and the prior; None where rounding left no curvature."""
+        if self.solver is not None:
+            return self.solver(information)
+        factor = cholesky(information + self.precision, LEAST_DAMPING)
+        if factor is None:
+            return None
+        return lambda right: np.asarray(cho_solve(factor, right, check_finite=False))
 
     @property
     def _spent(self) -> bool:
@@ -201,26 +220,24 @@ class _Search:
         extra, gradient, _ = self.prior.quadratic(point.theta)
         return point.value + extra, point.gradient + gradient
 
-    def _curvature(self, *, levels: int | None) -> Array:
-        return self.now.steering(levels=levels) + self.precision
-
     def _marquardt(self) -> tuple[Status, Array]:
         """Steps until convergence, or until BFGS should take over (`MAX_ITERATIONS`).
 
         Far from the minimum the coarsest chain's curvature is good enough. With the status comes
-        the exact curvature of the last point.
+        the data's exact curvature at the last point.
         """
         damping, growth, rejected, far = 1e-3, 2.0, 0, True
         for _ in range(_MOST_MARQUARDT):
             if rejected == 0:
-                curvature = self._curvature(levels=1 if far else None)
-                left = self._left(curvature)
+                steering = self.now.steering(levels=1 if far else None)
+                left = self._left(self._factored(steering))
                 if far and left < _NEAR * self.gradient.size:
-                    curvature, far = self._curvature(levels=None), False
-                    left = self._left(curvature)
+                    steering, far = self.now.steering(), False
+                    left = self._left(self._factored(steering))
                 if not far:
                     status = Status.MAX_ITERATIONS
-                    return (Status.CONVERGED if left < self.tolerance else status), curvature
+                    return (Status.CONVERGED if left < self.tolerance else status), steering
+                curvature = steering + self.precision
             if self._spent:
                 break
             self._count()
@@ -237,13 +254,13 @@ class _Search:
             growth *= 2.0
             rejected += 1
             if rejected >= _MOST_REJECTIONS:
-                return Status.STALLED, curvature
-        return Status.MAX_ITERATIONS, self._curvature(levels=None)
+                return Status.STALLED, steering
+        return Status.MAX_ITERATIONS, self.now.steering()
 
-    def _left(self, curvature: Array) -> float:
+    def _left(self, solve: Solve | None) -> float:
         """Log likelihood left to gain, to second order."""
-        step = newton_step(curvature, self.gradient)
-        return np.inf if step is None else -0.5 * float(self.gradient @ step)
+        gain = np.inf if solve is None else 0.5 * float(self.gradient @ solve(self.gradient))
+        return gain if np.isfinite(gain) else np.inf
 
     def _try(self, step: Array, predicted: float) -> tuple[bool, float]:
         new = self.flow.at(self.now.theta + step, self.now)
@@ -259,14 +276,11 @@ class _Search:
     def _move(self, new: Place) -> None:
         self.now, self.value, self.gradient = new, *self._with_prior(new)
 
-    def _bfgs(self, matrix: Array) -> bool:
-        """BFGS from `matrix` with halved steps; whether it moved."""
-        factor = cholesky(matrix, 1e-10)
-        if factor is None:
-            return False
+    def _bfgs(self, solve: Solve) -> bool:
+        """BFGS with halved steps, from the matrix that `solve` inverts; whether it moved."""
         pairs: list[tuple[Array, Array, float]] = []
         for iteration in range(_BFGS):
-            step = -_two_loops(factor, pairs, self.gradient)
+            step = -_two_loops(solve, pairs, self.gradient)
             slope = float(self.gradient @ step)
             if -0.5 * slope < 0.5 * self.tolerance or self._spent:
                 return iteration > 0
@@ -292,16 +306,14 @@ class _Search:
         return False
 
 
-def _two_loops(
-    factor: tuple[Array, bool], pairs: list[tuple[Array, Array, float]], gradient: Array
-) -> Array:
+def _two_loops(solve: Solve, pairs: list[tuple[Array, Array, float]], gradient: Array) -> Array:
     """The inverse BFGS matrix times the gradient."""
     q, shares = gradient.copy(), []
     for moved, change, scale in reversed(pairs):
         share = scale * float(moved @ q)
         shares.append(share)
         q -= share * change
-    q = cho_solve(factor, q, check_finite=False)
+    q = solve(q)
     for (moved, change, scale), share in zip(pairs, reversed(shares), strict=True):
         q += moved * (share - scale * float(change @ q))
     return np.asarray(q)
