@@ -163,7 +163,7 @@ def _cost(problem: Problem) -> str:
 
 def _by_rounds(problem: Problem) -> str:
     """The time of one round of a fit, and the usual number of rounds."""
-    from thalweg.learn.answer import SMALL_STATES
+    from thalweg.learn.answer import small_states
     from thalweg.learn.fields import LargeOptions, fit_likelihood_large
     from thalweg.learn.likelihood.fit import fit_likelihood
     from thalweg.learn.likelihood.options import LikelihoodOptions
@@ -171,7 +171,7 @@ def _by_rounds(problem: Problem) -> str:
     kernel, times = problem.kernel, problem.snapshots.times
     counts, rounds = dense(problem.snapshots.counts), 1
     begun = process_time()
-    if kernel.n_states <= SMALL_STATES:
+    if kernel.n_states <= small_states(problem.snapshots):
         options = LikelihoodOptions(max_iterations=1, prior_strength=1.0)
         rounds = fit_likelihood(kernel, times, counts, options=options).n_iterations
         usual, more = _USUAL_ITERATIONS, ", and several times that where landscapes are averaged"

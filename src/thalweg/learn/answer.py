@@ -50,6 +50,10 @@ SMALL_STATES = 300
 DENSE_STATES = 400
 """States up to which it may keep them if the matrix-free likelihood lacks a requested feature."""
 
+FEW_STATES = 600
+"""States up to which it keeps them where individuals are few: an average over priors then knows
+what the data leave open, in 5 to 25 CPU seconds."""
+
 SMALL_COVARIANCE = 1000
 """States up to which the covariance is kept with the model."""
 
@@ -195,10 +199,18 @@ def _fit_within(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings) 
         return _neural(kernel, snapshots, settings)
     if settings.method != "likelihood":
         raise InputError(f"method is {settings.method!r}; choose 'likelihood', 'weak' or 'neural'.")
-    lacking = beyond_plain(settings)
-    if kernel.n_states <= (DENSE_STATES if lacking else SMALL_STATES):
+    if kernel.n_states <= small_states(snapshots, settings):
         return _likelihood(kernel, snapshots, settings)
     return _large_likelihood(kernel, snapshots, settings)
+
+
+def small_states(snapshots: Snapshots, settings: Settings | None = None) -> int:
+    """States up to which the likelihood of these snapshots keeps all sensitivities."""
+    if settings is not None and beyond_plain(settings):
+        return DENSE_STATES
+    from thalweg.learn.few.choose import few_per_state
+
+    return FEW_STATES if few_per_state(snapshots.counts) else SMALL_STATES
 
 
 def check_match(kernel: MarkovKernel, snapshots: Snapshots) -> None:
@@ -401,15 +413,16 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
             rng=np.random.default_rng(s.seed),
         )
 
-    fit, below, above = fit_with(s.beta), False, False
+    fit = fit_with(s.beta)
+    lower = upper = fit.beta
     if s.beta is None:
-        fit, below, above = try_ends(fit, lambda b: fit_with(b, LargeOptions(max_rounds=ROUNDS)))
+        fit, lower, upper = try_ends(fit, lambda b: fit_with(b, LargeOptions(max_rounds=ROUNDS)))
     fitted = answer_of(
         snapshots,
         fit,
         initial=fit.initial,
         draws=np.column_stack([fit.potential_samples, fit.beta_samples]),
-        beta_verdict=_large_verdict(fit, s.beta, below, above),
+        beta_verdict=_large_verdict(fit, s.beta, lower, upper),
         summary={
             "log_likelihood": fit.log_likelihood,
             "deviance": fit.deviance,
@@ -420,18 +433,14 @@ def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -
     return assess_many(fitted, fit, seed=s.seed)
 
 
-def _large_verdict(fit: LargeFit, known: float | None, below: bool, above: bool) -> BetaVerdict:
-    """The verdict from the interval of beta, which may be open `below` and `above`."""
-    from thalweg.learn.fields.ends import FAR
-
+def _large_verdict(fit: LargeFit, known: float | None, lower: float, upper: float) -> BetaVerdict:
+    """The verdict from the interval of beta, which holds `lower` and `upper` at least."""
     if known is not None:
         return BetaVerdict("given", fit.beta, fit.beta)
     low, high = fit.beta_interval
     if not np.isfinite(high):
         return unassessed()
-    if below or above:  # what was tried and excluded closes the other side
-        low = 0.0 if below else min(low, fit.beta / FAR)
-        high = np.inf if above else max(high, fit.beta * FAR)
+    low, high = min(low, lower), max(high, upper)
     kind: Kind = "determined" if low > 0.0 and high < np.inf else "undetermined"
     verdict = BetaVerdict(kind, low, high)
     return verdict.widened(fit.beta, 1.0)  # a bound far beyond the estimate is none

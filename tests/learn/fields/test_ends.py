@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from thalweg.energy import FreeEnergy
 from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
-from thalweg.learn import FreeEnergyRegressor, load
+from thalweg.learn import FreeEnergyRegressor, answer, load
 from thalweg.learn.fields import fit_likelihood_large
 from thalweg.learn.fields.ends import try_ends
 from thalweg.learn.fields.options import LargeFit, LargeOptions
@@ -32,9 +33,15 @@ def data(n: int, size: int, seed: int) -> tuple[MarkovKernel, np.ndarray, np.nda
     return kernel, times, counts, potential - kernel.stationary @ potential
 
 
-def test_one_individual_per_state_does_not_determine_beta() -> None:
+@pytest.mark.parametrize("most", [300, 600])
+def test_one_individual_per_state_does_not_determine_beta(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by the matrix-free likelihood nor by an average over priors."""
+    monkeypatch.setattr(answer, "FEW_STATES", most)
     kernel, times, counts, potential = data(400, 400, 3)
     model = FreeEnergyRegressor().fit(kernel, Snapshots.from_counts(times, counts))
+    assert (model.fitted_.members is not None) == (most == 600)
     verdict = model.beta_verdict_
     assert not verdict.determined
     assert verdict.lower <= 0.2 <= verdict.upper
@@ -53,11 +60,25 @@ def test_a_side_is_open_where_the_likelihood_does_not_fall() -> None:
         return replace(fit, energy=energy, log_likelihood=fit.log_likelihood - fall)
 
     wider, below, above = try_ends(fit, refit)
-    assert (below, above) == (True, False)
-    expected = 4.0 * (fit.potential_stderr**2 + 1.5**2)
+    assert below == 0.0
+    assert above == pytest.approx(5.0 * fit.beta)  # the most that was tried
+    expected = 4.0 * (fit.potential_stderr**2 + 1.5**2 + 1.5**2 * 3.32 / 10.0)
     assert np.allclose(wider.potential_stderr**2, expected)
     many = replace(fit, counts=100.0 * fit.counts)
-    assert try_ends(many, refit) == (many, False, False)
+    assert try_ends(many, refit) == (many, fit.beta, fit.beta)
+
+
+def test_an_interval_reaches_as_far_as_the_fall_of_the_likelihood_says() -> None:
+    kernel, times, counts, _ = data(60, 120, 4)
+    fit = replace(fit_likelihood_large(kernel, times, counts), status=Status.CONVERGED)
+
+    def refit(beta: float) -> LargeFit:
+        energy = FreeEnergy(fit.potential, beta)
+        return replace(fit, energy=energy, log_likelihood=fit.log_likelihood - 4 * 3.32)
+
+    _, below, above = try_ends(fit, refit)  # twice as far in standard deviations as the drop
+    assert below == pytest.approx(fit.beta / np.sqrt(5.0))
+    assert above == pytest.approx(fit.beta * np.sqrt(5.0))
 
 
 def test_coordinates_of_many_dimensions_are_left_out() -> None:
@@ -85,7 +106,10 @@ def test_the_pull_moves_only_levels_that_the_data_leave_open() -> None:
     assert moved[spectrum.modes > 40].max() < 0.1
 
 
-def test_a_population_at_rest_keeps_its_infinite_errors_in_a_file(tmp_path: Path) -> None:
+def test_a_population_at_rest_keeps_its_infinite_errors_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer, "FEW_STATES", 300)
     kernel = make_graph("grid", 400, rng=np.random.default_rng(0))
     counts = np.random.default_rng(1).multinomial(400, kernel.stationary, size=3)
     model = FreeEnergyRegressor().fit(kernel, Snapshots.from_counts([0.0, 1.0, 2.0], counts))

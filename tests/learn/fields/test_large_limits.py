@@ -44,6 +44,7 @@ def test_growth_is_refused_without_naming_the_weak_form() -> None:
 
 def test_where_the_states_allow_the_dense_fit_steps_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer, "SMALL_STATES", 5)
+    monkeypatch.setattr(answer, "FEW_STATES", 5)
     kernel = make_graph("grid", 9, rng=np.random.default_rng(0))
     dense = fit_snapshots(kernel, snapshots(9), Settings(mobility=GeometricMean()))
     assert dense.joint_covariance is not None
@@ -62,6 +63,7 @@ def test_where_the_states_allow_the_dense_fit_steps_in(monkeypatch: pytest.Monke
 def test_many_states_say_what_they_cannot(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """The flow fits, or nothing moved, or it is rejected and its error bars hold the misfit."""
     monkeypatch.setattr(answer, "SMALL_STATES", 5)
+    monkeypatch.setattr(answer, "FEW_STATES", 5)
     rng = np.random.default_rng(3)
     kernel = make_graph("delaunay", 40, rng=rng)
     energy = FreeEnergy(np.sin(5 * kernel.coordinates[:, 0]), 0.2)
@@ -94,6 +96,7 @@ def test_many_states_stop_where_they_are_asked_to(
     monkeypatch: pytest.MonkeyPatch, use_coordinates: bool
 ) -> None:
     monkeypatch.setattr(answer, "SMALL_STATES", 5)
+    monkeypatch.setattr(answer, "FEW_STATES", 5)
     rng = np.random.default_rng(4)
     kernel = make_graph("delaunay", 40, rng=rng)
     moved = np.array([rng.multinomial(4000, rng.dirichlet(np.ones(40))) for _ in range(3)])

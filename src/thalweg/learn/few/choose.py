@@ -11,24 +11,30 @@
   nobody visits, an ordinary fit was wrong by 600 with an error of 51, and beta 1; on one of 30
   whose middle hardly anybody visits, by 16 with an error of 7.
 - `MOST_STATES`: a solved cell costs three evaluations of 5 ms at 100 states, and a fit needs 30 to
-  60; at 300 states an evaluation takes ten times as long.
+  60; at 300 states an evaluation takes ten times as long. Beyond 300 states, data sets with many
+  individuals go to the matrix-free likelihood.
+- `FEW_PER_STATE`, individuals per state over all snapshots, below which that likelihood's curvature
+  can be sure of a wrong beta.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from scipy import sparse
 
+from thalweg._types import Array
 from thalweg.learn.likelihood.model import FlowModel
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.status import Status
 
-__all__ = ["applies", "applies_to", "is_few"]
+__all__ = ["applies", "applies_to", "few_per_state", "is_few"]
 
 DATA_DECIDE = 0.95
 SURE_BETA = 0.2
 VAGUE = 3.0
-MOST_STATES = 300
+MOST_STATES = 600
+FEW_PER_STATE = 50.0
 
 
 def applies(fit: LikelihoodFit) -> bool:
@@ -50,6 +56,15 @@ def applies_to(model: FlowModel, options: LikelihoodOptions) -> bool:
         and model.fixed_initial is None
     )
     return plain and model.n_states <= MOST_STATES
+
+
+def few_per_state(counts: Array | sparse.csr_array) -> bool:
+    """Whether individuals are few for the number of states.
+
+    >>> few_per_state(np.full((4, 10), 12)), few_per_state(np.full((4, 10), 13))
+    (True, False)
+    """
+    return float(counts.sum()) < FEW_PER_STATE * counts.shape[1]
 
 
 def is_few(fit: LikelihoodFit) -> bool:

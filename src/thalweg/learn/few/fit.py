@@ -153,6 +153,9 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
     elif verdict.kind == "undetermined":
         for end, fall in _ends(lattice, verdict, pi):
             covariance[:n, :n] += _reaching(covariance[:n, :n], end - mean[:n], fall)
+        if verdict.lower == 0.0 and not np.isfinite(verdict.upper):
+            # The potential's size hangs on beta, and so may as well be none or twice that.
+            covariance[:n, :n] += np.outer(mean[:n], mean[:n])
     covariance *= fit.noise.inflation
     best = _as_fit(fit, lattice.best, inner)
     linear = np.eye(n) - pi
