@@ -10,21 +10,13 @@ from scipy import sparse
 from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 
+from strategies import MOBILITIES
 from thalweg.energy import FreeEnergy, PowerEnergy
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.flow import gradient_flow, velocity
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
-from thalweg.mobility import (
-    ArithmeticMean,
-    GeometricMean,
-    HarmonicMean,
-    LogMean,
-    PowerProduct,
-)
 from thalweg.status import Status
-
-MEANS = [LogMean(), GeometricMean(), ArithmeticMean(), HarmonicMean(), PowerProduct(0.3)]
 
 
 def setting(seed: int, n: int = 6) -> tuple[MarkovKernel, np.random.Generator, np.ndarray]:
@@ -43,7 +35,7 @@ def energies(kernel, energy, flow):
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 10_000),
-    st.sampled_from(MEANS),
+    st.sampled_from(MOBILITIES),
     st.sampled_from([0.01, 0.1, 1.0]),
     st.sampled_from(["auto", "implicit"]),
 )
@@ -83,7 +75,7 @@ def test_time_translation_and_restart(method):
     np.testing.assert_allclose(late.final, whole.final, atol=1e-7)
 
 
-@pytest.mark.parametrize("mobility", MEANS, ids=repr)
+@pytest.mark.parametrize("mobility", MOBILITIES, ids=repr)
 @pytest.mark.parametrize("internal", [None, PowerEnergy(2.0)], ids=repr)
 def test_the_flow_ends_at_equilibrium(mobility, internal):
     kernel, rng, p0 = setting(1)
@@ -149,7 +141,7 @@ def test_the_porous_medium_equation(q, method):
     np.testing.assert_allclose(flow.final, pi * reference.y[:, -1], atol=2e-8)
 
 
-@pytest.mark.parametrize("mobility", MEANS, ids=repr)
+@pytest.mark.parametrize("mobility", MOBILITIES, ids=repr)
 @pytest.mark.parametrize("kind", ["none", "dense", "sparse"])
 def test_explicit_and_implicit_agree_with_scipy(mobility, kind):
     kernel, rng, p0 = setting(7)

@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from strategies import MOBILITIES
 from thalweg._compile import njit
 from thalweg.energy import FreeEnergy, PowerEnergy
 from thalweg.flow import gradient_flow
@@ -14,11 +15,7 @@ from thalweg.graphs import GRAPH_FAMILIES, make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import (
     ArithmeticMean,
-    GeometricMean,
-    HarmonicMean,
     LogMean,
-    PorousMediumMean,
-    PowerProduct,
     formulas,
 )
 from thalweg.status import Status
@@ -30,23 +27,13 @@ def log_mean_partials(spec, u, v):
     return formulas.log_mean_partials(spec, u, v)
 
 
-MEANS = [
-    LogMean(),
-    GeometricMean(),
-    ArithmeticMean(),
-    HarmonicMean(),
-    PowerProduct(0.3),
-    PorousMediumMean(1.5),
-]
-
-
 def near_delta(n: int, state: int) -> np.ndarray:
     p = np.full(n, 1e-8)
     p[state] = 1.0
     return p / p.sum()
 
 
-@pytest.mark.parametrize("mobility", MEANS, ids=repr)
+@pytest.mark.parametrize("mobility", MOBILITIES, ids=repr)
 def test_logarithms_of_means(mobility):
     for u, v in [(0.3, 0.3), (0.1, 0.5), (-2.0, 3.0), (-40.0, 1.0), (1.0, -600.0)]:
         log_m, by_u, by_v = log_mean_partials(mobility.spec, u, v)
@@ -65,7 +52,7 @@ def test_the_logarithmic_mean_far_below_underflow(u, v):
     np.testing.assert_allclose(log_mean_partials(LogMean().spec, u, v), expected, rtol=1e-13)
 
 
-@pytest.mark.parametrize("mobility", MEANS, ids=repr)
+@pytest.mark.parametrize("mobility", MOBILITIES, ids=repr)
 @pytest.mark.parametrize("internal", [None, PowerEnergy(1.5)], ids=repr)
 @pytest.mark.parametrize("interacting", [False, True])
 def test_the_newton_matrix_is_the_derivative_of_the_residual(mobility, internal, interacting):

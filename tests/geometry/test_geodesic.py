@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.linalg import expm
 
+from strategies import MEANS, MOBILITIES
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.geometry import TransportGeometry
 from thalweg.graphs import make_graph
@@ -18,9 +19,7 @@ from thalweg.mobility import (
     HarmonicMean,
     LogMean,
     Mobility,
-    PorousMediumMean,
     PowerHeatMean,
-    PowerProduct,
 )
 from thalweg.paths.interior.newton import solve_collocation
 from thalweg.paths.mesh import TimeMesh
@@ -28,8 +27,7 @@ from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
 
 Array = NDArray[np.float64]
-MEANS = [LogMean(), GeometricMean(), ArithmeticMean(), HarmonicMean()]
-ALL = [*MEANS, PowerProduct(0.3), PorousMediumMean(1.5), PowerHeatMean(1.5)]
+EVERY = (*MOBILITIES, PowerHeatMean(1.5))
 
 
 def two_states(p: float, q: float) -> MarkovKernel:
@@ -88,7 +86,7 @@ def test_two_states_and_point_masses(mobility: Mobility, short: float, full: flo
     assert abs(geodesic.distance - full) <= geodesic.error_estimate + 1e-11
 
 
-@pytest.mark.parametrize("mobility", [*MEANS, PorousMediumMean(1.5)], ids=repr)
+@pytest.mark.parametrize("mobility", MEANS, ids=repr)
 def test_two_states_of_different_weight(mobility: Mobility) -> None:
     p, q = 0.3, 0.8
     kernel = two_states(p, q)
@@ -129,7 +127,7 @@ def random_pair(n: int, seed: int, spread: float) -> tuple[MarkovKernel, Array, 
     return kernel, p / p.sum(), q / q.sum()
 
 
-@pytest.mark.parametrize("mobility", ALL, ids=repr)
+@pytest.mark.parametrize("mobility", EVERY, ids=repr)
 def test_metric_laws(mobility: Mobility) -> None:
     kernel, p, q = random_pair(12, 3, 0.6)
     geometry = TransportGeometry(kernel, mobility)
@@ -150,7 +148,7 @@ def test_metric_laws(mobility: Mobility) -> None:
     assert geodesic.upper_bound == pytest.approx(d, rel=1e-8)
 
 
-@pytest.mark.parametrize("mobility", ALL, ids=repr)
+@pytest.mark.parametrize("mobility", EVERY, ids=repr)
 def test_exp_undoes_log_and_log_measures_the_distance(mobility: Mobility) -> None:
     kernel, p, q = random_pair(10, 5, 0.4)
     geometry = TransportGeometry(kernel, mobility)

@@ -47,7 +47,7 @@ EXACT = {
 TOLERANCE = dict.fromkeys(EXACT, 1e-14) | {PorousMediumMean(1.5): 3e-13, PowerHeatMean(1.25): 3e-13}
 
 # `m(1, 0)` of the means that do not vanish with one density.
-VALUE_AT_ZERO = {ArithmeticMean(): 0.5}
+VALUE_AT_ZERO = {ArithmeticMean(): 0.5, PorousMediumMean(1.5): 1 / 3}
 
 positive = st.floats(-345, 345).map(np.exp)
 gaps = st.floats(-16, 1).map(lambda e: 10.0**e)
@@ -155,20 +155,29 @@ def test_values_at_zero(mobility: Mobility):
 
 
 @pytest.mark.parametrize(
-    ("mobility", "along_empty"),
+    ("mobility", "along_full", "along_empty"),
     [
-        (LogMean(), np.inf),
-        (GeometricMean(), np.inf),
-        (ArithmeticMean(), 0.5),
-        (HarmonicMean(), 2.0),
-        (PorousMediumMean(-1.0), 2.0),
+        (LogMean(), 0.0, np.inf),
+        (GeometricMean(), 0.0, np.inf),
+        (ArithmeticMean(), 0.5, 0.5),
+        (HarmonicMean(), 0.0, 2.0),
+        (PorousMediumMean(-1.0), 0.0, 2.0),
+        (PorousMediumMean(1.2), 1 / 6, np.inf),
+        (PorousMediumMean(2.0), 0.5, 0.5),
+        (PorousMediumMean(3.0), 2 / 3, 0.0),
+        (PowerHeatMean(1.5), 1 / 6, np.inf),
+        (PowerHeatMean(2.0), 0.0, 0.0),
     ],
     ids=repr,
 )
-def test_derivatives_at_zero(mobility, along_empty):
+def test_derivatives_at_zero(mobility, along_full, along_empty):
     full, empty = mobility.partials(1.0, 0.0)
     assert float(empty) == pytest.approx(along_empty)
-    assert float(full) == (0.5 if isinstance(mobility, ArithmeticMean) else 0.0)
+    assert float(full) == pytest.approx(along_full)
+    if along_full > 0:  # the mean does not vanish there, and is continuous
+        near = mobility.partials(1.0, 1e-200)[0]
+        assert float(mobility(1.0, 0.0)) == pytest.approx(float(mobility(1.0, 1e-200)), rel=1e-12)
+        assert float(full) == pytest.approx(float(near), rel=1e-12)
 
 
 def test_concavity_is_known():

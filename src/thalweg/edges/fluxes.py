@@ -78,7 +78,7 @@ def edge_flux(s: float, t: float, drop: float, beta: float, spec: Array, inner: 
         if beta == 0.0 or m == 0.0:
             return m * drop
         if s <= 0.0 or t <= 0.0:
-            # Only the arithmetic mean is positive here; the entropy's pull on it is infinite.
+            # A mean that is positive here, like the arithmetic; the entropy's pull is infinite.
             low = -750.0
             ls = math.log(s) if s > 0.0 else low
             lt = math.log(t) if t > 0.0 else low

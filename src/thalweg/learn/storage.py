@@ -25,7 +25,7 @@ from thalweg.learn.growth import GrowthFound
 from thalweg.learn.model_checks import check_content
 from thalweg.learn.model_file import read_model, write_model
 from thalweg.learn.network.features import FeatureNetwork
-from thalweg.learn.observation import Overdispersed, model_of
+from thalweg.learn.observation import model_of, word_of
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
 from thalweg.status import Status
@@ -208,7 +208,7 @@ def _settings(settings: dict[str, Any], arrays: Arrays) -> dict[str, Any]:
         elif name in ("mobility", "internal", "smoother"):
             out[name] = _part(name, value)
         elif name == "observation" and not isinstance(value, str):
-            out[name] = "overdispersed" if isinstance(value, Overdispersed) else "independent"
+            out[name] = word_of(value)
         elif isinstance(value, np.generic):
             out[name] = value.item()
         else:

@@ -272,11 +272,28 @@ def log_slopes(form: Spec, d: float) -> tuple[float, float]:
     return (large, small) if d > 0 else (small, large)
 
 
+_LEVEL = 1e-9
+"""Exponents below this count as zero: `k`, `a` and `b` are rounded differences."""
+
+
+@inner(cache=True)
+def _family_at_zero(form: Spec, total: float) -> float:
+    """Limit of `m(s, t)` where one density is `total` and the other zero.
+
+    The mean goes like `C |b / a| s^k (t / s)^e`, `e = (k - |a| + |b|) / 2`, and over `log(s / t)`
+    where `b = 0 < a`.
+    """
+    a, b, k = abs(form[3]), abs(form[4]), form[2]
+    if k - a + b > _LEVEL or (b == 0.0 and a > 0.0):
+        return 0.0
+    return form[1] * total**k * (1.0 if a == b else b / a)
+
+
 @inner(cache=True)
 def family_mean(form: Spec, s: float, t: float) -> float:
     """`m(s, t)`."""
     if s <= 0.0 or t <= 0.0:
-        return 0.0
+        return _family_at_zero(form, max(s, t, 0.0))
     u, v = math.log(s), math.log(t)
     d = 0.5 * log_ratio(s, t)
     shape = log_sinhc(form[3] * d) - log_sinhc(form[4] * d)
@@ -299,17 +316,26 @@ def family_mean_partials(form: Spec, s: float, t: float) -> tuple[float, float, 
 @inner(cache=True)
 def _family_partials_at_zero(form: Spec, s: float, t: float) -> tuple[float, float, float]:
     """Limits on the boundary: the derivative along the empty side may be infinite."""
-    if s <= 0.0 and t <= 0.0:
+    total = max(s, t, 0.0)
+    m, along = _family_at_zero(form, total), 0.0
+    if total == 0.0:
         # At the corner the limit depends on the direction; take that along the diagonal.
-        return 0.0, 0.5, 0.5
+        return m, 0.5, 0.5
     # Towards t = 0, m behaves like t^(k/2 - (|a| - |b|)/2).
     exponent = 0.5 * (form[2] - abs(form[3]) + abs(form[4]))
     side = math.inf if exponent < 1.0 else 0.0
     if exponent == 1.0:
-        side = form[1] * (s + t) ** (form[2] - 1.0)
+        side = form[1] * total ** (form[2] - 1.0)
         if form[3] != 0.0 and form[4] != 0.0:
             side *= abs(form[4] / form[3])
-    return (0.0, side, 0.0) if s <= 0.0 else (0.0, 0.0, side)
+    if m > 0.0:
+        # Here m = C |b / a| s^k (1 - (t / s)^|a|) / (1 - (t / s)^|b|), with |a| - |b| = k.
+        along = form[2] * m / total
+        if form[2] < _LEVEL or abs(form[4]) > 1.0:
+            side = 0.0
+        elif abs(form[4]) == 1.0:
+            side = m / total
+    return (m, side, along) if s <= 0.0 else (m, along, side)
 
 
 @inner(cache=True)

@@ -33,7 +33,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#9
 ARROW = "#D55E00"
 _MOST_EDGES = 20_000
 _NAMED = 40
-"""Up to this many states all names are written."""
+"""Largest number of states at which all names are written."""
 
 
 class Shown(TypedDict, total=False):

@@ -24,7 +24,7 @@ from thalweg.report.svg import (
 _WIDTH = 760.0
 _LEFT, _RIGHT = 66.0, 18.0
 _NAMES = 118.0
-"""Room for names beside curves."""
+"""Width reserved for names beside curves, in pixels."""
 
 # Solid, dashed, dotted: curves differ also in print and without colour vision.
 DASHES = ("", "", "", "7 4", "7 4", "2 4", "2 4", "9 3 2 3")

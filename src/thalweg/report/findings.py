@@ -15,7 +15,7 @@ from thalweg.snapshots import Snapshots, hellinger
 from thalweg.status import Status
 
 _NAMED_STATES = 500
-"""Beyond, single states say little about where a population goes."""
+"""Number of states above which single states say little about where a population goes."""
 
 
 def findings(

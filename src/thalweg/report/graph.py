@@ -34,13 +34,13 @@ _SIDE = 620.0
 _PAD = 46.0
 _BAR = 96.0
 _MOST_EDGES = 6000
-"""More lines than this are a grey blur, and megabytes."""
+"""Largest number of edges drawn: more are a grey blur, and megabytes."""
 _MOST_MARKERS = 2500
 _MOST_ARROWS = 60
 _NAMED = 60
-"""Up to this many states every name that has room is written; beyond, the extremes."""
+"""Largest number of states at which every name that fits is written; above, the extremes."""
 _CROWDED = 400
-"""Above this many states names cover their neighbours: only the lowest and the highest have one."""
+"""Number of states above which only the lowest and the highest are named: names overlap."""
 
 
 def drawn(kernel: MarkovKernel) -> View:

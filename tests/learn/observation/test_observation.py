@@ -124,6 +124,18 @@ def test_a_model_of_counts_may_be_handed_in() -> None:
     assert isinstance(found.fitted_.noise, Overdispersed)
 
 
+def test_a_model_file_does_not_turn_one_model_of_counts_into_another(tmp_path: Path) -> None:
+    class Pairs(Multinomial):
+        pass
+
+    kernel, times, p = _population(1)
+    model = FreeEnergyRegressor(observation=Pairs())
+    model.fit(kernel, Snapshots.from_counts(times, 5000 * p))
+    with pytest.raises(InputError, match="observation is a Pairs, which a model file cannot hold"):
+        model.save(tmp_path / "m.thalweg")
+    assert not (tmp_path / "m.thalweg").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from strategies import MEANS
 from thalweg.edges import kinetic
 from thalweg.geometry import TransportGeometry
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
-from thalweg.mobility import ArithmeticMean, GeometricMean, HarmonicMean, LogMean, Mobility
+from thalweg.mobility import HarmonicMean, LogMean, Mobility
 from thalweg.paths.boundary.bernstein import BernsteinMesh, carried, graded_pieces
 from thalweg.paths.boundary.positive import Bernstein, solve_positive
 from thalweg.paths.boundary.positive_newton import PositiveCurves, factor_all
@@ -23,7 +24,6 @@ from thalweg.status import Status
 pytestmark = pytest.mark.numerics
 
 Array = NDArray[np.float64]
-MEANS = [LogMean(), GeometricMean(), ArithmeticMean(), HarmonicMean()]
 
 
 def problem(kernel: MarkovKernel, p: Array, q: Array, mobility: Mobility) -> PathProblem:
@@ -131,7 +131,7 @@ def test_estimates_are_true_on_random_graphs(seed: int) -> None:
     linked = (rng.random((n, n)) < 0.4) | np.eye(n, k=1, dtype=bool)
     weights = np.triu(linked * 10 ** ((0, 2, 4, 8)[seed % 4] * (rng.random((n, n)) - 0.5)), 1)
     kernel = MarkovKernel.from_weights(weights + weights.T)
-    here = problem(kernel, *partial_supports(n, seed), MEANS[seed // 4 % 4])
+    here = problem(kernel, *partial_supports(n, seed), MEANS[seed // 4 % len(MEANS)])
     fine = solve_positive(here, tolerance=1e-8)
     for tolerance in (1e-4, 1e-6):
         found = solve_positive(here, tolerance=tolerance)

@@ -22,16 +22,22 @@ Array = NDArray[np.float64]
 
 
 class Births(NamedTuple):
-    """Rates, what they depend on, and the growth of the whole so far.
+    """Rates of birth, their derivatives, and the growth of the whole population so far.
 
     Parameters
     ----------
-    rates : Rate of each state, shape (N,).
-    columns : Derivatives of the rates in their coefficients, shape (N, n).
-    offset : Column of the sensitivities where these coefficients begin.
-    log_mass : Logarithm of the whole population, one per chain.
-    slopes : Its derivatives, shape (chains, parameters).
-    out : Both after each interval, shape (intervals, 1 + parameters).
+    rates : array
+        Rate of each state, shape (N,).
+    columns : array
+        Derivatives of the rates in their coefficients, shape (N, n).
+    offset : int
+        Column of the sensitivities where these coefficients begin.
+    log_mass : array
+        Logarithm of the whole population, one per chain.
+    slopes : array
+        Its derivatives, shape (chains, parameters).
+    out : array
+        Logarithm and derivatives after each interval, shape (intervals, 1 + parameters).
     """
 
     rates: Array

@@ -14,8 +14,8 @@ region is empty.
 Sensitivities are those of the scheme itself: `J dU1 = diag(pi e^{u0}) dU0 - h M dF`, with the
 Newton matrix `J` of the step.
 
-What a model lacks (interactions, features, births, ...) is `None`, and the dimensions of `pivot`
-say who solves the dense systems: numba drops the branches not taken before it types them.
+Absent parts of a model (interactions, features, births, ...) are `None`, and the dimensions of
+`pivot` select the solver of the dense systems: numba drops unused branches before it types them.
 """
 
 from __future__ import annotations
@@ -52,20 +52,25 @@ Pivots = NDArray[np.int64]
 EXTRAPOLATION = np.array([[1.0, 0.0, 0.0], [-1.0, 2.0, 0.0], [1.0 / 3.0, -2.0, 8.0 / 3.0]])
 
 _NEWTON_LIMIT = 60
-_NEWTON_TOLERANCE = 1e-7  # of the last update; convergence is quadratic
-_HAND_MADE = 24  # up to this size an LU written out beats the call to LAPACK
+_NEWTON_TOLERANCE = 1e-7  # size of the last update; convergence is quadratic
+_HAND_MADE = 24  # largest size at which an LU written out is faster than a call to LAPACK
 
 
 class Landscape(NamedTuple):
-    """What every model has: order of the internal energy, beta, and the potential's parts.
+    """Terms of every model: order of the internal energy, beta, and the parts of the potential.
 
     Parameters
     ----------
-    order : Order of the internal energy; 1 for the entropy.
-    beta : Noise.
-    learn_beta : Whether `log beta` is a parameter.
-    fixed : Known part of the potential, shape (N,).
-    fields : Potential of each function of the time basis, shape (n_basis, N).
+    order : float
+        Order of the internal energy; 1 for the entropy.
+    beta : float
+        Noise.
+    learn_beta : bool
+        Whether `log beta` is a parameter.
+    fixed : array
+        Known part of the potential, shape (N,).
+    fields : array
+        Potential of each function of the time basis, shape (n_basis, N).
     """
 
     order: float
@@ -85,15 +90,19 @@ class Steps(NamedTuple):
 
 
 class Chains(NamedTuple):
-    """What is carried on from step to step, and what is written after each interval.
+    """State of the chains, and the arrays that receive it after each interval.
 
     Parameters
     ----------
-    logs : Log densities of each chain, shape (levels, N).
-    slopes : Their derivatives, shape (levels, N, P).
-    starts : Log densities at which the intervals start, each by itself, shape (intervals, N); if
-        it is empty, each starts where the last one ended.
-    out, out_slopes : Both after each interval, shapes (levels, intervals, N) and with P.
+    logs : array
+        Log densities of each chain, shape (levels, N).
+    slopes : array
+        Their derivatives, shape (levels, N, P).
+    starts : array
+        Log densities at which the intervals start, each by itself, shape (intervals, N); if it is
+        empty, each starts where the last one ended.
+    out, out_slopes : array
+        Values and derivatives after each interval, (levels, intervals, N) and (..., N, P).
     """
 
     logs: Array
@@ -118,8 +127,10 @@ class Interactions(NamedTuple):
 
     Parameters
     ----------
-    total : Sum of the interactions in force, shape (N, N).
-    learned : Those whose strengths are parameters, shape (n, N, N).
+    total : array
+        Sum of the interactions in force, shape (N, N).
+    learned : array
+        Those whose strengths are parameters, shape (n, N, N).
     """
 
     total: Array
@@ -127,7 +138,7 @@ class Interactions(NamedTuple):
 
 
 def pivots(n_states: int) -> Pivots:
-    """Room for the row exchanges of a small dense LU; two-dimensional where LAPACK solves."""
+    """Work space for the row exchanges of a small dense LU; two-dimensional if LAPACK solves."""
     return np.empty(n_states if n_states <= _HAND_MADE else (0, 0), dtype=np.int64)
 
 

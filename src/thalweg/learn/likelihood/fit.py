@@ -40,20 +40,20 @@ Array = NDArray[np.float64]
 _MOST_REFINEMENTS = 4
 _EVIDENCE_ROUNDS, _BRIEF_ROUNDS = 4, 2
 _REWEIGHTINGS = 6
-_BRIEF_ITERATIONS = 24  # of a reweighting round: the last one is searched to its end
-_SUSPICIOUS = 4.0  # standard deviations of the deviance beyond which other starts are tried
-_DATA_DECIDE = 0.9  # share of the directions of V that the data determine by themselves
+_BRIEF_ITERATIONS = 24  # per reweighting round; only the last one is searched to its end
+_SUSPICIOUS = 4.0  # standard deviations of the deviance above which other starts are tried
+_DATA_DECIDE = 0.9  # share of the directions of V determined by the data that keeps a weak prior
 _HURRIED_ITERATIONS = 60
 _HURRIED_STARTS = 3
-# Individuals per state below which a hurried fit is only a start: 15 of 15 such were handed on.
+# Individuals per state below which a hurried fit only serves as a start (in 15 of 15 trials).
 _SCARCE = 100.0
 _SCARCE_ITERATIONS, _SCARCE_MESH = 8, {"most": 2, "levels": 2}
-# Steps per interval to begin with. The weak form's potential, by which steps are chosen, may be a
-# hundred times too steep on few counts; refinement is judged at the fit itself.
+# Largest initial numbers of steps per interval. The weak form's potential, which sets the steps,
+# may be a hundred times too steep on few counts; the fit itself decides about refinement.
 _FIRST_STEPS, _HURRIED_STEPS = 64, 8
-_SAME_VALUE = 0.1  # change of the log likelihood by finer time steps that shows them fine enough
-_DISPERSION_ROUNDS = 6  # between the scatter of the counts and the fit under it
-_FINEST = 400_000  # steps of the finest chain
+_SAME_VALUE = 0.1  # steps are fine enough if finer ones change the log likelihood by less
+_DISPERSION_ROUNDS = 6  # alternations between the scatter of the counts and the fit
+_FINEST = 400_000  # largest number of steps of the finest chain
 _NO_START = "no flow could be computed from any start; check the sizes of times and weights."
 
 
@@ -110,7 +110,7 @@ def _with_growth(model: FlowModel, counts: Array, options: LikelihoodOptions) ->
 
 
 class _Seed(NamedTuple):
-    """Where a search begins: parameters, beta, and the size of an ordinary potential."""
+    """Start of a search: parameters, beta, and the typical size of the potential."""
 
     theta: Array
     beta: float
@@ -127,11 +127,11 @@ class _Search:
     n_iterations: int = 0
     interrupted: bool = False
     latest: tuple[Minimum, Prior, Mesh] | None = None
-    """The iterate to hand over after an interruption."""
+    """The iterate returned after an interruption."""
     seed: _Seed | None = None
-    """A start known beforehand; None where the weak form gives one."""
+    """A start known beforehand; by default that of the weak form."""
     brief: bool = False
-    """Whether to give up early, as a hurried fit does."""
+    """Whether to stop early, like a hurried fit."""
     noise: CountModel = field(init=False)
     totals: Array | None = None
 
@@ -212,7 +212,7 @@ class _Search:
     # ------------------------------------------------------------------ stages
 
     def _scatter(self, best: Minimum, prior: Prior, mesh: Mesh) -> tuple[Minimum, Prior, Mesh]:
-        """Alternate between what is estimated of the counts' scatter and the fit under it."""
+        """Alternate between estimating the scatter of the counts and fitting under it."""
         for _ in range(0 if isinstance(self.noise, Multinomial) else _DISPERSION_ROUNDS):
             refined = self.noise.refined(self._residuals(best, prior, mesh))
             again = refined.differs(self.noise)
@@ -267,7 +267,7 @@ class _Search:
     def _from_starts(
         self, objective: Objective, *, patient: bool = True
     ) -> tuple[Minimum, Prior, Mesh]:
-        """The best minimum under a weak prior; other starts only where the first looks wrong."""
+        """The best minimum under a weak prior; other starts only if the first looks wrong."""
         points, beta, scale = start.starting_points(self.model, self.counts)
         if self.seed is not None:
             points, beta, scale = [self.seed.theta, points[0]], self.seed.beta, self.seed.scale
@@ -320,7 +320,7 @@ class _Search:
             most = min(most, _BRIEF_ITERATIONS)
         if self._hurried:
             most = min(most, _SCARCE_ITERATIONS if self._scarce else _HURRIED_ITERATIONS)
-        # Where an average over priors stands ready, one optimum will do.
+        # If an average over priors can follow, one optimum is enough.
         dense = not (self.options.hurried and self.latest is not None)
         find: Callable[..., Minimum | None] = partial(minimise_likelihood, dense=dense)
         if own is not None:
@@ -350,7 +350,7 @@ class _Search:
     def _climb(
         self, objective: Objective, prior: Prior, theta: Array, mesh: Mesh
     ) -> tuple[Minimum | None, Mesh]:
-        """Optimise; where it stalls or the time steps are too coarse, refine them and go on."""
+        """Optimise; if the search stalls or time steps are too coarse, refine them and continue."""
         best: Minimum | None = None
         found = mesh
         fine, hurried = False, self._hurried
@@ -395,7 +395,7 @@ class _Search:
 
     @property
     def _scarce(self) -> bool:
-        """Whether an average over priors is sure to follow, for which any start will do."""
+        """Whether an average over priors is certain to follow, so that any start will do."""
         plain = self.options.hurried and isinstance(self.noise, Multinomial)
         return plain and self.counts.sum() < _SCARCE * self.model.n_states
 
@@ -403,7 +403,7 @@ class _Search:
         return self.options.mesh_tolerance * self.model.n_parameters
 
     def _suspicious(self, minimum: Minimum, mesh: Mesh) -> bool:
-        """Whether the deviance is far above what a true model leaves."""
+        """Whether the deviance is far above that of a true model."""
         if minimum.status is Status.INTERRUPTED:
             return False
         if minimum.status is not Status.CONVERGED:

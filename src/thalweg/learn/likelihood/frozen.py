@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 
 class Chain(NamedTuple):
-    """The infinite population at the times, and what its rates do to given shares."""
+    """The infinite population at the times, and given shares moved by its rates."""
 
     probabilities: Array
     log_slopes: Array
@@ -67,11 +67,16 @@ def frozen_intervals(
 
     Parameters
     ----------
-    model : What the parameters mean.
-    theta : The parameters.
-    u : Log densities that set the rates.
-    u_slopes : Their derivatives, (intervals, N, P); `P = 0` asks for no derivatives.
-    mass : What moves (intervals, N), of either sign, and its derivatives.
+    model : FlowModel
+        The flow as a function of the parameters.
+    theta : array
+        The parameters.
+    u : array
+        Log densities that set the rates.
+    u_slopes : array
+        Their derivatives, shape (intervals, N, P); none are computed if `P = 0`.
+    mass : tuple of arrays
+        The moving mass, of either sign, shape (intervals, N), and its derivatives.
 
     Returns
     -------
@@ -98,13 +103,20 @@ def frozen_chain(
 
     Parameters
     ----------
-    model : What the parameters mean.
-    theta : The parameters.
-    shares : Shares of the population seen at the start of each interval, moved by its rates.
-    pieces : How often rates are renewed within an interval: many is the continuous flow.
-    slopes : Whether derivatives are computed.
-    counts : Individuals seen at the times, towards which the population is pulled.
-    gain : Strength of the pull, from 0 (none) to 1 (to the counts).
+    model : FlowModel
+        The flow as a function of the parameters.
+    theta : array
+        The parameters.
+    shares : array, optional
+        Shares of the population seen at the start of each interval, moved by its rates.
+    pieces : int
+        Updates of the rates per interval; the limit of many is the continuous flow.
+    slopes : bool
+        Whether derivatives are computed.
+    counts : array, optional
+        Individuals seen at the times, towards which the population is pulled.
+    gain : float
+        Strength of the pull, from 0 (none) to 1 (to the counts).
     """
     n = model.n_states
     edges = model.times
@@ -159,7 +171,7 @@ class FrozenObjective:
     model: FlowModel
     counts: Array
     pieces: int = 1
-    """Rates are renewed this often within an interval: many is the continuous flow."""
+    """Updates of the rates per interval; the limit of many is the continuous flow."""
     kinked: ClassVar[bool] = True
 
     def evaluate(self, theta: Array, mesh: Mesh) -> Evaluation | None:

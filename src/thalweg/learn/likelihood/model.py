@@ -1,4 +1,4 @@
-"""What is unknown about the flow, as one vector `theta`, and the flow that follows from it.
+"""The unknowns of the flow as one vector `theta`, and the flow as a function of it.
 
 `theta = [potential coefficients | interaction strengths | growth coefficients | log beta | log
 initial density]`; each part may be absent because it is known. The potential is `V(t) = V_known +
@@ -27,7 +27,7 @@ __all__ = ["Chunk", "FlowModel", "Mesh", "first_mesh", "log_normalised"]
 
 Array = NDArray[np.float64]
 
-_CHUNK_ENTRIES = 4_000_000  # sensitivities held at once
+_CHUNK_ENTRIES = 4_000_000  # largest number of sensitivities in memory
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class FlowModel:
 
     @property
     def grows(self) -> bool:
-        """Whether individuals are born or die beside being moved."""
+        """Whether individuals are born or die."""
         return self.growth is not None or self.n_growth > 0
 
     @property

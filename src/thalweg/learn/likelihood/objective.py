@@ -44,7 +44,7 @@ class Objective(Protocol):
 
     @property
     def model(self) -> FlowModel:
-        """What the parameters mean."""
+        """The flow as a function of the parameters."""
 
     def evaluate(self, theta: Array, mesh: Mesh) -> Evaluation | None:
         """Value, gradient and curvatures; `None` if the flow could not be computed."""
@@ -68,10 +68,14 @@ class IndependentObjective:
 
     Parameters
     ----------
-    model : The flow as a function of the parameters.
-    counts : Individuals seen, shape (times, N).
-    noise : How they scatter around the flow.
-    totals : The whole population at each time, where it is known and growth is learned.
+    model : FlowModel
+        The flow as a function of the parameters.
+    counts : array
+        Individuals seen, shape (times, N).
+    noise : CountModel
+        How they scatter around the flow.
+    totals : array, optional
+        The whole population at each time, where it is known and growth is learned.
     """
 
     model: FlowModel
@@ -119,7 +123,7 @@ class IndependentObjective:
 
 
 def _growth_of_totals(totals: Array, known: Array, masses: Array) -> tuple[Array, Array, Array]:
-    """Seen less predicted growth of the whole over each interval, its slopes, and its weight.
+    """Observed minus predicted growth of the whole per interval, its slopes, and its weight.
 
     A total is as well known as a count of `known` independent individuals: its logarithm has the
     variance `1 / known`.

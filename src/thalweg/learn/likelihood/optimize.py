@@ -35,24 +35,26 @@ __all__ = [
 
 Array = NDArray[np.float64]
 
-LONGEST_STEP = 8.0  # in units of the potential's scale, and of logarithms
+LONGEST_STEP = 8.0
+"""Longest step: in units of the potential's scale, and of one for logarithms."""
 _MOST_REJECTIONS = 14
 _SLOW = 25
-"""Iterations after which Marquardt's steps are taken to be too short."""
-SHORTEST = 1e-5  # share of a step at which halving it gives up
+"""Number of Marquardt iterations after which BFGS takes over."""
+SHORTEST = 1e-5
+"""Smallest share of a step that is tried."""
 LEAST_DAMPING = 1e-10
 _CREEP = 0.01
-"""Log likelihood gained in `_WATCHED` iterations, below which a search among kinks has stalled: the
-Newton step goes on promising more than the next kink leaves of it."""
+"""Gain of log likelihood in `_WATCHED` iterations below which a search among kinks has stalled: the
+Newton step keeps predicting gains that the next kink cuts off."""
 _WATCHED = 8
 
 
 class Penalty(Protocol):
-    """What is added to the objective: a prior."""
+    """A prior, added to the objective."""
 
     @property
     def units(self) -> Array:
-        """The ordinary size of a change of each parameter."""
+        """Typical size of a change of each parameter."""
 
     def quadratic(self, theta: Array) -> tuple[float, Array, Array]:
         """Value, gradient and Hessian."""
@@ -60,16 +62,16 @@ class Penalty(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """Where the search ended."""
+    """End of a search."""
 
     theta: Array
     value: float
-    """With the prior."""
+    """Objective plus prior."""
     evaluation: Evaluation
     status: Status
     n_iterations: int
     point: Any = None
-    """The flow there, for searches nearby; None where the method keeps none."""
+    """The flow there, for searches nearby; None if the method keeps none."""
 
 
 class Optimizer(Protocol):
@@ -268,9 +270,12 @@ def positive_change(moved: Array, change: Array, pull: Array) -> tuple[Array, fl
 
     Parameters
     ----------
-    moved : Step of the parameters.
-    change : Change of the gradient over it.
-    pull : What the matrix expects that change to be.
+    moved : array
+        Step of the parameters.
+    change : array
+        Change of the gradient over it.
+    pull : array
+        The change of the gradient that the matrix predicts.
     """
     length, gained = float(moved @ pull), float(moved @ change)
     if gained < 0.2 * length:

@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class LikelihoodOptions:
-    """Everything about a fit except the data.
+    """Options of a fit: everything except the data.
 
     `observation`: `"independent"`, each snapshot a fresh sample; `"tracked"`, the same individuals
     seen again at every time. `environment`: whether the rates of tracked individuals are set by
@@ -56,15 +56,15 @@ class LikelihoodOptions:
     mobility: Mobility = field(default_factory=LogMean)
     internal: InternalEnergy = field(default_factory=Entropy)
     growth: Growth | None = None
-    """Births and deaths beside transport."""
+    """Births and deaths in addition to transport."""
     tolerance: float = 1e-4
     max_iterations: int = 100
     optimizer: Optimizer | None = None
     """The search for the minimum; by default Marquardt's method with BFGS (`optimize`)."""
     hurried: bool = False
-    """Give up early, for callers that average over priors where an optimum is hard to find."""
+    """Stop early, for callers that average over priors if an optimum is hard to find."""
     mesh_tolerance: float = 0.1
-    """Time-integration error allowed, as a share of the statistical one (in variance)."""
+    """Largest time-integration error, as a share of the statistical one (in variance)."""
 
     def __post_init__(self) -> None:
         for name, allowed in (

@@ -1,4 +1,4 @@
-"""Gaussian priors: smoothness along the graph, and how strong the data want it.
+"""Gaussian priors: smoothness along the graph, with a strength chosen by the data.
 
 The potential's prior has precision `strength * (N L + ridge)`, with the graph's Laplacian
 `x^T L x = sum_e c_e (x_s - x_t)^2`. The same form, weak, holds the initial log density, and a wide
@@ -19,14 +19,15 @@ __all__ = ["Prior", "make_prior", "roughness"]
 
 Array = NDArray[np.float64]
 
-WEAK = 1e-2  # strength of a prior that is there only for what the data do not say
+WEAK = 1e-2
+"""Strength of a prior that only decides what the data leave open."""
 _RIDGE = 1e-3
 _LOG_BETA_PRECISION = 0.1
 _INTERACTION_PRECISION = 1e-2
 _GROWTH_STRENGTH = 1.0
-"""Of the prior on rates of growth: they are as large as the potential, both being per unit of time.
-
-At a hundredth of it the rates of states that few visit ran off: on 30 states no search ended."""
+"""Strength of the prior on rates of growth, which are of the size of the potential: both are per
+unit of time. At a hundredth of it the rates of rarely visited states diverge (on 30 states no
+search ended)."""
 
 
 def roughness(kernel: MarkovKernel) -> Array:
@@ -45,10 +46,10 @@ class Prior:
     shape: Array
     """`A` on the potential's coefficients."""
     base: Array
-    """`B`, everything else."""
+    """`B` on all other parameters."""
     mean: Array
     scale: float
-    """The size of an ordinary potential here: strengths are in units of `1 / scale^2`."""
+    """Typical size of the potential: strengths are in units of `1 / scale^2`."""
 
     @property
     def precision(self) -> Array:
@@ -59,7 +60,7 @@ class Prior:
 
     @property
     def units(self) -> Array:
-        """The ordinary size of a change of each parameter."""
+        """Typical size of a change of each parameter."""
         units = np.ones(self.mean.size)
         units[: self.shape.shape[0]] = self.scale
         return units
@@ -81,16 +82,15 @@ class Prior:
         return 1.0 - self._held(curvature) / k
 
     def _held(self, curvature: Array) -> float:
-        """How many directions of the potential the prior holds: `strength tr(C A)`."""
+        """Number of directions of the potential that the prior determines: `strength tr(C A)`."""
         k = self.shape.shape[0]
         covariance = np.linalg.pinv(curvature + self.precision, hermitian=True)[:k, :k]
         return self.strength / self.scale**2 * float(np.sum(covariance * self.shape))
 
     def updated(self, theta: Array, curvature: Array) -> float:
-        """MacKay's fixed point of the evidence: parameters that count over their roughness.
+        """MacKay's fixed point of the evidence: determined parameters over their roughness.
 
-        `curvature` is the data's; the answer lies between a hundredth of and 10^6 times the weak
-        strength.
+        `curvature` is that of the data; the result is between 0.01 and 10^6 times `WEAK`.
         """
         k = self.shape.shape[0]
         if k == 0:
@@ -102,7 +102,7 @@ class Prior:
 
 
 def make_prior(model: FlowModel, beta_guess: float, scale: float, strength: float) -> Prior:
-    """The prior of a fit; `scale` is the size of potentials the weak start suggests."""
+    """The prior of a fit; `scale` is the typical size of the potential in the weak start."""
     size = model.n_parameters
     along = roughness(model.kernel)
     if model.features is None:

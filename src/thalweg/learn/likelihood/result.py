@@ -21,7 +21,8 @@ __all__ = ["LikelihoodFit"]
 
 Array = NDArray[np.float64]
 
-_REJECTED = 4.0  # standard deviations of the deviance
+_REJECTED = 4.0
+"""Standard deviations of the deviance above which a model is rejected."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +43,8 @@ class LikelihoodFit:
     deviance: float
     """Twice the log likelihood ratio against a free distribution at every time."""
     expected_deviance: float
-    """What a true model would leave on average: the degrees of freedom, fewer where states are
-    nearly empty; NaN where the scatter of the counts is itself estimated."""
+    """Mean deviance of a true model: the degrees of freedom, fewer if states are nearly empty; NaN
+    if the scatter of the counts is itself estimated."""
     deviance_stderr: float
     """Standard deviation of the deviance of a true model."""
     status: Status
@@ -58,14 +59,14 @@ class LikelihoodFit:
     mesh: Mesh
     prior: Prior
     noise: CountModel = field(default_factory=Multinomial)
-    """How the counts scatter around the flow, with what was estimated of it."""
+    """Model of the counts around the flow, with its estimates."""
     totals: Array | None = None
-    """The whole population at each time, where growth was learned with it."""
+    """The whole population at each time, if growth was learned from it."""
     transport: Array | None = None
-    """Where growth was learned: the fitted probabilities of transport alone."""
+    """The fitted probabilities of transport alone, if growth was learned."""
     n_intervals: int | None = None
-    """Intervals from the first on that were fitted, where the chain could not be followed to its
-    end; `None` where all were."""
+    """Number of leading intervals that were fitted, if the chain could not be followed to its end;
+    `None` if all were."""
 
     @property
     def deviance_per_degree(self) -> float:

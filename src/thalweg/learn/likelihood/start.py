@@ -1,4 +1,4 @@
-"""Where the optimiser begins: the weak form on smoothed counts, dense, for any parametrisation.
+"""Start of the optimiser: the weak form on smoothed counts, dense, for any parametrisation.
 
 Metric-weighted least squares of `p_dot = -M f` with trapezoids in time: with `F` the columns
 `df / dtheta` at a snapshot, `sum_k w_k F_k^T M_k F_k theta = sum_k mean(F)_k^T (p_k - p_{k+1})`.
@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 
 def weak_start(model: FlowModel, counts: Array) -> tuple[Array, float, float]:
-    """Potential coefficients and interactions, beta, and the size of an ordinary potential."""
+    """Potential coefficients and interactions, beta, and the typical size of the potential."""
     kernel, times = model.kernel, model.times
     n, pi = model.n_states, kernel.stationary
     source, target, conductance = kernel.edges
@@ -76,13 +76,13 @@ def weak_start(model: FlowModel, counts: Array) -> tuple[Array, float, float]:
 
 
 def _solve(normal: Array, right: Array) -> Array:
-    """Minimum-norm solution, a little ridge: a start only has to be sensible."""
+    """Minimum-norm solution with a small ridge, accurate enough for a start."""
     ridge = 1e-6 * float(np.trace(normal)) / max(1, right.size)
     return np.asarray(np.linalg.lstsq(normal + ridge * np.eye(right.size), right, rcond=1e-12)[0])
 
 
 def starting_points(model: FlowModel, counts: Array) -> tuple[list[Array], float, float]:
-    """Starts in the order of trying, the weak beta, and the scale of potentials."""
+    """Starts in the order in which they are tried, the weak beta, and the potential's scale."""
     answer, beta, scale = weak_start(model, counts)
     answer = np.clip(answer, -5 * scale, 5 * scale)
     beta = float(np.clip(beta, 0.02 * scale, 2 * scale)) if model.learns_beta else beta

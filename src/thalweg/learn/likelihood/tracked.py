@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 PSEUDO_COUNT = 0.5
 """Individuals added to every state where the population's own density sets the rates."""
 FLOOR = 0.1
-"""Variance of a count that nothing predicts: rare single jumps must not decide."""
+"""Variance added to every count, so that rare single jumps do not decide."""
 
 
 class _Increments(NamedTuple):
@@ -46,7 +46,7 @@ class _Increments(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """How well parameters describe the increments, weighted by their own covariances."""
+    """Goodness of fit of the increments, weighted by their own covariances."""
 
     merit: float
     """Minus the Gaussian log likelihood up to a constant: comparable between parameters."""
@@ -55,7 +55,7 @@ class Judgement(NamedTuple):
     """The mean of the deviance if these parameters are the true ones."""
 
     def rejects(self, deviations: float = 3.5) -> bool:
-        """Whether the deviance exceeds what a true model leaves by so many standard deviations."""
+        """Whether the deviance exceeds that of a true model by this many standard deviations."""
         half = 0.5 * self.expected
         return not 0.5 * self.deviance < half + deviations * np.sqrt(half + 1.0) + 2.0
 
@@ -213,7 +213,7 @@ class TrackedObjective:
         return smoothed(self.counts[:-1], PSEUDO_COUNT)
 
     def _covariances(self, theta: Array, predicted: _Increments) -> Array:
-        """`sum_x x_k(x) (diag P_x - P_x P_x^T)` for every interval, and doubts of the density."""
+        """`sum_x x_k(x) (diag P_x - P_x P_x^T)` per interval, plus the density's uncertainty."""
         matrices = predicted.matrices
         weighted = self.counts[:-1, :, None] * matrices
         covariance = -matrices.transpose(0, 2, 1) @ weighted

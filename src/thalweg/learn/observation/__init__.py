@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from thalweg.errors import InputError
 from thalweg.learn.observation.model import CountModel, Residuals, Terms
 from thalweg.learn.observation.multinomial import Multinomial
 from thalweg.learn.observation.overdispersed import Overdispersed
@@ -16,6 +17,7 @@ __all__ = [
     "Residuals",
     "Terms",
     "model_of",
+    "word_of",
 ]
 
 
@@ -30,3 +32,19 @@ def model_of(summary: Mapping[str, Any]) -> CountModel:
     if "design_effect" in summary:
         return Replicated(None, float(summary["design_effect"]))
     return Multinomial()
+
+
+def word_of(model: CountModel) -> str:
+    """The word for a model of counts in a model file, whose summary `model_of` reads.
+
+    >>> word_of(Overdispersed(40.0))
+    'overdispersed'
+    """
+    if type(model) is Overdispersed:
+        return "overdispersed"
+    if type(model) in (Multinomial, Replicated):
+        return "independent"
+    raise InputError(
+        f"observation is a {type(model).__name__}, which a model file cannot hold; use "
+        "Multinomial, Overdispersed or replicates, or keep the fitted model in memory."
+    )

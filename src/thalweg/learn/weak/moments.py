@@ -49,22 +49,22 @@ __all__ = ["MOST_STATES", "MomentFit", "fit_moments", "with_errors"]
 Array = NDArray[np.float64]
 
 MOST_STATES = 2000
-"""States above which the modes of the kernel cost more than a likelihood fit."""
+"""Number of states above which the modes of the kernel cost more than a likelihood fit."""
 _FEW_MODES, _MODES = 250, 700
 """Test functions of the passes before the last and of the last: on 1000 states with 10^4
 individuals at 21 times, 250 give beta with a standard error of 44 %, 700 with one of 12 %, in 9 CPU
 seconds."""
 _PASSES = 4
 _STEPS = 5000
-"""Steps after which the flow that would serve as instrument is abandoned."""
+"""Number of steps after which the flow used as an instrument is abandoned."""
 _HOLD = 1e-9
 """Ridge that fixes what no function determines, relative to the mean diagonal."""
 _DRAWS = 16
 """Number of refits behind the errors."""
 _ONE_PASS = 200
-"""States up to which the snapshots' own densities serve: there the passes that would improve them
-move away from the truth. One pass forecasts 10 to 100 states 5 to 40 % better than four, at a third
-of the cost, and six states ten times better where beta is a tenth of the potential."""
+"""Number of states up to which the snapshots' own densities are used: there the passes that should
+improve them move away from the truth. One pass forecasts 10 to 100 states 5 to 40 % better than
+four, at a third of the cost, and six states ten times better if beta is a tenth of V."""
 _MANY = 100.0
 """Individuals per state and time above which densities are not smoothed in time: a polynomial
 cannot follow a fast relaxation over many snapshots, and makes beta too high."""

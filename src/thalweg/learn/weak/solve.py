@@ -417,7 +417,7 @@ def _choose_iterative(problem: Problem, signed: bool) -> float:
 
 
 def _scale(problem: Problem) -> float:
-    """A ridge that weighs as much as the data, on average."""
+    """The ridge whose average weight equals that of the data."""
     assert isinstance(problem, LaplacianProblem | BlockProblem)
     total = sum(
         float(problem.system.weights[a, a].sum()) for a, b in problem.system.weights if a == b

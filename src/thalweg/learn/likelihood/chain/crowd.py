@@ -25,10 +25,10 @@ _GAIN, _VARIANCE = 0.5, 30.0
 """Pull towards the counts, and variance added to each, around whose optimum the crowd is drawn."""
 _WIDTH = 1.5
 _WIDEST = 0.5
-"""Standard deviations of the first crowd: in posterior ones, and at most this much."""
+"""Standard deviations of the first crowd: in units of the posterior's, and an upper bound."""
 _SIZE, _BETTER = 40, 10
 _LEARNING = 0.4
-"""Share of the spread that each crowd renews."""
+"""Weight of the newest crowd in the running estimate of the spread."""
 _CROWDS = 30
 _GATHERED = 0.5
 
@@ -47,12 +47,18 @@ def held_law(
 
     Parameters
     ----------
-    objective : The mean-field chain of frozen rates.
-    prior : The fit's prior.
-    theta : Near the optimum of a pulled population.
-    mesh : Passed on to the objective.
-    gain : Pull towards the counts.
-    width, widest : Standard deviations of the law: in posterior ones, and at most.
+    objective : TrackedObjective
+        The mean-field chain of frozen rates.
+    prior : Penalty
+        The fit's prior.
+    theta : array
+        Near the optimum of a pulled population.
+    mesh : Mesh
+        Passed on to the objective.
+    gain : float
+        Pull towards the counts.
+    width, widest : float
+        Standard deviations of the law: in units of the posterior's, and an upper bound.
 
     Returns
     -------
@@ -83,15 +89,20 @@ def gathered(
     *,
     rng: np.random.Generator,
 ) -> tuple[Array, int] | None:
-    """The best parameters that a crowd came by, and how many were tried.
+    """The best parameters that a crowd found, and how many were tried.
 
     Parameters
     ----------
-    objective : The mean-field chain of frozen rates.
-    prior : The fit's prior.
-    theta : Near the optimum of a pulled population.
-    mesh : Passed on to the objective.
-    rng : Draws of the crowd.
+    objective : TrackedObjective
+        The mean-field chain of frozen rates.
+    prior : Penalty
+        The fit's prior.
+    theta : array
+        Near the optimum of a pulled population.
+    mesh : Mesh
+        Passed on to the objective.
+    rng : numpy.random.Generator
+        Draws of the crowd.
 
     Returns
     -------

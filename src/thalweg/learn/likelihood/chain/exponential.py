@@ -27,8 +27,8 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 FASTEST = 1e8
-"""A rate beyond this, per interval, is as good as immediate; `simulate` cuts there too."""
-_TERMS = 19  # of the series at norm one: the rest is below 1e-17
+"""Rates per interval are capped at this value, which is practically immediate, as in `simulate`."""
+_TERMS = 19  # terms of the series; at norm one the remainder is below 1e-17
 _POINTS = 4  # Gauss points per panel: derivatives to about 1e-6 of their size
 _NODES = 0.5 * (1.0 + np.polynomial.legendre.leggauss(_POINTS)[0])
 _WEIGHTS = 0.5 * np.polynomial.legendre.leggauss(_POINTS)[1]

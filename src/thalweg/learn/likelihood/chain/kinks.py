@@ -26,11 +26,11 @@ _WIDTHS = (0.03, 0.15, 0.6, 2.0)
 """Lengths of the probes in standard errors along each axis."""
 _FEWER_WIDTHS = (0.15, 0.6)
 _MANY = 24
-"""Parameters above which only the fewer lengths are probed: every one costs two chains per axis."""
+"""Number of parameters above which fewer lengths are probed: each costs two chains per axis."""
 _GAIN = 0.02
 """Log likelihood that a probe must gain to be followed: a fifth of a standard error."""
 _ROUNDS = 6
-_LONGEST = 1.0  # of a probe, in units of the potential's scale: flat axes have no standard error
+_LONGEST = 1.0  # longest probe, in units of the potential's scale: flat axes have no standard error
 
 
 def certify(
@@ -40,15 +40,20 @@ def certify(
     mesh: Mesh,
     again: Callable[[Array], Minimum | None],
 ) -> Minimum:
-    """A stalled search, taken on from the best probe that gains; converged where none does.
+    """Continue a stalled search from the best probe that gains; converged if none does.
 
     Parameters
     ----------
-    objective : What was minimised.
-    prior : What was added to it.
-    found : Where the search stalled; a minimum with another status is returned as it is.
-    mesh : The time steps of the objective.
-    again : Minimises from other parameters.
+    objective : KinkedObjective
+        The objective that was minimised.
+    prior : Penalty
+        The prior that was added to it.
+    found : Minimum
+        Where the search stalled; a minimum with another status is returned as it is.
+    mesh : Mesh
+        The time steps of the objective.
+    again : callable
+        Minimises from other parameters.
     """
     for _ in range(_ROUNDS):
         if found.status not in (Status.STALLED, Status.MAX_ITERATIONS):

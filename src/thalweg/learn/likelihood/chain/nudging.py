@@ -31,19 +31,19 @@ _SHARE = 3e-3
 _ITERATIONS = 6
 _FIRST_ITERATIONS = 12
 _TOLERANCE = 1e-2
-_DOUBTFUL = 2.0  # standard deviations of the deviance beyond which another start is tried
-_HOPELESS = 10.0  # the same, beyond which the pull was let go in vain
+_DOUBTFUL = 2.0  # standard deviations of the deviance above which another start is tried
+_HOPELESS = 10.0  # the same, above which releasing the pull counts as failed
 
 
 class Guide(NamedTuple):
     """Parameters near the optimum."""
 
     theta: Array
-    """Without any pull."""
+    """Parameters found with the pull released."""
     judgement: Judgement
-    """Of `theta`, without any pull."""
+    """How well `theta` describes the increments without any pull."""
     held: Array
-    """The optimum of the least pull whose deviance passed."""
+    """Optimum under the weakest pull whose deviance passed."""
     n_iterations: int
     interrupted: bool
 
@@ -55,10 +55,14 @@ def let_go(
 
     Parameters
     ----------
-    objective : The mean-field chain of frozen rates, without weights.
-    prior : The fit's prior.
-    starts : Parameters to begin from; the others are tried where the first describes little.
-    mesh : Passed on to the objective.
+    objective : TrackedObjective
+        The mean-field chain of frozen rates, without weights.
+    prior : Penalty
+        The fit's prior.
+    starts : list of arrays
+        Parameters to begin from; the others are tried where the first describes little.
+    mesh : Mesh
+        Passed on to the objective.
 
     Returns
     -------

@@ -4,8 +4,8 @@ Over all intervals the likelihood of the mean-field chain has many optima, over 
 one. Particles drawn widely around the optimum of a pulled population are weighted by the likelihood
 of the first intervals, drawn again by their weights, moved by Metropolis steps of their own
 covariance, and so on with more intervals. An interval enters by fractional powers of its
-likelihood, each as large as leaves half of the particles their weight. What holds several optima
-stays in several places until the data decide.
+likelihood, each as large as possible while half of the particles keep their weight. Particles at
+several optima remain until the data decide between these.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Array = NDArray[np.float64]
 
 _PARTICLES = 100
 _STEPS = (1.0, 0.35, 0.1)
-"""Lengths of the Metropolis steps, in those that suit a normal law; the short ones are for bent
-valleys. `thalweg bench limit` counts the chains that are still not followed to their end."""
+"""Lengths of the Metropolis steps, relative to those best for a normal law; the short ones are for
+bent valleys. `thalweg bench limit` counts the chains that are still not followed to their end."""
 _KEPT = 0.5
 """Share of the particles that must keep their weight when a power of the likelihood is added."""
-_SHARE = 4  # a stage adds at most this part of the intervals
-_SMALLEST = 1e-6  # power of a likelihood that is added whatever the weights say
+_SHARE = 4  # a stage adds at most 1/4 of the intervals
+_SMALLEST = 1e-6  # smallest power of a likelihood that is added, whatever the weights are
 _WORST = -1e30  # log likelihood of parameters without a flow
 
 
@@ -43,15 +43,20 @@ def carry(
 ) -> Array | None:
     """Particles of the whole horizon, likeliest first.
 
-    `None` where the fit's time or `most` chains were spent before.
+    `None` if the time limit of the fit or `most` was reached first.
 
     Parameters
     ----------
-    log_likelihood : Log likelihood of the first `k` intervals; not finite without a flow.
-    n_intervals : Number of intervals of the whole horizon.
-    centre, covariance : Of the normal law that the particles are first drawn from.
-    rng : Draws of the particles and of their moves.
-    most : Chains to follow, in units of the whole one.
+    log_likelihood : callable
+        Log likelihood of the first `k` intervals; not finite without a flow.
+    n_intervals : int
+        Number of intervals of the whole horizon.
+    centre, covariance : array
+        Mean and covariance of the normal law from which the first particles are drawn.
+    rng : numpy.random.Generator
+        Draws of the particles and of their moves.
+    most : float
+        Largest amount of work, in chains over the whole horizon.
 
     Examples
     --------
@@ -131,6 +136,6 @@ def _power(rise: Array, most: float) -> float:
 
 
 def _resampled(weights: Array, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Indices drawn by weight, as evenly as can be."""
+    """Indices drawn by weight, as evenly as possible."""
     marks = (np.arange(weights.size) + rng.random()) / weights.size
     return np.minimum(np.searchsorted(np.cumsum(weights), marks), weights.size - 1)

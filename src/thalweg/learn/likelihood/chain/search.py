@@ -34,33 +34,33 @@ __all__ = ["Growth", "grow"]
 
 Array = NDArray[np.float64]
 
-_BEAM = 4
-_HOPELESS = 12.0  # log likelihood below the best at which an optimum is given up
-_SUSPICIOUS = 2.0  # standard deviations of the deviance beyond which other starts are tried
-_SURPRISING = 3.0  # the same, of the intervals that a stage added
-_SHARE = 4  # a stage adds at most this part of the horizon: larger steps miss the right optimum
+_BEAM = 4  # largest number of optima carried to the next stage
+_HOPELESS = 12.0  # an optimum whose log likelihood is this far below the best is dropped
+_SUSPICIOUS = 2.0  # standard deviations of the deviance above which other starts are tried
+_SURPRISING = 3.0  # the same for the intervals that a stage added
+_SHARE = 4  # a stage adds at most 1/4 of the horizon: larger steps miss the right optimum
 _DRAWS = 90
 _WIDTHS = (0.3, 1.0, 3.0)
 _PROJECTED = 24
 _SHORT_DRAWS, _DRAWS_NEARBY = 10, 24
 _POLISHED = 5
 _ROUNDS = 3
-_SETTLING = 0.1  # of the whole search's work, at most
-_PARABOLIC = 0.3  # per parameter, what draws may rise by more or less than a parabola
-_GAIN = 0.1  # of log likelihood that is worth another round
-_LONGEST_DRAW = 1.0  # in units of the potential's scale, and of logarithms
+_SETTLING = 0.1  # largest share of the work spent on draws around an optimum
+_PARABOLIC = 0.3  # deviation from a parabola, per parameter, that draws may show
+_GAIN = 0.1  # smallest gain of log likelihood that is worth another round
+_LONGEST_DRAW = 1.0  # in units of the potential's scale; for log beta, of one
 _FOLLOWED = 8
-_PATIENCE = 3  # horizons in a row that no start can follow
-_VALUE = 0.3  # of a chain with derivatives: what one without costs
-_FEW_STATES = 20  # up to which a crowd of parameters is dense enough to gather
+_PATIENCE = 3  # consecutive horizons without a valid start before the search stops
+_VALUE = 0.3  # cost of a chain without derivatives, relative to one with them
+_FEW_STATES = 20  # largest number of states at which a crowd of parameters is dense enough
 _PARTICLE_WIDTH, _PARTICLE_WIDEST = 3.0, 1.0  # of the first particles, around the pulled optimum
-_LEAST_WIDTH = 0.03  # of them, in units of each parameter
-_LEAST_WIDTH_BETA = 0.5  # of log beta: where it is small, the pulled optimum's is far off
-_CARRIED = 5.0  # of the whole search's work: what carrying particles may cost
+_LEAST_WIDTH = 0.03  # smallest width of the first particles, in units of each parameter
+_LEAST_WIDTH_BETA = 0.5  # the same for log beta: a small one is far from the pulled optimum's
+_CARRIED = 5.0  # most work spent on particles, relative to that of the search
 _POLISHED_PARTICLES = 3
-_MANY = 24  # parameters above which probes along every axis count as well
+_MANY = 24  # number of parameters above which the cost of probes is counted
 _EVALUATIONS = 3000
-"""Full chains that a search may cost at six states; fewer where each costs more."""
+"""Largest number of full chains in a search on six states; fewer where each costs more."""
 
 
 def _suspicious(now: Judgement, before: Judgement) -> bool:
@@ -316,11 +316,16 @@ def grow(
 
     Parameters
     ----------
-    objective : The mean-field chain of frozen rates; its weights are not used.
-    prior : The fit's prior.
-    starts : Parameters to begin from; the others are tried where the first leads nowhere.
-    mesh : Passed on to the objective.
-    rng : Draws of the rescues.
+    objective : TrackedObjective
+        The mean-field chain of frozen rates; its weights are not used.
+    prior : Penalty
+        The fit's prior.
+    starts : list of arrays
+        Parameters to begin from; the others are tried where the first leads nowhere.
+    mesh : Mesh
+        Passed on to the objective.
+    rng : numpy.random.Generator
+        Draws of the rescues.
     """
     guide = let_go(objective, prior, starts, mesh)
     n = objective.model.n_states

@@ -23,18 +23,18 @@ __all__ = ["LEAST", "Energy", "Parts", "doubts", "follow", "move", "move_each"]
 Array = NDArray[np.float64]
 
 LEAST = 1e-290
-"""Mass of a state, so that its logarithm exists."""
+"""Smallest mass of a state, so that its logarithm exists."""
 
 
 class Energy(NamedTuple):
-    """What the first variation is made of, beside the potential of each interval."""
+    """Terms of the first variation other than the potential of each interval."""
 
     order: float
     beta: float
     beta_column: int
-    """Where `log beta` is among the parameters; -1 where beta is known."""
+    """Position of `log beta` among the parameters; -1 if beta is known."""
     interaction: Array
-    """Empty where there is none."""
+    """Known and learned interactions, shape (N, N); empty if there are none."""
     basis: Array
     """Interactions whose strengths are parameters, from `basis_column` on."""
     basis_column: int
@@ -46,9 +46,9 @@ class Parts(NamedTuple):
     graph: Graph
     energy: Energy
     potentials: Array
-    """(intervals, N)."""
+    """Shape (intervals, N)."""
     columns: Array
-    """(intervals, N, parameters of the potential)."""
+    """Shape (intervals, N, parameters of the potential)."""
 
 
 @inner(cache=True)

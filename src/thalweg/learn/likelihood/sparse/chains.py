@@ -44,20 +44,20 @@ Index = NDArray[np.int64]
 
 _NEWTON_LIMIT = 60
 _NEWTON_TOLERANCE = 1e-5
-"""Of the last update in `log rho`: convergence is quadratic, and the factors belong to the state
-before it."""
+"""Size of the last update in `log rho` at which a step is solved: convergence is quadratic, and the
+factors belong to the state before it."""
 _CHORD_TOLERANCE = 1e-5
-"""Of updates with old factors, which only lead up to Newton's method."""
+"""The same for updates with old factors, which only prepare Newton's method."""
 _SLOWEST = 0.4
-"""Share of the last update above which the next one is left to Newton's method, one iteration of
-which costs as much as four with old factors."""
+"""Ratio of successive updates above which Newton's method takes over; one of its iterations costs
+as much as four with old factors."""
 _VALUE_TOLERANCE, _VALUE_SLOWEST = 1e-6, 0.5
-"""The same where old factors lead up to nothing else."""
+"""The same where only the value is wanted and Newton's method follows only if this fails."""
 _CHORD_LIMIT = 30
 _COLUMNS = 64
-"""Sensitivities carried at once, which then stay in the processor's cache."""
+"""Number of sensitivities processed together, so that they stay in the processor's cache."""
 _DEEPEST = -250.0
-"""Log densities below this one would underflow."""
+"""Smallest log density; lower ones would underflow."""
 _ACCURATE = 1e-4
 """Largest relative violation of the balance of mass by the factors of a step."""
 
@@ -66,7 +66,7 @@ class Chain(NamedTuple):
     """All steps of one chain."""
 
     steps: Array
-    """Lengths, (K,)."""
+    """Lengths, shape (K,)."""
     outputs: Index
     """Steps at whose end a snapshot lies."""
     logs: Array
@@ -210,8 +210,8 @@ def _chord(
 ) -> bool:
     """Bring `u` towards the solution of step `k` with the factors of an older chain.
 
-    It ends where the updates are below `tolerance`, or do not shrink to a share of `slowest` any
-    more (False); `u` is then what the good ones made of it.
+    Ends when the updates are below `tolerance`, or (False) when one exceeds `slowest` times the one
+    before; `u` then includes the updates before that one.
     """
     n = u.size
     rho, update = np.empty(n), np.empty(n)

@@ -42,11 +42,11 @@ Solve = Callable[[Array], Array]
 Factored = Callable[[Array], Solve]
 
 _NEAR = 0.05
-"""Log likelihood left to gain per parameter, below which BFGS may take over."""
+"""Remaining gain of log likelihood per parameter below which BFGS may take over."""
 _MOST_MARQUARDT = 25
 _MOST_REJECTIONS = 14
 _BFGS = 40
-"""Iterations before the matrix is computed anew."""
+"""Largest number of BFGS iterations before the matrix is recomputed."""
 
 
 class Place(Protocol):
@@ -72,14 +72,14 @@ class Place(Protocol):
 
 
 class Terrain(Protocol):
-    """What is searched: `at` gives a place, predicted from another one nearby."""
+    """The function to minimise: `at` evaluates it, starting from a place nearby."""
 
     def at(self, theta: Array, near: Any = None) -> Any:
         """The place at `theta`; `None` if there is no flow."""
 
 
 class Nearby(Protocol):
-    """What a search takes over from a minimum nearby."""
+    """Results of a minimum nearby that a search reuses."""
 
     @property
     def point(self) -> Point | None:
@@ -106,17 +106,26 @@ def minimise_likelihood(
 
     Parameters
     ----------
-    objective : The likelihood.
-    prior : What is added to it.
-    theta : Where the search begins.
-    mesh : Time steps.
-    max_iterations : Bound on the number of steps.
-    tolerance : Log likelihood that may be left to gain.
-    near : A minimum nearby, where one is known.
-    dense : Whether to go on with dense matrices, ten times as slowly at 100 states, where the
-        sparse flow has no solution: beta is then so small that states are deeper than it reaches.
-    solver : How to solve with the curvature of an information and the prior, where there is a
-        cheaper way than by factoring their sum.
+    objective : Objective
+        The likelihood.
+    prior : Penalty
+        The prior that is added to it.
+    theta : array
+        Where the search begins.
+    mesh : Mesh
+        Time steps.
+    max_iterations : int
+        Bound on the number of steps.
+    tolerance : float
+        Log likelihood that may be left to gain.
+    near : Nearby, optional
+        A minimum nearby, where one is known.
+    dense : bool
+        Whether to go on with dense matrices, ten times as slowly at 100 states, where the sparse
+        flow has no solution: beta is then so small that states are deeper than it reaches.
+    solver : callable, optional
+        Solves with the curvature of an information and the prior, if there is a cheaper way than
+        factoring their sum.
     """
     model: FlowModel = objective.model
     if (
