@@ -11,8 +11,10 @@ antithetic, and the last sixth is averaged over.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,7 @@ from thalweg.points.landscape.moments import Moments
 __all__ = ["Field", "PushModel", "bounding_box", "time_basis"]
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
 
 _CHUNK = 500
 """Individuals processed together."""
@@ -219,6 +222,20 @@ class PushModel:
 
     def pushed(self, z: Array) -> list[Array]:
         """Per individual, the expected test functions at the time of the next snapshot."""
+        return self._once("pushed", z, self._pushed)
+
+    def _once(self, name: str, z: Array, compute: Callable[[Array], T]) -> T:
+        """A result at `z`, kept until another `z` is asked for: fits, tests and bars share it."""
+        key, known = z.tobytes(), self._latest.get(name)
+        if known is None or known[0] != key:
+            known = self._latest[name] = (key, compute(z))
+        return cast(T, known[1])
+
+    @cached_property
+    def _latest(self) -> dict[str, tuple[bytes, object]]:
+        return {}
+
+    def _pushed(self, z: Array) -> list[Array]:
         out = []
         for k in range(self.times.size - 1):
             parts = []
@@ -279,6 +296,9 @@ class PushModel:
 
     def jacobian(self, z: Array) -> Array:
         """Derivative of `residual` in `z`."""
+        return self._once("jacobian", z, self._jacobian)
+
+    def _jacobian(self, z: Array) -> Array:
         out = []
         d = self.clouds[0].shape[1]
         for k, tau in enumerate(np.diff(self.times)):

@@ -254,8 +254,9 @@ def _flow(
     The functions are chosen again, among those that are few enough.
     """
     found = {}
+    fewest = min(models[name].basis.size for name in fits)
     for name, (start, (fit, scales)) in fits.items():
-        if models[name].basis.size > _MOST_FUNCTIONS and len(fits) > 1:
+        if models[name].basis.size > max(_MOST_FUNCTIONS, fewest):
             continue
         fine = models[name].with_steps(min(_count(stiff), _FEW_STEPS))
         tried = [share * z for z in (fit.z, start[1]) for share in _SHARES]
