@@ -221,8 +221,8 @@ def test_growth_is_tried_where_transport_is_rejected_and_only_there(moving: tupl
     times, clouds = moving
     calm = PointInterpolator(n_states=10, n_partitions=1).fit(times[:2], clouds[:2])
     assert "growing" not in calm._methods.worthwhile(("flow", "growing"))
-    trial = Trial(even(clouds[0]), {}, {"a": 1.0, "b": 2.0})
-    other = Trial(even(clouds[0]), {}, {"a": 1.0})
+    trial = Trial(even(clouds[0]), {}, {"a": 1.0, "b": 2.0}, 100)
+    other = Trial(even(clouds[0]), {}, {"a": 1.0}, 100)
     assert choose([trial, other], "times").scores == {"a": 1.0}
 
 
@@ -277,7 +277,7 @@ def test_mixtures_are_weighed_by_their_trials_and_named() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 1))
     truth, left, right = even(x), even(x[:100] - 0.5), even(x[100:] + 0.5)
-    trial = Trial(truth, {"a": left, "b": right}, {})
+    trial = Trial(truth, {"a": left, "b": right}, {}, 100)
     trial.scores.update({n: wasserstein1(c, truth) for n, c in trial.clouds.items()})
     choice = choose([trial, trial], "times")
     assert set(choice.parts) == {"a", "b"}

@@ -19,7 +19,7 @@ from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape import PointLandscape
 from thalweg.points.methods import CURVED, FORECASTS, METHODS, MOVERS, Guess, Methods, Progress
 from thalweg.points.relaxation import MOST_STATES, RelaxationFit
-from thalweg.points.trials import Choice, Trial, choose, combine, run_trial
+from thalweg.points.trials import Caps, Choice, Trial, choose, combine, run_trial
 from thalweg.snapshots import PointSnapshots, Snapshots, WeightedPoints
 from thalweg.snapshots.clouds import as_clouds, default_states
 
@@ -35,10 +35,11 @@ ForecastMethod = Literal["auto", "flow", "growing", "displacement", "landscape",
 DEFAULT_METHOD = "flow"
 """The method of `"auto"` with two snapshots, which are too few to try methods on."""
 
-_TRIAL_STATES = 30
-"""Largest number of states in a trial."""
-_TRIAL_COUPLED = 2000
-"""Largest number of individuals per coupling in a trial."""
+_INSIDE = Caps(points=1000, coupled=2000, states=30)
+"""Trials between snapshots, of a dozen methods at every inner time."""
+_AHEAD = Caps(points=4000, coupled=MOST_COUPLED, states=MOST_STATES)
+"""Trials of forecasts: couplings and states as in the forecast itself, distances of as many points
+as exact W1 takes in seconds."""
 _MOST_TRIALS = 4
 _SAME_REACH = 0.25
 """Difference of the logarithms of horizons up to which a trial counts as looking as far ahead."""
@@ -218,8 +219,9 @@ class PointInterpolator:
             `"flow"`, `"growing"` (with births and deaths), `"displacement"` (straight on),
             `"landscape"` (all snapshots pushed along the potential on R^d, and pooled) or
             `"persistence"` (no movement). `"auto"` forecasts training times from the times before
-            them, about as far ahead as requested, and takes the best, or a mixture of the best few.
-            With two training times it is the landscape.
+            them, about as far ahead as requested and with as many individuals (distances of at most
+            4000), and takes the best, or a mixture of the best few; `why` gives how far the trials
+            looked ahead. With two training times it is the landscape.
         """
         if time < self.times_[-1]:
             raise InputError(
@@ -281,7 +283,11 @@ class PointInterpolator:
         if key not in self._choices:
             interpolating = task == "interpolate"
             trials = self._inner_trials() if interpolating else self._ahead_trials(ahead)
-            where = "inner training times" if interpolating else "later training times"
+            where = "inner training times"
+            if not interpolating:
+                pairs = self._reaches(ahead)
+                reach = sorted({f"{self.times_[j] - self.times_[k]:.3g}" for k, j in pairs})
+                where = f"later training times, {' and '.join(reach)} ahead for {ahead:.3g} asked,"
             self._choices[key] = choose(trials, where)
         return self._choices[key]
 
@@ -293,27 +299,32 @@ class PointInterpolator:
         if n < 4:
             bent = [CURVED]
         return [
-            self._try([j for j in range(n) if j != k], k, (*names, *bent)) for k in range(1, n - 1)
+            self._try([j for j in range(n) if j != k], k, (*names, *bent), _INSIDE)
+            for k in range(1, n - 1)
         ]
 
     def _ahead_trials(self, ahead: float) -> list[Trial]:
         """Later times forecast from the times before, about as far ahead as requested."""
+        names = self._methods.worthwhile(FORECASTS)
+        return [self._try(list(range(k + 1)), j, names, _AHEAD) for k, j in self._reaches(ahead)]
+
+    def _reaches(self, ahead: float) -> list[tuple[int, int]]:
+        """Pairs of a last time and a later one about `ahead` of it."""
         t = self.times_
         pairs = [(k, j) for k in range(1, t.size - 1) for j in range(k + 1, t.size)]
         off = {(k, j): abs(np.log((t[j] - t[k]) / max(ahead, 1e-300))) for k, j in pairs}
         least = min(off.values())
         near = [pair for pair in pairs if off[pair] <= max(least + 1e-9, _SAME_REACH)]
-        names = self._methods.worthwhile(FORECASTS)
-        return [self._try(list(range(k + 1)), j, names) for k, j in sorted(near)[-_MOST_TRIALS:]]
+        return sorted(near)[-_MOST_TRIALS:]
 
-    def _try(self, keep: list[int], k: int, names: tuple[str, ...]) -> Trial:
+    def _try(self, keep: list[int], k: int, names: tuple[str, ...], caps: Caps) -> Trial:
         if self.progress is not None:
             self.progress(f"trial at time {self.times_[k]:g}", k, self.times_.size)
         inner = Methods(
             self.times_[keep], tuple(self._clouds[j] for j in keep),
-            n_states=min(self._wanted, _TRIAL_STATES), seed=self.seed,
-            most=min(_TRIAL_COUPLED, MOST_COUPLED),
+            n_states=min(self._wanted, caps.states), seed=self.seed, most=caps.coupled,
         )  # fmt: skip
         rng = np.random.default_rng([self.seed, 2, k])
         time = float(self.times_[k])
-        return run_trial(inner, inner.available(names), time, self._clouds[k], rng)
+        most = caps.points if caps is _AHEAD else min(caps.points, len(self._clouds[k]))
+        return run_trial(inner, inner.available(names), time, self._clouds[k], most, rng)

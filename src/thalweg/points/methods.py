@@ -290,7 +290,7 @@ class Methods:
         clouds, shares = [], []
         some = self.clouds[-1][:1000]
         apart = float(np.median(cKDTree(some).query(some, k=2)[0][:, 1])) + 1e-300
-        unsure = float(np.sqrt((model.gradient_stderr(some) ** 2).sum(axis=1).mean()))
+        unsure = float(np.sqrt((model.drift_stderr(some) ** 2).sum(axis=1).mean()))
         for k in range(last if alone else 0, last + 1):
             now = model.push(self.clouds[k], float(self.times[k]), float(self.times[-1]), rng)
             x = model.push(now, float(self.times[-1]), time, rng)

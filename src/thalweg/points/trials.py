@@ -21,18 +21,25 @@ from thalweg.points.coupling import coupling, wasserstein1
 from thalweg.points.methods import Guess, Methods, pooled
 from thalweg.snapshots import WeightedPoints
 
-__all__ = ["Choice", "Trial", "choose", "combine", "run_trial"]
+__all__ = ["Caps", "Choice", "Trial", "choose", "combine", "run_trial"]
 
 Array = NDArray[np.float64]
 
-TRIAL_POINTS = 1000
-"""Number of points in the distances of trials."""
 _BEST = 3
 """Number of methods that mixtures are made of."""
 _WORTH = 0.99
 """Score, relative to a single method, that a mixture must reach."""
 _TOWARDS = "halfway to"
 _AND = " + "
+
+
+@dataclass(frozen=True)
+class Caps:
+    """How large a trial may be: points in its distances, individuals per coupling, and states."""
+
+    points: int
+    coupled: int
+    states: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +49,8 @@ class Trial:
     truth: WeightedPoints
     clouds: dict[str, WeightedPoints]
     scores: dict[str, float]
+    most: int
+    """Largest number of points of a method's cloud."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,10 +70,14 @@ class Choice:
 
 
 def run_trial(
-    inner: Methods, names: tuple[str, ...], time: float, truth: Array, rng: np.random.Generator
-) -> Trial:
-    """Every method's cloud at `time`, and its distance to what was seen there."""
-    most = min(TRIAL_POINTS, truth.shape[0])
+    inner: Methods, names: tuple[str, ...], time: float, truth: Array, most: int,
+    rng: np.random.Generator,
+) -> Trial:  # fmt: skip
+    """Every method's cloud at `time`, and its distance to what was seen there.
+
+    Clouds are thinned to `most` points, not to the number that was seen: pooling several snapshots
+    gains by having more.
+    """
     seen = even(truth if len(truth) <= most else truth[rng.choice(len(truth), most, False)])
     clouds, scores = {}, {}
     for name in names:
@@ -78,7 +91,7 @@ def run_trial(
             guess = even(guess.resample(most, rng=rng))
         clouds[name] = guess
         scores[name] = wasserstein1(guess, seen)
-    return Trial(seen, clouds, scores)
+    return Trial(seen, clouds, scores, most)
 
 
 def choose(trials: list[Trial], where: str) -> Choice:
@@ -92,11 +105,13 @@ def choose(trials: list[Trial], where: str) -> Choice:
     groups = [g for k in (2, 3) for g in combinations(ranked, k)]
     for group in groups:
         shares = _shares(group, mean)
-        table[group, False] = [wasserstein1(_thin(_mix(t, group, shares)), t.truth) for t in trials]
+        table[group, False] = [
+            wasserstein1(_thin(_mix(t, group, shares), t), t.truth) for t in trials
+        ]
     if len(ranked) > 1:
         pair = (ranked[0], ranked[1])
         table[pair, True] = [
-            wasserstein1(_thin(halfway(*(t.clouds[n] for n in pair))), t.truth) for t in trials
+            wasserstein1(_thin(halfway(*(t.clouds[n] for n in pair)), t), t.truth) for t in trials
         ]
     best = _least(table, range(len(trials)))
     parts, towards = best
@@ -141,10 +156,10 @@ def _mix(trial: Trial, group: tuple[str, ...], shares: Array) -> WeightedPoints:
     return pooled([trial.clouds[name] for name in group], shares)
 
 
-def _thin(cloud: WeightedPoints) -> WeightedPoints:
-    if len(cloud.weights) <= 2 * TRIAL_POINTS:
+def _thin(cloud: WeightedPoints, trial: Trial) -> WeightedPoints:
+    if len(cloud.weights) <= 2 * trial.most:
         return cloud
-    return even(cloud.resample(2 * TRIAL_POINTS, rng=np.random.default_rng(0)))
+    return even(cloud.resample(2 * trial.most, rng=np.random.default_rng(0)))
 
 
 def _least(

@@ -13,7 +13,7 @@ from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.points.goodness import GoodnessOfFit
-from thalweg.points.landscape.model import Field, time_basis
+from thalweg.points.landscape.field import Field, time_basis
 from thalweg.points.landscape.on_graph import graph_energy, graph_gradient
 from thalweg.points.landscape.problem import Answer, Problem, Support
 from thalweg.points.landscape.solve import solve
@@ -29,8 +29,10 @@ _MOST_POINTS = 4000
 """Largest number of individuals per snapshot,"""
 _HIGH_DIMENSION = 10
 """up to this dimension,"""
-_MOST_POINTS_HIGH = 2000
-"""and above it."""
+_MOST_POINTS_HIGH, _MOST_COORDINATES = 2000, 50_000
+"""and above it, with at most so many numbers in a snapshot."""
+_FEWEST = 20
+"""Least number of individuals per snapshot."""
 _BACKWARD_STEPS = 4
 _GROWN = 1.5
 """Ratio of the numbers of individuals above which growth is suspected."""
@@ -60,7 +62,8 @@ class PointLandscape:
         Functions from points (one row each) to numbers, which span `V` with the automatic ones.
     steps : int, optional
         Number of steps per interval; 1 is `x - tau grad V(x)`. By default the evidence chooses
-        between one explicit step and the flow in continuous time, if the two differ.
+        between one explicit step and the flow in continuous time, if the two differ; where it
+        does not decide it is the flow, and the error bars include the difference.
     seed : int
         Seed of every random number generator used.
     progress : callable, optional
@@ -152,7 +155,9 @@ class PointLandscape:
 
     def _thinned(self, points: tuple[Array, ...]) -> tuple[Array, ...]:
         """The clouds, thinned to thousands of individuals; the same rows if sizes are equal."""
-        most = _MOST_POINTS if points[0].shape[1] <= _HIGH_DIMENSION else _MOST_POINTS_HIGH
+        d, most = points[0].shape[1], _MOST_POINTS
+        if d > _HIGH_DIMENSION:
+            most = max(min(_MOST_POINTS_HIGH, _MOST_COORDINATES // d), _FEWEST)
         out = []
         for x in points:
             rng = np.random.default_rng([self.seed, 9])
@@ -175,10 +180,10 @@ class PointLandscape:
         if self.beta is not None and not (np.isfinite(self.beta) and self.beta >= 0):
             raise InputError(f"beta is {self.beta!r}; give a finite number of at least 0.")
         for k, x in enumerate(points):
-            if len(x) < 20:
+            if len(x) < _FEWEST:
                 raise InputError(
                     f"the snapshot at time {t[k]:g} has {len(x)} individuals; a landscape on R^d "
-                    "needs at least 20 at every time."
+                    f"needs at least {_FEWEST} at every time."
                 )
         if not np.concatenate(points).std(axis=0).max() > 0:
             raise InputError("all points coincide; there is nothing to learn from.")
@@ -260,7 +265,18 @@ class PointLandscape:
         )  # fmt: skip
 
     def gradient_stderr(self, x: ArrayLike, time: float | None = None) -> Array:
-        """Standard error of each component of `gradient`; larger where no individual was seen."""
+        """Standard error of each component of `gradient`; larger where no individual was seen.
+
+        If one explicit step and the flow explain the snapshots alike, the difference of the two
+        gradients is included.
+        """
+        found, scheme = self.drift_stderr(x, time), self._answer.scheme
+        if scheme is None:
+            return found
+        return np.hypot(found, np.sqrt(scheme(self._points(x)))[:, None])
+
+    def drift_stderr(self, x: ArrayLike, time: float | None = None) -> Array:
+        """Standard error of each component of the drift by which `push` carries points."""
         points, spread = self._points(x), self._spread(self._when(time))
         out = []
         for a in range(0, len(points), _CHUNK):

@@ -19,7 +19,7 @@ from scipy.spatial.distance import cdist
 
 from thalweg.points.coupling import coupling
 from thalweg.points.landscape.features import spaced_centers
-from thalweg.points.landscape.model import Field
+from thalweg.points.landscape.field import Field
 from thalweg.points.landscape.problem import Unresolved
 
 __all__ = ["Evenness", "Steps", "evenness", "partners"]

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 
 from thalweg.points.landscape.features import Basis
-from thalweg.points.landscape.model import Field, PushModel
+from thalweg.points.landscape.field import Field
+from thalweg.points.landscape.model import PushModel
 from thalweg.points.landscape.moments import Moments
 from thalweg.points.landscape.problem import Problem
 from thalweg.status import Status

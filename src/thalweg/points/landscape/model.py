@@ -11,98 +11,38 @@ antithetic, and the last sixth is averaged over.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.points.landscape.features import Basis
+from thalweg.points.landscape.field import END, MIDDLE, Field, bounding_box, time_basis
 from thalweg.points.landscape.moments import Moments
 
-__all__ = ["Field", "PushModel", "bounding_box", "time_basis"]
+__all__ = ["PushModel"]
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+T = TypeVar("T")
 
-_CHUNK = 500
-"""Individuals processed together."""
+_CHUNK, _CHUNK_HIGH, _HIGH_DIMENSION = 500, 100, 10
+"""Individuals processed together, and those above ten dimensions, where arrays of more than 30 MB
+cost more to allocate than to fill."""
 _LEAST_BETA = 1e-8
 """Least beta, in units of the model's scale."""
 _KEPT_BYTES = 4e8
 """Largest size of the gradients that are kept."""
-_MARGIN = 0.05
-"""Margin of the box, as a share of the points' extent."""
 _FAR = 10.0
 """Bound at which expelled points are stopped, in extents of the cloud."""
-_END, _MIDDLE = (
-    float(np.sqrt(1 / 6)),
-    float(np.sqrt(4 / 6)),
-)  # shares of the noise by Simpson's rule
-
-
-def time_basis(times: Array, time: float, order: int) -> Array:
-    """Legendre polynomials of degree 0 to `order` over the span of `times`."""
-    u = 2 * (time - times[0]) / (times[-1] - times[0]) - 1
-    return np.array([np.polynomial.Legendre.basis(b)(u) for b in range(order + 1)])
-
-
-def bounding_box(clouds: tuple[Array, ...]) -> tuple[Array, Array]:
-    """Least and greatest coordinates, with a margin of a twentieth."""
-    low = np.min([x.min(axis=0) for x in clouds], axis=0)
-    high = np.max([x.max(axis=0) for x in clouds], axis=0)
-    return low - _MARGIN * (high - low), high + _MARGIN * (high - low)
-
-
-@dataclass(frozen=True, eq=False)
-class Field:
-    """A potential on R^d and time: `weights` has one row per time function."""
-
-    basis: Basis
-    weights: Array
-    times: Array
-    box: tuple[Array, Array] | None = None
-    """The box in which points were seen; outside it flows keep the slope of its edge."""
-
-    def at(self, time: float) -> Array:
-        """Weights of the functions at a time."""
-        return time_basis(self.times, time, self.weights.shape[0] - 1) @ self.weights
-
-    def gradient(self, x: Array, time: float) -> Array:
-        theta = self.at(time)
-        parts = [self.basis.slope(x[a : a + _CHUNK], theta) for a in range(0, len(x), _CHUNK)]
-        return np.concatenate(parts) if parts else np.zeros_like(x)
-
-    def _slope(self, x: Array, time: float) -> Array:
-        return self.gradient(x if self.box is None else np.clip(x, *self.box), time)
-
-    def flow(
-        self, x: Array, span: tuple[float, float], steps: int, *,
-        beta: float = 0.0, rng: np.random.Generator | None = None, euler: bool = False,
-    ) -> Array:  # fmt: skip
-        """Points carried over `span`, backwards if it falls; with noise if `rng` is given."""
-        h = (span[1] - span[0]) / steps
-        size = np.sqrt(2 * beta * h) if rng is not None and beta > 0 and h > 0 else 0.0
-
-        def kick(share: float) -> Array | float:
-            return 0.0 if rng is None or not size else share * size * rng.standard_normal(x.shape)
-
-        for s in range(steps):
-            middle = span[0] + (s + 0.5) * h
-            if euler:
-                x = x - h * self._slope(x, middle) + kick(1.0)
-            else:
-                x = self.step(x + kick(_END), middle, h, kick(_MIDDLE)) + kick(_END)
-        return x
-
-    def step(self, x: Array, middle: float, h: float, kick: Array | float = 0.0) -> Array:
-        """One midpoint step with an impulse at its middle."""
-        halfway = x - 0.5 * h * self._slope(x, middle) + 0.5 * kick
-        return x - h * self._slope(halfway, middle) + kick
 
 
 def _before(step: int) -> float:
     """Root of the share of a step's noise before it: from the second on, two sixths."""
-    return _END if step == 0 else float(np.sqrt(2)) * _END
+    return END if step == 0 else float(np.sqrt(2)) * END
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +67,8 @@ class PushModel:
         """Root mean square gradient of each function over the clouds."""
         total = np.zeros(self.basis.size)
         for x in self.clouds:
-            for a in range(0, len(x), _CHUNK):
-                g = self.basis.gradient(x[a : a + _CHUNK])
+            for a in range(0, len(x), self._chunk):
+                g = self.basis.gradient(x[a : a + self._chunk])
                 total += np.einsum("ndj,ndj->j", g, g) / len(x)
         return np.sqrt(total / len(self.clouds)) + 1e-12
 
@@ -142,6 +82,10 @@ class PushModel:
         """The bound at which points that a wild potential expels are stopped before overflow."""
         low, high = bounding_box(self.clouds)
         return low - _FAR * (high - low), high + _FAR * (high - low)
+
+    @property
+    def _chunk(self) -> int:
+        return _CHUNK if self.clouds[0].shape[1] <= _HIGH_DIMENSION else _CHUNK_HIGH
 
     @cached_property
     def observed(self) -> list[Array]:
@@ -207,8 +151,8 @@ class PushModel:
         d = x.shape[1]
         product = np.zeros((self.moments.rotation.shape[0], self.basis.size))
         laplacian = np.zeros(self.moments.rotation.shape[0])
-        for a in range(0, len(x), _CHUNK):
-            part = x[a : a + _CHUNK]
+        for a in range(0, len(x), self._chunk):
+            part = x[a : a + self._chunk]
             test = self.moments.basis.gradient(part).reshape(len(part) * d, -1)
             product += test.T @ self._slope(k, a).reshape(len(part) * d, -1)
             laplacian += self.moments.basis.laplacian(part).sum(axis=0)
@@ -219,10 +163,24 @@ class PushModel:
 
     def pushed(self, z: Array) -> list[Array]:
         """Per individual, the expected test functions at the time of the next snapshot."""
+        return self._once("pushed", z, self._pushed)
+
+    def _once(self, name: str, z: Array, compute: Callable[[Array], T]) -> T:
+        """A result at `z`, kept until another `z` is asked for: fits, tests and bars share it."""
+        key, known = z.tobytes(), self._latest.get(name)
+        if known is None or known[0] != key:
+            known = self._latest[name] = (key, compute(z))
+        return cast(T, known[1])
+
+    @cached_property
+    def _latest(self) -> dict[str, tuple[bytes, object]]:
+        return {}
+
+    def _pushed(self, z: Array) -> list[Array]:
         out = []
         for k in range(self.times.size - 1):
             parts = []
-            for a in range(0, len(self.clouds[k]), _CHUNK):
+            for a in range(0, len(self.clouds[k]), self._chunk):
                 end, _, spread = self._carry(k, a, z, False)
                 value = self.moments.value(end, spread)
                 half = value.shape[0] // 2
@@ -265,7 +223,7 @@ class PushModel:
             middle = span[0] + (s + 0.5) * h
             first, second = np.sqrt(2 * beta * h) * rng.standard_normal((2, *pool.shape))
             ends = [
-                field.step(x + sign * _before(s) * first, middle, h, sign * _MIDDLE * second)
+                field.step(x + sign * _before(s) * first, middle, h, sign * MIDDLE * second)
                 for x, sign in zip(ends, (1, -1), strict=True)
             ]
         halves = [self.moments.value(x, beta * h / 3) for x in ends]
@@ -279,16 +237,18 @@ class PushModel:
 
     def jacobian(self, z: Array) -> Array:
         """Derivative of `residual` in `z`."""
+        return self._once("jacobian", z, self._jacobian)
+
+    def _jacobian(self, z: Array) -> Array:
         out = []
-        d = self.clouds[0].shape[1]
         for k, tau in enumerate(np.diff(self.times)):
             n = len(self.clouds[k]) * (2 if self._paired(z) else 1)
             total = np.zeros((self.moments.rotation.shape[0], self.size))
-            for a in range(0, len(self.clouds[k]), _CHUNK):
+            for a in range(0, len(self.clouds[k]), self._chunk):
                 end, slopes, spread = self._carry(k, a, z, True)
                 assert slopes is not None
-                test = self.moments.basis.gradient(end, spread).reshape(len(end) * d, -1)
-                total[:, : slopes.shape[2]] += test.T @ slopes.reshape(len(end) * d, -1)
+                test = self.moments.basis.gradient(end, spread)
+                total[:, : self._filled] += self._met(test, slopes)
                 if self.beta is None:
                     lap = self.moments.basis.laplacian(end, spread).sum(axis=0)
                     total[:, -1] += self.beta_scale * self._last(tau) * lap
@@ -314,10 +274,11 @@ class PushModel:
                 pull -= seen @ inverse[before, here]
             root = np.linalg.cholesky(inverse[here, here])
             pull = np.linalg.solve(root, pull.T).T
-            for a in range(0, n, _CHUNK):
+            for a in range(0, n, self._chunk):
                 end, slopes, spread = self._carry(k, a, z, True)
                 assert slopes is not None
-                u, share = pull[a : a + _CHUNK], 1.0
+                slopes = self._spread_out(slopes)
+                u, share = pull[a : a + self._chunk], 1.0
                 if self._paired(z):
                     u, share = np.concatenate([u, u]), 0.5
                 rotation = self.moments.rotation @ root
@@ -355,11 +316,15 @@ class PushModel:
         """Scaled gradients of the functions at a chunk of individuals; cached if they are few."""
         if (k, a) in self._slopes:
             return self._slopes[k, a]
-        g = self.basis.gradient(self.clouds[k][a : a + _CHUNK]) / self.scale
-        all_of_them = 8.0 * self.basis.size * sum(x.size for x in self.clouds)
-        if all_of_them < _KEPT_BYTES:
+        g = self.basis.gradient(self.clouds[k][a : a + self._chunk])
+        g /= self.scale
+        if self._kept:
             self._slopes[k, a] = g
         return g
+
+    @property
+    def _kept(self) -> bool:
+        return 8.0 * self.basis.size * sum(x.size for x in self.clouds) < _KEPT_BYTES
 
     @cached_property
     def _slopes(self) -> dict[tuple[int, int], Array]:
@@ -367,12 +332,15 @@ class PushModel:
 
     def _carry(self, k: int, a: int, z: Array, wanted: bool) -> tuple[Array, Array | None, float]:
         """A chunk pushed over interval `k`: end points, their derivatives, the variance left."""
-        x = self.clouds[k][a : a + _CHUNK]
+        x = self.clouds[k][a : a + self._chunk]
         tau = float(self.times[k + 1] - self.times[k])
         theta, beta = self.read(z)
         beta = max(beta, 0.0)
         if self.steps == 1:
             when = time_basis(self.times, self.times[k] + 0.5 * tau, self.order)
+            if self._own is not None or not (wanted or self._kept):
+                end = np.clip(x - tau * self.basis.slope(x, when @ theta), *self._far)
+                return end, -self._columns(x, tau * when) if wanted else None, 2 * beta * tau
             g = self._slope(k, a)
             end = np.clip(x - tau * (g @ ((when @ theta) * self.scale)), *self._far)
             slopes = -tau * np.concatenate([b * g for b in when], axis=2) if wanted else None
@@ -382,13 +350,15 @@ class PushModel:
     def _many_steps(
         self, k: int, a: int, theta: Array, beta: float, wanted: bool
     ) -> tuple[Array, Array | None, float]:
-        x = self.clouds[k][a : a + _CHUNK]
+        x = self.clouds[k][a : a + self._chunk]
         n, d = x.shape
         h = float(self.times[k + 1] - self.times[k]) / self.steps
         rng = np.random.default_rng([self.seed, k, a])
         paired = self.beta != 0
         x = np.concatenate([x, x]) if paired else x
-        slopes = np.zeros((len(x), d, self.size)) if wanted else None
+        free = self.beta is None
+        columns = self.n_weights if self._own is None else self._own.size // d * (self.order + 1)
+        slopes = np.zeros((len(x), d, columns + free)) if wanted else None
         size = np.sqrt(2 * h * max(beta, _LEAST_BETA * self.beta_scale))
         for s in range(self.steps):
             when = time_basis(self.times, self.times[k] + (s + 0.5) * h, self.order)
@@ -397,13 +367,64 @@ class PushModel:
                 xi = rng.standard_normal((2, n, d))
                 xi = np.concatenate([xi, -xi], axis=1)
                 x = x + size * _before(s) * xi[0]
-                kick, share = size * _MIDDLE * xi[1], self.beta_scale * h / size
+                kick, share = size * MIDDLE * xi[1], self.beta_scale * h / size
                 if slopes is not None and self.beta is None:
                     slopes[:, :, -1] += share * _before(s) * xi[0]
-            change = share * _MIDDLE * xi[1] if paired and self.beta is None else 0.0
+            change = share * MIDDLE * xi[1] if paired and self.beta is None else 0.0
             x, slopes = self._step(x, slopes, (h, when, when @ theta), (kick, change))
             x = np.clip(x, *self._far)
         return x, slopes, beta * h / 3
+
+    @cached_property
+    def _own(self) -> Index | None:
+        """The functions of each coordinate alone (one row per coordinate), if all are such.
+
+        A coordinate's derivatives in the weights of the others then vanish, and are left out: a
+        fiftieth remains in fifty dimensions.
+        """
+        if self.basis.separable is None:
+            return None
+        return np.arange(self.basis.size).reshape(self.basis.separable.degree, -1).T
+
+    @property
+    def _filled(self) -> int:
+        """Number of parameters in which points have derivatives; one step's noise comes after."""
+        return self.n_weights if self.steps == 1 else self.size
+
+    def _spread_out(self, slopes: Array) -> Array:
+        """Derivatives in the weights of all functions from those in each coordinate's own."""
+        if self._own is None:
+            return slopes
+        out = np.zeros((*slopes.shape[:2], self._filled))
+        out[:, np.arange(slopes.shape[1])[:, None], self._places] = slopes
+        return out
+
+    def _met(self, test: Array, slopes: Array) -> Array:
+        """Sum over points and coordinates of gradients of the tests times derivatives."""
+        if self._own is None:
+            flat = len(test) * test.shape[1]
+            return np.asarray(test.reshape(flat, -1).T @ slopes.reshape(flat, -1))
+        each = test.transpose(1, 2, 0) @ slopes.transpose(1, 0, 2)
+        out = np.zeros((test.shape[2], self._filled))
+        for place, product in zip(self._places, each, strict=True):
+            out[:, place] += product
+        return out
+
+    @cached_property
+    def _places(self) -> Index:
+        """Per coordinate, the parameters in which it has derivatives."""
+        assert self._own is not None
+        blocks = [b * self.basis.size + self._own for b in range(self.order + 1)]
+        if self._filled > self.n_weights:
+            blocks.append(np.full((len(self._own), 1), self.size - 1))
+        return np.concatenate(blocks, axis=1)
+
+    def _bent(self, x: Array, theta: Array, slopes: Array) -> Array:
+        """Second derivatives of the potential, times derivatives of the points."""
+        if self._own is None:
+            return np.asarray(self.basis.hessian(x, theta) @ slopes)
+        assert self.basis.separable is not None
+        return (self.basis.separable.own(x, 2) * theta[self._own]).sum(axis=2)[:, :, None] * slopes
 
     def _step(
         self, x: Array, slopes: Array | None, how: tuple[float, Array, Array],
@@ -417,21 +438,27 @@ class PushModel:
         if slopes is None:
             middle = x - 0.5 * h * self.basis.slope(x, theta) + 0.5 * kick
             return x - h * self.basis.slope(np.clip(middle, *self._far), theta) + kick, None
-        m, first = self.n_weights, self.basis.gradient(x)
-        middle = np.clip(x - 0.5 * h * (first @ theta) + 0.5 * kick, *self._far)
-        second = self.basis.gradient(middle)
-        inner = (np.eye(x.shape[1]) - 0.5 * h * self.basis.hessian(x, theta)) @ slopes
-        inner[:, :, :m] -= self._columns(first, 0.5 * h * when)
+        m = slopes.shape[2] - (self.beta is None)
+        middle = x - 0.5 * h * self.basis.slope(x, theta) + 0.5 * kick
+        middle = np.clip(middle, *self._far)
+        inner = slopes - 0.5 * h * self._bent(x, theta, slopes)
+        inner[:, :, :m] -= self._columns(x, 0.5 * h * when)
         if self.beta is None:
             inner[:, :, -1] += 0.5 * change
-        slopes = slopes - (h * self.basis.hessian(middle, theta)) @ inner
-        slopes[:, :, :m] -= self._columns(second, h * when)
+        slopes = slopes - h * self._bent(middle, theta, inner)
+        slopes[:, :, :m] -= self._columns(middle, h * when)
         if self.beta is None:
             slopes[:, :, -1] += change
-        return x - h * (second @ theta) + kick, slopes
+        return x - h * self.basis.slope(middle, theta) + kick, slopes
 
-    def _columns(self, g: Array, factors: Array) -> Array:
+    def _columns(self, x: Array, factors: Array) -> Array:
         """Gradients of the functions per unit of `z`, times one factor per time function."""
+        if self._own is None:
+            g, scale = self.basis.gradient(x), self.scale
+        else:
+            assert self.basis.separable is not None
+            g, scale = self.basis.separable.own(x, 1), self.scale[self._own]
         if self.order == 0:
-            return g * (factors[0] / self.scale)
-        return np.concatenate([g * (b / self.scale) for b in factors], axis=2)
+            g *= factors[0] / scale
+            return g
+        return np.concatenate([g * (b / scale) for b in factors], axis=2)

@@ -22,7 +22,7 @@ from thalweg.points.landscape.features import (
     Polynomials,
     spaced_centers,
 )
-from thalweg.points.landscape.model import Field
+from thalweg.points.landscape.field import Field
 from thalweg.status import Status
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ _MOST_POWERS = 60
 """Largest number of monomials."""
 _MOST_AXES = 10
 """Largest dimension with Gaussians along the axes."""
+_MOST_FINE = 20
+"""Largest dimension with many Gaussians: in more, none of them is near many individuals."""
 _KNOTS = 12
 """Number of Gaussians per axis."""
 _KNOWN = 3000
@@ -83,19 +85,20 @@ class Unresolved:
 
 @dataclass(frozen=True, eq=False)
 class Disagreement:
-    """Variance of a component of the gradient due to the choice of functions that span `V`.
+    """Variance of a component of the gradient due to a choice between models that fit as well.
 
-    The largest mean square difference from fits with other functions that fit as well.
+    The largest mean square difference between the two fields of a pair.
     """
 
-    chosen: Field
-    others: tuple[Field, ...]
+    pairs: tuple[tuple[Field, Field], ...]
 
     def __call__(self, x: Array) -> Array:
-        time = float(self.chosen.times.mean())
-        here = self.chosen.gradient(x, time)
-        off = [((other.gradient(x, time) - here) ** 2).mean(axis=1) for other in self.others]
-        return np.asarray(np.max([np.zeros(len(x)), *off], axis=0))
+        found = [np.zeros(len(x))]
+        for first, second in self.pairs:
+            time = float(first.times.mean())
+            off = first.gradient(x, time) - second.gradient(x, time)
+            found.append((off**2).mean(axis=1))
+        return np.asarray(np.max(found, axis=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,15 +158,21 @@ class Answer:
     why: str
     unresolved: Unresolved | Disagreement | None = None
     """What the error bars of the gradient include in addition to the covariance."""
+    scheme: Disagreement | None = None
+    """The doubt between one explicit step and the flow, which `push` does not feel: either model
+    carries points to where the snapshots are."""
 
 
 def candidates(problem: Problem, rng: np.random.Generator) -> dict[str, Basis]:
-    """Bases by name: polynomials, with Gaussians at two scales, with Gaussians along the axes."""
+    """Bases by name: polynomials, with Gaussians at two scales, with Gaussians along the axes.
+
+    From ten dimensions on the polynomials are powers of single coordinates.
+    """
     pool = np.concatenate(problem.clouds)
     mean, scale = pool.mean(axis=0), np.where(pool.std(axis=0) > 0, pool.std(axis=0), 1.0)
     d = pool.shape[1]
     degrees = [k for k in (4, 3, 2) if comb(d + k, k) - 1 <= _MOST_POWERS]
-    powers = Polynomials(mean, scale, degrees[0] if degrees else 2, bool(degrees))
+    powers = Polynomials(mean, scale, degrees[0] if degrees else 4, bool(degrees))
     first: tuple[Block, ...] = (powers,)
     if problem.given:
         first = (*first, Given(problem.given, scale))
@@ -173,6 +182,8 @@ def candidates(problem: Problem, rng: np.random.Generator) -> dict[str, Basis]:
         wanted = {f"{problem.n_centers} Gaussians": (problem.n_centers, 1.5)}
     else:
         wanted = {"100 Gaussians": (100, 1.5), "40 Gaussians": (40, 2.0)}
+        if d > _MOST_FINE:
+            del wanted["100 Gaussians"]
     bases = {} if problem.n_centers is not None else {"polynomials": Basis(first)}
     for name, (count, factor) in wanted.items():
         centers, near = spaced_centers(pool, min(count, max(len(pool) // 10, 2)), rng)

@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from scipy.stats import chi2
 
+from thalweg.points.landscape.field import Field, bounding_box
 from thalweg.points.landscape.least_squares import (
     PushFit,
     Whitening,
@@ -21,7 +22,7 @@ from thalweg.points.landscape.least_squares import (
     scatter,
     weak_start,
 )
-from thalweg.points.landscape.model import Field, PushModel, bounding_box
+from thalweg.points.landscape.model import PushModel
 from thalweg.points.landscape.moments import Moments
 from thalweg.points.landscape.problem import Answer, Disagreement, Problem, candidates
 from thalweg.points.landscape.shrinkage import Prior, Scales
@@ -51,7 +52,7 @@ _FEW_STEPS, _FEW_ITERATIONS = 5, 6
 _MOST_STEPS = 12
 """Largest number of steps per interval."""
 _TIE = 8.0
-"""Loss of log evidence up to which the flow is preferred to one step: a true flow lost 4."""
+"""Difference of log evidence that decides between one step and the flow: a true flow lost 4."""
 _ALIKE = 1.0
 """Difference of log evidence that is negligible."""
 _FAR = 100.0
@@ -141,7 +142,7 @@ def _finish(
     fields = {
         name: Field(models[name].basis, found[name][0], problem.times) for name in (best, *others)
     }
-    doubt = Disagreement(fields[best], tuple(fields[name] for name in others))
+    doubt, scheme = Disagreement(tuple((fields[best], fields[name]) for name in others)), None
     off = {name: abs(found[name][1] - found[best][1]) for name in others}
     other = max(off, key=off.__getitem__, default="")
     leeway = off.get(other, 0.0) if problem.beta is None else 0.0
@@ -153,7 +154,12 @@ def _finish(
         if stiff < _SMALL:
             said = "one step per interval is the flow, so short are they"
         elif stiff < _OVERSHOOT:
-            model, white, fit, said = _choose_steps(model, prior, white, fit, scales, stiff)
+            model, white, fit, said, rival = _choose_steps(model, prior, white, fit, scales, stiff)
+            if rival is not None:
+                here, there = (m.read(f.z) for m, f in ((model, fit), rival))
+                pair = tuple(Field(model.basis, theta, problem.times) for theta, _ in (here, there))
+                scheme = Disagreement(((pair[0], pair[1]),))
+                leeway = max(leeway, abs(here[1] - there[1]) if problem.beta is None else 0.0)
         else:
             best, model, white, fit, said = _flow(problem, models, fits, best, white, stiff)
             prior = fits[best][0][0]
@@ -165,7 +171,7 @@ def _finish(
     m = model.n_weights
     error = float(np.sqrt(spread[-1, -1])) * model.beta_scale if problem.beta is None else 0.0
     resting = problem.beta is None and at_rest(model)
-    if leeway > error:
+    if other and off[other] == leeway > error:
         said += f"; with {other}, perhaps as right, beta is {leeway:.2g} off, and its error says so"
     return Answer(
         Field(model.basis, theta, problem.times, bounding_box(problem.clouds)),
@@ -179,6 +185,7 @@ def _finish(
         evidences,
         f"{best} had the largest evidence; {said}",
         doubt,
+        scheme,
     )
 
 
@@ -226,21 +233,28 @@ def _stiff(problem: Problem, model: PushModel, fit: PushFit) -> float:
 
 def _choose_steps(
     model: PushModel, prior: Prior, white: Whitening, fit: PushFit, scales: Scales, stiff: float
-) -> tuple[PushModel, Whitening, PushFit, str]:
-    """One explicit step per interval, or the flow in continuous time if the two differ."""
+) -> tuple[PushModel, Whitening, PushFit, str, tuple[PushModel, PushFit] | None]:
+    """One explicit step per interval, or the flow in continuous time if the two differ.
+
+    Each map is nearly the other's for another potential, so that equal intervals hardly decide. In
+    doubt it is the flow, and the step's fit is returned as well, for the error bars.
+    """
     fine = model.with_steps(_count(stiff))
     first = white(fine.residual(fine.pushed(fit.z)))
     if not float(first @ first) < _FAR * first.size:
         said = "one explicit step per interval, as the flow leaves the points behind"
-        return model, white, fit, said
+        return model, white, fit, said, None
     other, _ = fit_push(fine, prior, white, fit.z, scales)
     fit, other = average(model, prior, white, fit), average(fine, prior, white, other)
     gain = other.evidence - fit.evidence
-    if gain > -_TIE:
-        said = f"the flow in continuous time, log evidence {gain:+.1f} over one step"
-        return fine, white, other, said
-    said = f"one explicit step per interval, log evidence {-gain:+.1f} over the flow"
-    return model, white, fit, said
+    if gain < -_TIE:
+        said = f"one explicit step per interval, log evidence {-gain:+.1f} over the flow"
+        return model, white, fit, said, None
+    said = f"the flow in continuous time, log evidence {gain:+.1f} over one step"
+    if gain > _TIE:
+        return fine, white, other, said, None
+    said += ", which does not decide: the error bars include the difference"
+    return fine, white, other, said, (model, fit)
 
 
 def _flow(
@@ -254,13 +268,16 @@ def _flow(
     The functions are chosen again, among those that are few enough.
     """
     found = {}
+    fewest = min(models[name].basis.size for name in fits)
     for name, (start, (fit, scales)) in fits.items():
-        if models[name].basis.size > _MOST_FUNCTIONS and len(fits) > 1:
+        if models[name].basis.size > max(_MOST_FUNCTIONS, fewest):
             continue
         fine = models[name].with_steps(min(_count(stiff), _FEW_STEPS))
         tried = [share * z for z in (fit.z, start[1]) for share in _SHARES]
-        z = _nearest(fine, white, tried)
-        found[name] = fit_push(fine, start[0], white, z, scales, iterations=_FEW_ITERATIONS)
+        for z in (_nearest(fine, white, tried), np.zeros_like(fit.z)):
+            found[name] = fit_push(fine, start[0], white, z, scales, iterations=_FEW_ITERATIONS)
+            if np.isfinite(found[name][0].evidence):
+                break
     best = _simplest({name: fit for name, (fit, _) in found.items()}, models)
     fit, scales = found[best]
     # The explicit step's valleys were too steep: as many steps as these ask for.
@@ -277,8 +294,9 @@ def _count(stiff: float) -> int:
 
 def _simplest(fits: dict[str, PushFit], models: dict[str, PushModel]) -> str:
     """The simplest of equally good candidates, rather than the one that rounding prefers."""
-    most = max(fit.evidence for fit in fits.values())
-    alike = [name for name, fit in fits.items() if fit.evidence > most - _ALIKE]
+    known = {name: fit.evidence for name, fit in fits.items() if np.isfinite(fit.evidence)}
+    most = max(known.values(), default=-np.inf)
+    alike = [name for name, one in known.items() if one > most - _ALIKE] or list(fits)
     return min(alike, key=lambda name: models[name].basis.size)
 
 
@@ -321,4 +339,4 @@ def _better_start(
 
 def _nearest(model: PushModel, white: Whitening, tried: list[Array]) -> Array:
     near = [float((white(model.residual(model.pushed(one))) ** 2).sum()) for one in tried]
-    return tried[int(np.argmin(near))]
+    return tried[int(np.argmin(np.where(np.isfinite(near), near, np.inf)))]

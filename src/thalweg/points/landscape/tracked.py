@@ -24,9 +24,10 @@ from thalweg.points.landscape.features import (
     Polynomials,
     spaced_centers,
 )
+from thalweg.points.landscape.field import Field, bounding_box, time_basis
 from thalweg.points.landscape.least_squares import Whitening
 from thalweg.points.landscape.martingale import Followed, fit_moments
-from thalweg.points.landscape.model import Field, PushModel, bounding_box, time_basis
+from thalweg.points.landscape.model import PushModel
 from thalweg.points.landscape.problem import Answer, Problem
 from thalweg.status import Status
 
