@@ -25,7 +25,7 @@ from thalweg.learn.network.paper import fit_neural
 from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
 from thalweg.learn.progress import as_progress
 from thalweg.learn.time_basis import TimeBasis
-from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
+from thalweg.learn.verdict import BetaVerdict, unassessed
 from thalweg.learn.weak.fit import Ridge
 from thalweg.learn.weak.terms import Quadrature, Weighting
 from thalweg.mobility import LogMean, Mobility
@@ -35,12 +35,11 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     import pandas as pd
 
-    from thalweg.learn.fields import LargeFit
     from thalweg.learn.likelihood.result import LikelihoodFit
 
 
 _REJECTED = 1e-3
-"""p-value below which the advice of a weak fit says that the model fails."""
+"""p-value below which the advice says that the model fails."""
 Method = Literal["likelihood", "weak", "neural"]
 Observation = Literal["independent", "overdispersed", "tracked"] | CountModel
 
@@ -201,7 +200,9 @@ def _fit_within(kernel: MarkovKernel, snapshots: Snapshots, settings: Settings) 
         raise InputError(f"method is {settings.method!r}; choose 'likelihood', 'weak' or 'neural'.")
     if kernel.n_states <= small_states(snapshots, settings):
         return _likelihood(kernel, snapshots, settings)
-    return _large_likelihood(kernel, snapshots, settings)
+    from thalweg.learn.many_states import many_states_answer
+
+    return many_states_answer(kernel, snapshots, settings)
 
 
 def small_states(snapshots: Snapshots, settings: Settings | None = None) -> int:
@@ -384,68 +385,6 @@ def beyond_plain(s: Settings) -> list[str]:
     return [name for name, absent in plain.items() if not absent]
 
 
-def _large_likelihood(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
-    """The matrix-free likelihood: independent snapshots of the plain model."""
-    from thalweg.learn.assess import assess_many
-    from thalweg.learn.fields import fit_likelihood_large
-    from thalweg.learn.fields.ends import ROUNDS, try_ends
-    from thalweg.learn.fields.options import LargeOptions
-
-    two_times(snapshots)
-    asked = beyond_plain(s)
-    if asked:
-        other = "" if s.growth is not None else ", or use method='weak'"
-        raise InputError(
-            f"the likelihood of {kernel.n_states} states does not take {', '.join(asked)} (it does "
-            f"up to {DENSE_STATES} states); leave that out, join states into groups{other}."
-        )
-    counts = dense(snapshots.counts)
-
-    def fit_with(beta: float | None, options: LargeOptions | None = None) -> LargeFit:
-        return fit_likelihood_large(
-            kernel,
-            snapshots.times,
-            counts,
-            coordinates=kernel.coordinates if s.use_coordinates else None,
-            beta=beta,
-            options=options,
-            progress=s.progress,
-            rng=np.random.default_rng(s.seed),
-        )
-
-    fit = fit_with(s.beta)
-    lower = upper = fit.beta
-    if s.beta is None:
-        fit, lower, upper = try_ends(fit, lambda b: fit_with(b, LargeOptions(max_rounds=ROUNDS)))
-    fitted = answer_of(
-        snapshots,
-        fit,
-        initial=fit.initial,
-        draws=np.column_stack([fit.potential_samples, fit.beta_samples]),
-        beta_verdict=_large_verdict(fit, s.beta, lower, upper),
-        summary={
-            "log_likelihood": fit.log_likelihood,
-            "deviance": fit.deviance,
-            "n_iterations": fit.n_iterations,
-            "determined": fit.determined,
-        },
-    )
-    return assess_many(fitted, fit, seed=s.seed)
-
-
-def _large_verdict(fit: LargeFit, known: float | None, lower: float, upper: float) -> BetaVerdict:
-    """The verdict from the interval of beta, which holds `lower` and `upper` at least."""
-    if known is not None:
-        return BetaVerdict("given", fit.beta, fit.beta)
-    low, high = fit.beta_interval
-    if not np.isfinite(high):
-        return unassessed()
-    low, high = min(low, lower), max(high, upper)
-    kind: Kind = "determined" if low > 0.0 and high < np.inf else "undetermined"
-    verdict = BetaVerdict(kind, low, high)
-    return verdict.widened(fit.beta, 1.0)  # a bound far beyond the estimate is none
-
-
 def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:
     """Diagnose a fit: how it ended, what the data leave open, whether its form is right.
 
@@ -468,13 +407,15 @@ def diagnose(kernel: MarkovKernel, fit: Fitted, *, seed: int) -> dict[str, Any]:
         **({} if fit.growth is None else {"growth_says": str(fit.growth)}),
         "beta_undetermined": fit.beta_verdict.kind == "undetermined",
     }
+    from thalweg.learn.fields.options import LargeFit
     from thalweg.learn.likelihood.result import LikelihoodFit
 
     p_value = float(fit.summary.get("p_value", 1.0))
     if not isinstance(fit.source, LikelihoodFit) and p_value < _REJECTED:
+        other = "weak" if isinstance(fit.source, LargeFit) else "likelihood"
         out["advice"] += (
             f" But one landscape does not describe these snapshots ({p_text(p_value)}): its "
-            "potential may mean nothing; compare with method='likelihood'."
+            f"potential may mean nothing; compare with method={other!r}."
         )
     if isinstance(fit.source, LikelihoodFit) and fit.status is not Status.INTERRUPTED:
         from thalweg.learn.diagnostics import goodness_of_fit, undetermined

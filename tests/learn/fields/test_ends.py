@@ -12,7 +12,9 @@ from thalweg.energy import FreeEnergy
 from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
-from thalweg.learn import FreeEnergyRegressor, answer, load
+from thalweg.learn import FreeEnergyRegressor, answer, load, many_states
+from thalweg.learn.assess import goodness
+from thalweg.learn.diagnostics import GoodnessOfFit
 from thalweg.learn.fields import fit_likelihood_large
 from thalweg.learn.fields.ends import try_ends
 from thalweg.learn.fields.options import LargeFit, LargeOptions
@@ -119,3 +121,27 @@ def test_a_population_at_rest_keeps_its_infinite_errors_in_a_file(
     again = load(tmp_path / "rest.thalweg")
     assert np.isposinf(again.potential_stderr_).all()
     assert np.allclose(again.predict(None, [2.0, 3.0]).probabilities.sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("better", [0, 1])
+def test_where_a_smooth_prior_is_rejected_the_graph_alone_is_tried(
+    better: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fit that describes the counts better is kept."""
+    monkeypatch.setattr(answer, "SMALL_STATES", 5)
+    kernel, times, counts, _ = data(80, 3000, 3)
+    snapshots = Snapshots.from_counts(times, counts)
+    found: list[LargeFit] = []
+
+    def judged(fit: LargeFit) -> GoodnessOfFit:
+        if all(fit is not other for other in found):
+            found.append(fit)
+        place = next(i for i, other in enumerate(found) if other is fit)
+        return replace(goodness(fit), deviance=1e6 if place != better else 0.0)
+
+    monkeypatch.setattr(many_states, "is_rejected", lambda fit: True)
+    monkeypatch.setattr(many_states, "goodness", judged)
+    model = FreeEnergyRegressor().fit(kernel, snapshots)
+    alone = FreeEnergyRegressor(use_coordinates=False).fit(kernel, snapshots)
+    same = np.allclose(model.potential_, alone.potential_)
+    assert same == (better == 1)

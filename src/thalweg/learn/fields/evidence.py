@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from thalweg.learn.fields.posterior import Point, Posterior
 from thalweg.learn.fields.preconditioner import Preconditioner, solve
 
-__all__ = ["Probes", "probe", "slope_of_log_determinant", "updated_scales"]
+__all__ = ["Probes", "least_variance", "probe", "slope_of_log_determinant", "updated_scales"]
 
 Array = NDArray[np.float64]
 
@@ -34,10 +34,19 @@ class Probes:
     solved: Array
     along_beta: Array
     iterations: int
+    least_variance: float
+    """Variance of log beta if all else were known: rough solves may fall below it."""
 
     @property
     def log_beta_variance(self) -> float:
-        return float(self.along_beta[-1])
+        return max(float(self.along_beta[-1]), self.least_variance)
+
+
+def least_variance(point: Point) -> float:
+    """The variance of log beta if all else were known."""
+    unit = np.zeros((point.posterior.size, 1))
+    unit[-1] = 1.0
+    return 1.0 / max(float(point.curvature(unit)[-1, 0]), 1e-300)
 
 
 def probe(
@@ -59,7 +68,8 @@ def probe(
         point, right, preconditioner,
         tolerance=tolerance, min_iterations=3, max_iterations=50, guess=guess,
     )  # fmt: skip
-    return Probes(right[:, :-1], solved[:, :-1], solved[:, -1], iterations)
+    least = least_variance(point)
+    return Probes(right[:, :-1], solved[:, :-1], solved[:, -1], iterations, least)
 
 
 def updated_scales(

@@ -13,7 +13,13 @@ from thalweg import _checks
 from thalweg._door import single_threaded
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import Edges, MarkovKernel
-from thalweg.learn.fields.evidence import Probes, probe, slope_of_log_determinant, updated_scales
+from thalweg.learn.fields.evidence import (
+    Probes,
+    least_variance,
+    probe,
+    slope_of_log_determinant,
+    updated_scales,
+)
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.graph_fit import GraphFitter
 from thalweg.learn.fields.likelihood import Likelihood
@@ -318,7 +324,7 @@ class _Fitter(Fitter):
             )
             samples = post.potential.field(post.split(solved)[1][:, :-1]).T
             draws = point.beta * np.exp(solved[-1, :-1])
-            log_beta_stderr = float(np.sqrt(solved[-1, -1]))
+            log_beta_stderr = float(np.sqrt(max(solved[-1, -1], least_variance(point))))
             if post.fixed_log_beta is not None:
                 log_beta_stderr, draws = 0.0, np.full(draws.size, point.beta)
         return large_fit(
