@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from thalweg._version import __version__
 from thalweg.graphs import GRAPH_FAMILIES
-from thalweg.plots.series import PALETTE
+from thalweg.plots.layout import PALETTE
 from thalweg_bench import BenchResult, BenchSettings
 from thalweg_bench.comparison import LIMITS, METHODS, compare, melt, summary
 from thalweg_bench.published import TABLE1
