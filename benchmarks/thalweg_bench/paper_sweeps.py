@@ -239,13 +239,13 @@ def _collapses(table: pd.DataFrame) -> list[str]:
         notes.append(f"none of {total} forecasts collapsed onto one state.")
     for column in table.columns:
         if column.startswith("status_"):
-            told = table[column].dropna()
-            other = told[told != "CONVERGED"].value_counts()
+            ends = table[column].dropna()
+            other = ends[ends != "CONVERGED"].value_counts()
             if len(other):
                 which = ", ".join(f"{count} {name}" for name, count in other.items())
                 method = column.removeprefix("status_")
                 notes.append(
-                    f"{method}: {int(other.sum())} of {told.size} fits did not converge ({which}); "
+                    f"{method}: {int(other.sum())} of {ends.size} fits did not converge ({which}); "
                     "they are counted in the errors."
                 )
         if column.startswith("rejected_"):
