@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-_FEWEST = {"regular": 4, "watts_strogatz": 4}  # states that a random problem needs at least
+_FEWEST = {"regular": 4, "watts_strogatz": 4}  # smallest number of states of a random problem
 _REFINEMENTS = 4  # halvings of a problem's time steps until its flow is taken from the integrator
 _FORECASTS = 4  # sampled forecasts per tracked run, averaged: their noise is half the figure's
 

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from thalweg._version import __version__
 from thalweg.graphs import GRAPH_FAMILIES
-from thalweg.plots.series import PALETTE
+from thalweg.plots.layout import PALETTE
 from thalweg_bench import BenchResult, BenchSettings
 from thalweg_bench.comparison import LIMITS, METHODS, compare, melt, summary
 from thalweg_bench.published import TABLE1
@@ -239,13 +239,13 @@ def _collapses(table: pd.DataFrame) -> list[str]:
         notes.append(f"none of {total} forecasts collapsed onto one state.")
     for column in table.columns:
         if column.startswith("status_"):
-            told = table[column].dropna()
-            other = told[told != "CONVERGED"].value_counts()
+            ends = table[column].dropna()
+            other = ends[ends != "CONVERGED"].value_counts()
             if len(other):
                 which = ", ".join(f"{count} {name}" for name, count in other.items())
                 method = column.removeprefix("status_")
                 notes.append(
-                    f"{method}: {int(other.sum())} of {told.size} fits did not converge ({which}); "
+                    f"{method}: {int(other.sum())} of {ends.size} fits did not converge ({which}); "
                     "they are counted in the errors."
                 )
         if column.startswith("rejected_"):

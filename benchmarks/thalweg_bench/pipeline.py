@@ -15,7 +15,7 @@ from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.weak.fit import fit_weak
-from thalweg.plots.series import PALETTE
+from thalweg.plots.layout import PALETTE
 from thalweg.snapshots import Snapshots, hellinger
 from thalweg_bench import BenchResult, BenchSettings
 

@@ -26,9 +26,9 @@ __all__ = ["follow", "follow_itself", "frozen_chain", "transition_matrix"]
 Counts = NDArray[np.int64]
 
 _FASTEST = 1e8
-"""A rate beyond this, per interval, is as good as immediate."""
+"""Rates per interval are capped at this value, which is practically immediate."""
 _TERMS = 24
-"""Of the exponential's series at norm one: the rest is below 1e-23."""
+"""Terms of the exponential's series; at norm one the remainder is below 1e-23."""
 _SMALLEST = 1e-24
 
 

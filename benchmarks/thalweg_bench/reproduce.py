@@ -127,8 +127,8 @@ def make_page(folder: Path, previous: str = "") -> tuple[str, dict[str, bytes]]:
         for file, content in run.pictures.items():
             pictures[file] = content
             lines.append(f"![{title}](images/reproducing/{file}){{ width=100% }}")
-        told = [note for note in run.settings.get("notes", []) if "finished" not in note]
-        lines += [f"- {note}" for note in told]
+        notes = [note for note in run.settings.get("notes", []) if "finished" not in note]
+        lines += [f"- {note}" for note in notes]
         lines.append(_provenance(run))
         parts.append(_joined(lines))
     if missing:
@@ -365,9 +365,9 @@ def _speed(table: pd.DataFrame) -> str:
         for case, seconds, error, status in zip(
             group["case"], group["seconds"], group["hellinger"], group["status"], strict=True
         ):
-            told = "" if error != error else f" ({error:.4f})"
-            told += "" if status in ("CONVERGED", None) or status != status else f", {status}"
-            row[str(case).removeprefix("growing, ")] = f"{seconds:.3g}{told}"
+            extra = "" if error != error else f" ({error:.4f})"
+            extra += "" if status in ("CONVERGED", None) or status != status else f", {status}"
+            row[str(case).removeprefix("growing, ")] = f"{seconds:.3g}{extra}"
         grown.append(row)
     last = [
         {c: _number(v) for c, v in row.items() if v == v} for row in table[large].to_dict("records")

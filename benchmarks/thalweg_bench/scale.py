@@ -26,7 +26,7 @@ from thalweg.flow import gradient_flow
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields import fit_likelihood_large
 from thalweg.learn.weak.fit import fit_weak
-from thalweg.plots.series import PALETTE
+from thalweg.plots.layout import PALETTE
 from thalweg_bench import BenchResult, BenchSettings
 
 __all__ = ["measure", "run", "smooth_population"]

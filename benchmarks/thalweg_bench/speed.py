@@ -39,7 +39,7 @@ from thalweg.learn.regressor import FreeEnergyRegressor
 from thalweg.learn.weak.fit import fit_weak
 from thalweg.learn.weak.terms import Setting, assemble, nodes_of
 from thalweg.mobility import LogMean
-from thalweg.plots.series import PALETTE
+from thalweg.plots.layout import PALETTE
 from thalweg.snapshots import Snapshots, hellinger
 from thalweg_bench import BenchResult, BenchSettings
 from thalweg_bench.scale import N_NEIGHBORS, N_SNAPSHOTS, smooth_population

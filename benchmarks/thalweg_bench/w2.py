@@ -9,7 +9,7 @@ from scipy.integrate import quad
 
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import LogMean
-from thalweg.plots.series import PALETTE
+from thalweg.plots.layout import PALETTE
 from thalweg_bench import BenchResult, BenchSettings
 
 __all__ = ["run"]

@@ -12,6 +12,8 @@ Single = NDArray[np.float32]
 Index = NDArray[np.int64]
 Index32 = NDArray[np.int32]
 """The states at the ends of edges, which are many."""
+Tokens = NDArray[np.int64]
+"""Sequences of tokens, by their numbers."""
 Mask = NDArray[np.bool_]
 Progress = Callable[[str, int, int], None]
 """Called as `progress(what, done, total)` during long work."""

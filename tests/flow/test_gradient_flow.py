@@ -16,6 +16,7 @@ from thalweg.errors import ConvergenceError, InputError
 from thalweg.flow import gradient_flow, velocity
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
+from thalweg.mobility import ArithmeticMean, PorousMediumMean
 from thalweg.status import Status
 
 
@@ -243,3 +244,14 @@ def test_statuses_and_messages():
     frame = gradient_flow(kernel, energy, p0, [0, 1]).to_frame()
     assert frame.shape == (2, 6)
     assert frame.index.name == "time"
+
+
+def test_equal_means_move_the_same_mass_into_empty_states_without_noise():
+    kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    energy, start = FreeEnergy([1.0, 0.5, 0.0], 0.0), [1.0, 0.0, 0.0]
+    found = [
+        gradient_flow(kernel, energy, start, [0, 1.0], mobility=mobility).probabilities[-1]
+        for mobility in (ArithmeticMean(), PorousMediumMean(2.0))
+    ]
+    assert found[0] == pytest.approx([49 / 64, 14 / 64, 1 / 64], rel=1e-6)
+    assert found[1] == pytest.approx(found[0], rel=1e-6)

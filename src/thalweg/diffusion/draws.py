@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
-from thalweg._types import Array
-
-Tokens = NDArray[np.int64]
+from thalweg._types import Array, Index, Tokens
 
 
 def draw_from_rows(weights: Array, uniforms: Array) -> Tokens:
@@ -18,13 +15,13 @@ def draw_from_rows(weights: Array, uniforms: Array) -> Tokens:
     return np.asarray(_draw(flat, where, uniforms.ravel()).reshape(uniforms.shape))
 
 
-def draw_from_table(weights: Array, which: NDArray[np.int64], rng: np.random.Generator) -> Tokens:
+def draw_from_table(weights: Array, which: Index, rng: np.random.Generator) -> Tokens:
     """One token for each position of each sample, from `weights[which[sample], position]`."""
     edges = np.cumsum(weights, axis=-1)
     return np.asarray(_draw_table(edges / edges[..., -1:], which, rng))
 
 
-def codes_of(sequences: Tokens, n_tokens: int) -> NDArray[np.int64]:
+def codes_of(sequences: Tokens, n_tokens: int) -> Index:
     """The number that each sequence spells in base `n_tokens`, first position first."""
     return np.asarray(_codes(sequences, n_tokens))
 
@@ -61,7 +58,7 @@ def _pick(row: Array, u: float) -> int:
 
 
 @njit(cache=True)
-def _draw(rows: Array, where: NDArray[np.int64], uniforms: Array) -> Tokens:
+def _draw(rows: Array, where: Index, uniforms: Array) -> Tokens:
     out = np.empty(uniforms.size, dtype=np.int64)
     for i in range(uniforms.size):
         out[i] = _pick(rows[where[i]], uniforms[i])
@@ -69,7 +66,7 @@ def _draw(rows: Array, where: NDArray[np.int64], uniforms: Array) -> Tokens:
 
 
 @njit(cache=True)
-def _draw_table(edges: Array, which: NDArray[np.int64], rng: np.random.Generator) -> Tokens:
+def _draw_table(edges: Array, which: Index, rng: np.random.Generator) -> Tokens:
     n_samples, length, last = which.size, edges.shape[1], edges.shape[2] - 1
     out = np.empty((n_samples, length), dtype=np.int64)
     for i in range(n_samples):
@@ -84,7 +81,7 @@ def _draw_table(edges: Array, which: NDArray[np.int64], rng: np.random.Generator
 
 
 @njit(cache=True)
-def _codes(sequences: Tokens, n_tokens: int) -> NDArray[np.int64]:
+def _codes(sequences: Tokens, n_tokens: int) -> Index:
     out = np.empty(sequences.shape[0], dtype=np.int64)
     for i in range(sequences.shape[0]):
         code = 0

@@ -10,13 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._types import Array
+from thalweg._types import Array, Tokens
 from thalweg.diffusion.sequences import HammingProcess
-
-Tokens = NDArray[np.int64]
 
 
 class ScoreModel(ABC):

@@ -21,17 +21,16 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._types import Array, Progress
+from thalweg._types import Array, Index, Progress, Tokens
 from thalweg.diffusion.draws import codes_of, draw_from_rows, draw_from_table
 from thalweg.diffusion.models import ContextModel, ScoreModel, TemperedModel
 from thalweg.diffusion.schedules import Schedule
 from thalweg.diffusion.sequences import HammingProcess
 from thalweg.errors import InputError
 
-Tokens = NDArray[np.int64]
 Method = Literal["posterior", "tau-leap", "exact"]
 Corrector = Literal["langevin", "birth-death"]
 
@@ -234,7 +233,7 @@ def _move(
     return draw_from_table(step(model, distinct, clock, other), which, rng)
 
 
-def _distinct(process: HammingProcess, x: Tokens) -> tuple[Tokens, NDArray[np.int64] | None]:
+def _distinct(process: HammingProcess, x: Tokens) -> tuple[Tokens, Index | None]:
     """The distinct sequences, and the index of each; `None` if that would not pay."""
     if process.n_states > x.shape[0]:
         return x, None

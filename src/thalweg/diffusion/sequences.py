@@ -11,16 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._types import Array
+from thalweg._types import Array, Tokens
 from thalweg.diffusion.token_process import TokenProcess, one_hot
 from thalweg.errors import InputError
 from thalweg.graphs import hamming_kernel
 from thalweg.kernel import MarkovKernel
-
-Tokens = NDArray[np.int64]
 
 _MAX_STATES = 10**6
 """Largest number of sequences that are enumerated."""

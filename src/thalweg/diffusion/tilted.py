@@ -30,13 +30,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.integrate import solve_ivp
 
 from thalweg import _checks
 from thalweg._door import single_threaded
-from thalweg._types import Array
+from thalweg._types import Array, Tokens
 from thalweg.diffusion.reversal import EdgeRates, NoisingPath, net_gain
 from thalweg.diffusion.token_process import TokenProcess, like
 from thalweg.diffusion.tokens import AbsorbingTokens, DenseTokens, RefreshTokens
@@ -46,9 +46,6 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import LogMean
 from thalweg.status import Status
-
-Tokens = NDArray[np.int64]
-
 
 # -------------------------------------------------------------------- the flow in W_K
 

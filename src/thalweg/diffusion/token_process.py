@@ -6,13 +6,10 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from thalweg._types import Array
+from thalweg._types import Array, Tokens
 from thalweg.diffusion.draws import draw_from_base, draw_from_rows
 from thalweg.kernel import MarkovKernel
-
-Tokens = NDArray[np.int64]
 
 
 class TokenProcess(ABC):

@@ -23,16 +23,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._types import Array
+from thalweg._types import Array, Tokens
 from thalweg.diffusion.draws import draw_from_base
 from thalweg.diffusion.token_process import TokenProcess, at_tokens, like, one_hot
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
-
-Tokens = NDArray[np.int64]
 
 _TAYLOR_TERMS = 18
 """Terms of the series of a transition matrix."""

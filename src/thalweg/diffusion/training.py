@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg._files import atomic_write
 from thalweg._optional import optional
-from thalweg._types import Array
+from thalweg._types import Array, Tokens
 from thalweg.diffusion.losses import (
     context_log_ratios,
     cross_entropy,
@@ -37,7 +37,6 @@ from thalweg.status import Status
 optional("torch", extra="neural", what="training a denoiser")
 import torch  # noqa: E402
 
-Tokens = NDArray[np.int64]
 Loss = Literal["cross-entropy", "score-entropy"]
 Head = Literal["context", "score"]
 

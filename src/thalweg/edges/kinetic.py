@@ -179,30 +179,13 @@ class _Edges(NamedTuple):
     differences: Array
 
 
+@njit(cache=True, error_model="numpy")
 def _linearised(
     edges: _Edges, rho: Array, spec: Array, quadrature: Array, table: Coefficients
 ) -> tuple[Array, Array, Array, Array]:
+    source, target, conductance, differences = edges
     gain, force, action = np.zeros(rho.shape), np.zeros(rho.shape), np.zeros(rho.shape[1])
-    average = np.empty(edges.source.size)
-    _linearise(*edges, rho, spec, quadrature, table, gain, force, action, average)
-    return gain, force, action, average
-
-
-@njit(cache=True, error_model="numpy")
-def _linearise(
-    source: Index32,
-    target: Index32,
-    conductance: Array,
-    differences: Array,
-    rho: Array,
-    spec: Array,
-    quadrature: Array,
-    table: Coefficients,
-    gain: Array,
-    force: Array,
-    action: Array,
-    average: Array,
-) -> None:
+    average = np.empty(source.size)
     stages = rho.shape[1]
     for e in range(source.size):
         x, y, c = source[e], target[e], conductance[e]
@@ -227,6 +210,7 @@ def _linearise(
             action[i] += flux * difference
             total += quadrature[i] * weight
         average[e] = total
+    return gain, force, action, average
 
 
 def product(

@@ -13,6 +13,9 @@ from scipy.spatial import cKDTree
 from thalweg._types import Array, Index
 from thalweg.kernel import MarkovKernel
 
+# Okabe and Ito's palette: distinguishable with every kind of colour vision.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A", "#B5A900")
+
 
 def busiest(p: Array, most: int = 8) -> list[int]:
     """The states whose share changes most over time, one row of `p` per time.

@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
 from thalweg.dynamics import Streams
-from thalweg.plots.layout import gridded
-from thalweg.plots.series import PALETTE, faint
+from thalweg.plots.layout import PALETTE, gridded
+from thalweg.plots.series import faint
 
 
 def arrows(positions: ArrayLike, velocities: ArrayLike, *, n_cells: int = 22) -> go.Figure:

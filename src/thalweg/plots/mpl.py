@@ -19,7 +19,7 @@ from thalweg.errors import InputError
 from thalweg.geometry import Geodesic
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import view
-from thalweg.plots.layout import busiest, extremes, fitted_series, gridded
+from thalweg.plots.layout import PALETTE, busiest, extremes, fitted_series, gridded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,8 +28,6 @@ __all__ = ["fit", "flow", "forecast", "geodesic", "landscape", "potential", "qui
 
 Path = str | os.PathLike[str]
 
-# Okabe and Ito's palette: distinguishable with every kind of colour vision.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#B5A900")
 ARROW = "#D55E00"
 _MOST_EDGES = 20_000
 _NAMED = 40

@@ -8,10 +8,7 @@ from numpy.typing import ArrayLike
 
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.graph import short_names
-from thalweg.plots.layout import busiest, extremes, fitted_series
-
-# Okabe and Ito's palette: distinguishable with every kind of colour vision.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#F0E442")
+from thalweg.plots.layout import PALETTE, busiest, extremes, fitted_series
 
 
 def fit(

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from thalweg._types import Array
-from thalweg.plots.layout import busiest, extremes
+from thalweg.plots.layout import PALETTE, busiest, extremes
 from thalweg.report.svg import (
     INK,
     LINE,
-    PALETTE,
     SOFT,
     Axes,
     Picture,

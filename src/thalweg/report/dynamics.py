@@ -21,9 +21,10 @@ from thalweg.dynamics import (
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
+from thalweg.plots.layout import PALETTE
 from thalweg.report.graph import drawn, landscape_picture
 from thalweg.report.page import Section, Table, page
-from thalweg.report.svg import INK, PALETTE, SOFT, Picture, number, table_text, wrap
+from thalweg.report.svg import INK, SOFT, Picture, number, table_text, wrap
 
 _MOST_STATES = 400
 """Number of states above which the section would take longer than the rest of the page."""

@@ -17,9 +17,6 @@ from numpy.typing import NDArray
 
 from thalweg._types import Array
 
-# Okabe and Ito's palette: distinguishable with every kind of colour vision.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8a8a8a", "#b5a900")
-
 # Anchors of two scales that are readable without colour vision and in print.
 _CIVIDIS = ("#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369",
             "#e1cc55", "#fee838")  # fmt: skip

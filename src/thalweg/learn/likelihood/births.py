@@ -11,14 +11,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from thalweg._compile import njit
+from thalweg._types import Array
 
 __all__ = ["Births", "grow"]
-
-Array = NDArray[np.float64]
 
 
 class Births(NamedTuple):

@@ -10,13 +10,12 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import xlogy
 from scipy.stats import poisson
 
-__all__ = ["expected_deviance", "fitted_deviance"]
+from thalweg._types import Array
 
-Array = NDArray[np.float64]
+__all__ = ["expected_deviance", "fitted_deviance"]
 
 
 @cache

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
 from thalweg._dense import copy, factor, solve, solve_factored
+from thalweg._types import Array
 from thalweg.edges.fluxes import internal_derivative, internal_log_slope
 from thalweg.edges.static import Graph
 from thalweg.learn.likelihood.births import Births, grow
@@ -45,7 +46,6 @@ __all__ = [
     "pivots",
 ]
 
-Array = NDArray[np.float64]
 Pivots = NDArray[np.int64]
 
 # Weights of the chains with 1, 2, 4 steps: they cancel the errors of order h and h^2.

@@ -8,10 +8,11 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
 from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood import start
@@ -35,7 +36,6 @@ from thalweg.status import Status
 
 __all__ = ["fit_likelihood"]
 
-Array = NDArray[np.float64]
 
 _MOST_REFINEMENTS = 4
 _EVIDENCE_ROUNDS, _BRIEF_ROUNDS = 4, 2

@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.edges.static import Graph
 from thalweg.learn.likelihood.chain import steps
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, saturated
 
 __all__ = ["Chain", "FrozenObjective", "density_doubts", "frozen_chain", "frozen_intervals"]
-
-Array = NDArray[np.float64]
 
 
 class Chain(NamedTuple):

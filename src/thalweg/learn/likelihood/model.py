@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.edges.static import Graph
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy, PowerEnergy
 from thalweg.kernel import MarkovKernel
@@ -25,7 +26,6 @@ from thalweg.mobility import LogMean, Mobility
 
 __all__ = ["Chunk", "FlowModel", "Mesh", "first_mesh", "log_normalised"]
 
-Array = NDArray[np.float64]
 
 _CHUNK_ENTRIES = 4_000_000  # largest number of sensitivities in memory
 

@@ -13,14 +13,12 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.observation import CountModel, Multinomial
 
 __all__ = ["Evaluation", "IndependentObjective", "KinkedObjective", "Objective"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from thalweg._types import Array
 from thalweg.learn.likelihood.model import Mesh
 from thalweg.learn.likelihood.objective import Evaluation, KinkedObjective, Objective
 from thalweg.learn.limits import exhausted, limit_status, spend
@@ -33,7 +33,6 @@ __all__ = [
     "shortened",
 ]
 
-Array = NDArray[np.float64]
 
 LONGEST_STEP = 8.0
 """Longest step: in units of the potential's scale, and of one for logarithms."""

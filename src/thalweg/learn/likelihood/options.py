@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
+from thalweg._types import Array
 from thalweg.energy import Entropy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -21,8 +22,6 @@ from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import LogMean, Mobility
 
 __all__ = ["LikelihoodOptions"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

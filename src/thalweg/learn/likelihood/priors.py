@@ -10,14 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.model import FlowModel
 
 __all__ = ["Prior", "make_prior", "roughness"]
 
-Array = NDArray[np.float64]
 
 WEAK = 1e-2
 """Strength of a prior that only decides what the data leave open."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.model import FlowModel, Mesh
@@ -19,7 +19,6 @@ from thalweg.status import Status
 
 __all__ = ["LikelihoodFit"]
 
-Array = NDArray[np.float64]
 
 _REJECTED = 4.0
 """Standard deviations of the deviance above which a model is rejected."""

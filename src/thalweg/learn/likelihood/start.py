@@ -7,15 +7,13 @@ Metric-weighted least squares of `p_dot = -M f` with trapezoids in time: with `F
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.edges.static import edge_weights
 from thalweg.learn.likelihood.model import FlowModel
 from thalweg.snapshots.density import smoothed
 
 __all__ = ["starting_points", "weak_start"]
-
-Array = NDArray[np.float64]
 
 
 def weak_start(model: FlowModel, counts: Array) -> tuple[Array, float, float]:

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.learn.likelihood.frozen import density_doubts, frozen_chain, frozen_intervals
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, saturated
@@ -27,7 +27,6 @@ from thalweg.snapshots.density import smoothed
 
 __all__ = ["FLOOR", "PSEUDO_COUNT", "Judgement", "TrackedObjective"]
 
-Array = NDArray[np.float64]
 
 PSEUDO_COUNT = 0.5
 """Individuals added to every state where the population's own density sets the rates."""

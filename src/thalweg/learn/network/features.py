@@ -28,6 +28,11 @@ from thalweg.status import Status
 Objective = Callable[[Array, float], tuple[float, Array, float]]
 """`(potential, beta) -> (value, its gradient in the potential, its derivative in beta)`."""
 
+_WARM_STEPS, _MAX_ITERATIONS = 200, 300
+"""Steps of Adam; then at most so many iterations of L-BFGS."""
+_WEIGHT_DECAY = 1e-5
+"""Penalty on the squared weights, relative to the loss of the best free potential."""
+
 
 @dataclass(frozen=True, eq=False)
 class FeatureNetwork:
@@ -80,9 +85,6 @@ def fit_feature_network(
     quadrature: Quadrature = "trapezoid",
     mobility: Mobility | None = None,
     objective: Objective | None = None,
-    warm_steps: int = 200,
-    max_iterations: int = 300,
-    weight_decay: float = 1e-5,
     device: str | None = None,
     progress: Progress | None = None,
 ) -> FeatureFit:
@@ -91,7 +93,7 @@ def fit_feature_network(
     The weak loss needs the data only through its normal equations, so a step costs one pass over
     the edges whatever the number of samples; beta is its best value for each `V`. `objective`
     (a likelihood, say) takes `(V, beta)` and returns a value to be minimised and its derivatives.
-    Adam for `warm_steps`, then L-BFGS.
+    Adam first, then L-BFGS.
     """
     torch = load_torch()
     p = _checks.as_probabilities(probabilities, kernel.n_states, "probabilities")
@@ -133,9 +135,9 @@ def fit_feature_network(
 
     def loss() -> Any:
         decay = sum((w**2).sum() for w in weights)
-        return evaluate(potential())[0] / best + weight_decay * decay
+        return evaluate(potential())[0] / best + _WEIGHT_DECAY * decay
 
-    n_steps, status = _train(torch, parameters, loss, warm_steps, max_iterations, progress)
+    n_steps, status = _train(torch, parameters, loss, progress)
     with torch.no_grad():
         v = potential()
         value, found_beta = evaluate(v)
@@ -152,18 +154,12 @@ def fit_feature_network(
 
 
 def _train(
-    torch: Any,
-    parameters: list[Any],
-    loss: Callable[[], Any],
-    warm_steps: int,
-    max_iterations: int,
-    progress: Progress | None,
+    torch: Any, parameters: list[Any], loss: Callable[[], Any], progress: Progress | None
 ) -> tuple[int, Status]:
-    n_steps = 0
-    total = warm_steps + max_iterations
+    n_steps, total = 0, _WARM_STEPS + _MAX_ITERATIONS
     try:
         adam = torch.optim.Adam(parameters, lr=5e-3)
-        for _ in range(warm_steps):
+        for _ in range(_WARM_STEPS):
             if exhausted():
                 return n_steps, limit_status()
             spend()
@@ -182,7 +178,7 @@ def _train(
             return value
 
         last = np.inf
-        for _ in range(max(max_iterations // 20, 0)):
+        for _ in range(_MAX_ITERATIONS // 20):
             if exhausted():
                 return n_steps, limit_status()
             value = float(newton.step(closure).detach())

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from thalweg import _checks
 from thalweg._door import checked, single_threaded
+from thalweg._types import Array
 from thalweg.edges.static import Graph
 from thalweg.energy import Entropy, FreeEnergy, InternalEnergy, centred
 from thalweg.errors import InputError
@@ -56,7 +57,6 @@ from thalweg.status import Status
 
 __all__ = ["WeakFit", "fit_weak"]
 
-Array = NDArray[np.float64]
 Ridge = float | Literal["auto"]
 
 _TINY = 64
@@ -75,8 +75,6 @@ class WeakFit:
     """The strength of each matrix of the interaction basis."""
     coefficients: Array | None
     """The weight of each feature, if the potential is linear in features."""
-    beta_information: float
-    """Curvature of the loss in beta, with the potential eliminated; 0 if beta was known."""
     ridge: float
     residual: float
     """`sum_k |p_{k-1} - p_k - integral|_1 / sum_k |p_{k-1} - p_k|_1`: the unexplained share."""
@@ -249,7 +247,6 @@ def fit_weak(
         potentials=potentials,
         interactions=strengths,
         coefficients=None if table is None else _coefficients(kernel, table, potentials),
-        beta_information=float(found.schur[0, 0]) if signed else 0.0,
         ridge=found.ridge,
         residual=_residual(kernel, nodes, p, energy, potentials, mobility, time_basis),
         status=status,

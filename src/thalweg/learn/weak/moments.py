@@ -28,12 +28,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 from scipy.stats import norm
 from scipy.stats import t as student
 
 from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.edges import static
 from thalweg.energy import FreeEnergy
 from thalweg.flow import gradient_flow
@@ -46,7 +46,6 @@ from thalweg.status import Status
 
 __all__ = ["MOST_STATES", "MomentFit", "fit_moments", "with_errors"]
 
-Array = NDArray[np.float64]
 
 MOST_STATES = 2000
 """Number of states above which the modes of the kernel cost more than a likelihood fit."""

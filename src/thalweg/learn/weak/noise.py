@@ -17,10 +17,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
 from thalweg._compile import njit
+from thalweg._types import Array
 from thalweg.edges import static
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.weak.passes import Points
@@ -28,7 +29,6 @@ from thalweg.learn.weak.terms import Nodes
 
 __all__ = ["NoiseBias", "noise_bias", "sampling_deviations", "telescoped_noise"]
 
-Array = NDArray[np.float64]
 
 _LOW, _HIGH, _POINTS = -7.0, 5.5, 251
 """Logarithms of the expected counts at which `phi` is tabulated."""

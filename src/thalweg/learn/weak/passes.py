@@ -8,16 +8,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._compile import njit
+from thalweg._types import Array, Index
 from thalweg.edges.static import Graph
 from thalweg.mobility import formulas
 
 __all__ = ["Points", "normal_equations", "unexplained"]
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _BLOCK = 8
 """Number of snapshots processed together: the densities of a state then share a cache line."""
@@ -29,11 +27,11 @@ class Points(NamedTuple):
     Its share of the increments is `share (P[before] - P[after])`.
     """
 
-    left: Integers
-    right: Integers
+    left: Index
+    right: Index
     weight: Array
-    before: Integers
-    after: Integers
+    before: Index
+    after: Index
     share: Array
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.snapshots.density import smoothed
 
 __all__ = ["smoothed_in_time"]
 
-Array = NDArray[np.float64]
 
 _MOST_DEGREE = 8
 _LEAST_SHARE = 0.02

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 from scipy.sparse.linalg import LinearOperator, cg
 
+from thalweg._types import Array
 from thalweg.edges import static
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -32,7 +32,6 @@ from thalweg.status import Status
 
 __all__ = ["Bordered", "DenseProblem", "Problem", "bordered", "choose_ridge", "problem_of"]
 
-Array = NDArray[np.float64]
 
 DENSE_SIZE = 400
 """Number of unknowns up to which the matrices are dense."""

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._types import Array
 from thalweg.edges import static
 from thalweg.energy import Entropy, InternalEnergy
 from thalweg.errors import InputError
@@ -52,7 +53,6 @@ __all__ = [
     "nodes_of",
 ]
 
-Array = NDArray[np.float64]
 Quadrature = Literal["trapezoid", "right", "midpoint"]
 Weighting = Literal["metric", "paper", "paper-edges"]
 Basis: TypeAlias = NDArray[np.float64] | sparse.csr_array

@@ -11,15 +11,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.learn.likelihood.model import Mesh
 from thalweg.learn.likelihood.optimize import Penalty, minimise
 from thalweg.learn.likelihood.tracked import FLOOR, TrackedObjective
 
 __all__ = ["gathered", "held_law"]
 
-Array = NDArray[np.float64]
 
 _GAIN, _VARIANCE = 0.5, 30.0
 """Pull towards the counts, and variance added to each, around whose optimum the crowd is drawn."""
@@ -91,18 +90,7 @@ def gathered(
 ) -> tuple[Array, int] | None:
     """The best parameters that a crowd found, and how many were tried.
 
-    Parameters
-    ----------
-    objective : TrackedObjective
-        The mean-field chain of frozen rates.
-    prior : Penalty
-        The fit's prior.
-    theta : array
-        Near the optimum of a pulled population.
-    mesh : Mesh
-        Passed on to the objective.
-    rng : numpy.random.Generator
-        Draws of the crowd.
+    The first four parameters are those of `held_law`; `rng` draws the crowd.
 
     Returns
     -------

@@ -17,14 +17,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
+from thalweg._types import Array, Index
 
 __all__ = ["FASTEST", "exponential"]
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 FASTEST = 1e8
 """Rates per interval are capped at this value, which is practically immediate, as in `simulate`."""
@@ -74,7 +72,7 @@ def _unit_rows(a: Array) -> None:
 
 
 @inner(cache=True)
-def _collect(weight: float, m: Array, a: Array, start: Integers, end: Integers, out: Array) -> None:
+def _collect(weight: float, m: Array, a: Array, start: Index, end: Index, out: Array) -> None:
     """Add `weight m(start) (a[end] - a[start])` for every edge and every row of `m`."""
     n = a.shape[0]
     for e in range(start.size):
@@ -91,7 +89,7 @@ def _collect(weight: float, m: Array, a: Array, start: Integers, end: Integers, 
 
 @njit(cache=True)
 def exponential(
-    n: int, start: Integers, end: Integers, rate: Array, t: float, mass: Array, slopes: bool
+    n: int, start: Index, end: Index, rate: Array, t: float, mass: Array, slopes: bool
 ) -> tuple[Array, Array]:
     """`exp(t Q)` (n, n), and the derivatives of `mass exp(t Q)` in each rate (rows, edges, n).
 

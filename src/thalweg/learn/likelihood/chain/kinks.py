@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.learn.likelihood.model import Mesh
 from thalweg.learn.likelihood.objective import KinkedObjective
 from thalweg.learn.likelihood.optimize import Minimum, Penalty
@@ -20,7 +20,6 @@ from thalweg.status import Status
 
 __all__ = ["certify"]
 
-Array = NDArray[np.float64]
 
 _WIDTHS = (0.03, 0.15, 0.6, 2.0)
 """Lengths of the probes in standard errors along each axis."""

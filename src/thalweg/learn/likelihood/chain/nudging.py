@@ -13,9 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from thalweg._types import Array
 from thalweg.learn.likelihood.model import Mesh
 from thalweg.learn.likelihood.optimize import Minimum, Penalty, minimise
 from thalweg.learn.likelihood.tracked import FLOOR, Judgement, TrackedObjective
@@ -23,7 +21,6 @@ from thalweg.status import Status
 
 __all__ = ["Guide", "let_go"]
 
-Array = NDArray[np.float64]
 
 _RELAXATION = 0.5
 _SHARE = 3e-3

@@ -15,11 +15,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.learn.limits import exhausted
 
 __all__ = ["carry"]
 
-Array = NDArray[np.float64]
 
 _PARTICLES = 100
 _STEPS = (1.0, 0.35, 0.1)

@@ -19,8 +19,8 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.learn.likelihood.chain.crowd import gathered, held_law
 from thalweg.learn.likelihood.chain.kinks import certify
 from thalweg.learn.likelihood.chain.nudging import let_go
@@ -32,7 +32,6 @@ from thalweg.status import Status
 
 __all__ = ["Growth", "grow"]
 
-Array = NDArray[np.float64]
 
 _BEAM = 4  # largest number of optima carried to the next stage
 _HOPELESS = 12.0  # an optimum whose log likelihood is this far below the best is dropped

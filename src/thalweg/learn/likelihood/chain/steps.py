@@ -10,9 +10,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
+from thalweg._types import Array
 from thalweg.edges.fluxes import internal_derivative, internal_log_slope
 from thalweg.edges.static import Graph
 from thalweg.learn.likelihood.chain.exponential import FASTEST, exponential
@@ -20,7 +20,6 @@ from thalweg.mobility import formulas
 
 __all__ = ["LEAST", "Energy", "Parts", "doubts", "follow", "move", "move_each"]
 
-Array = NDArray[np.float64]
 
 LEAST = 1e-290
 """Smallest mass of a state, so that its logarithm exists."""

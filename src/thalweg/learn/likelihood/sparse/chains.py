@@ -15,9 +15,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
+from thalweg._types import Array, Index
 from thalweg.learn.likelihood.sparse.elimination import (
     Plan,
     factor,
@@ -39,8 +39,6 @@ __all__ = [
     "weigh",
 ]
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _NEWTON_LIMIT = 60
 _NEWTON_TOLERANCE = 1e-5

@@ -14,15 +14,13 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._compile import inner
+from thalweg._types import Array, Index
 from thalweg.kernel import MarkovKernel
 
 __all__ = ["Plan", "factor", "make_plan", "solve", "solve_many", "solve_transposed"]
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _DENSE = 0.6
 """Elimination becomes dense once a state is joined to this share of the remaining ones."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
 
+from thalweg._types import Array
 from thalweg.energy import Entropy
 from thalweg.learn.likelihood.dynamics import EXTRAPOLATION, limited
 from thalweg.learn.likelihood.model import FlowModel, Mesh, log_normalised
@@ -29,7 +30,6 @@ __all__ = [
     "symmetric",
 ]
 
-Array = NDArray[np.float64]
 
 SPARSE_STATES = 20
 """From this many states on elimination is sparse: one evaluation with its matrix takes 3 ms at 20

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
+from thalweg._types import Array
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, IndependentObjective, Objective
 from thalweg.learn.likelihood.optimize import (
@@ -37,7 +37,6 @@ from thalweg.status import Status
 
 __all__ = ["Nearby", "Place", "Terrain", "descend", "minimise_likelihood"]
 
-Array = NDArray[np.float64]
 Solve = Callable[[Array], Array]
 Factored = Callable[[Array], Solve]
 
