@@ -160,7 +160,7 @@ class PointLandscape:
 
     def _thinned(self, points: tuple[Array, ...]) -> tuple[Array, ...]:
         """The clouds, thinned to thousands of individuals; the same rows if sizes are equal."""
-        most = _MOST_POINTS if points[0].shape[1] <= _HIGH_DIMENSION else _MOST_POINTS_HIGH
+        most = _MOST_POINTS if self.dimension_ <= _HIGH_DIMENSION else _MOST_POINTS_HIGH
         out = []
         for x in points:
             rng = np.random.default_rng([self.seed, 9])
