@@ -1,4 +1,4 @@
-"""Landscapes in many dimensions: sparse derivatives, and functions that are few enough."""
+"""Landscapes in many dimensions: the directions that move, and what is said of the others."""
 
 from __future__ import annotations
 
@@ -6,55 +6,70 @@ import numpy as np
 import pytest
 
 from thalweg import PointLandscape
-from thalweg.points.landscape.features import Basis, Given, Polynomials
-from thalweg.points.landscape.model import PushModel
-from thalweg.points.landscape.moments import Moments
+from thalweg.points.landscape.chart import Chart
+
+Array = np.ndarray
+
+TIMES = np.array([0.0, 0.3, 0.6, 0.9])
 
 
-@pytest.mark.parametrize("beta", [None, 0.0, 0.3])
-@pytest.mark.parametrize(("order", "steps"), [(0, 1), (1, 1), (0, 3), (1, 3)])
-def test_derivatives_of_single_coordinates_are_those_of_all(
-    beta: float | None, order: int, steps: int
-) -> None:
-    rng = np.random.default_rng(0)
-    times, clouds = np.array([0.0, 0.5, 1.0]), tuple(rng.normal(size=(40, 3)) for _ in range(3))
-    powers = Polynomials(np.zeros(3), np.full(3, 1.3), 4, cross=False)
-    none = Given((lambda x: np.zeros(len(x)),), np.ones(3))  # makes the basis a dense one
-    moments = Moments.of(np.concatenate(clouds), 8, rng)
-    sparse, dense = (
-        PushModel(times, clouds, basis, moments, order, beta, steps)
-        for basis in (Basis((powers,)), Basis((powers, none)))
-    )
-    assert sparse.basis.separable is not None
-    assert dense.basis.separable is None
-    z = 0.1 * rng.normal(size=sparse.size)
-    if beta is None:
-        z[-1] = 0.2
-    places = np.arange(12)[None] + 13 * np.arange(order + 1)[:, None]
-    columns = np.append(places.ravel(), [dense.size - 1] if beta is None else []).astype(int)
-    wide = np.zeros(dense.size)
-    wide[columns] = z
-    np.testing.assert_allclose(
-        sparse.jacobian(z), dense.jacobian(wide)[:, columns], rtol=1e-9, atol=1e-12
-    )
-    inverse = np.eye(2 * moments.size)
-    for few, all_of_them in zip(
-        sparse.score_noise(z, inverse), dense.score_noise(wide, inverse), strict=True
-    ):
-        kept = all_of_them[columns] if few.ndim == 1 else all_of_them[np.ix_(columns, columns)]
-        np.testing.assert_allclose(few, kept, rtol=1e-9, atol=1e-12)
-
-
-def test_long_intervals_in_many_dimensions_are_a_flow() -> None:
-    """Every set of functions is large there; the smallest is fitted, rather than none."""
+@pytest.fixture(scope="module")
+def relaxing() -> tuple[list[Array], Array, PointLandscape]:
+    """A wide cloud in 14 dimensions that relaxes along one oblique direction, `V = 2 u^2`."""
     rng = np.random.default_rng(3)
-    times = np.array([0.0, 1.5, 3.0])
-    start = np.r_[3.0, np.zeros(31)]
-    clouds = [
-        start * np.exp(-t) + np.sqrt(0.3 + 0.7 * np.exp(-2 * t)) * rng.normal(size=(150, 32))
-        for t in times
+    along = rng.normal(size=14)
+    along /= np.linalg.norm(along)
+    clouds = []
+    for t in TIMES:
+        x = 0.4 * rng.normal(size=(500, 14))
+        u = np.exp(-2 * t) * rng.normal(2.0, 1.0, 500)
+        clouds.append(x - (x @ along)[:, None] * along + u[:, None] * along)
+    return clouds, along, PointLandscape(n_centers=0, beta=0.0).fit(TIMES, clouds)
+
+
+def test_the_gradient_lies_along_the_direction_that_moves(relaxing: tuple) -> None:
+    clouds, along, model = relaxing
+    slope, x = model.gradient(clouds[1]), clouds[1]
+    wanted = 2 * (x @ along)[:, None] * along
+    assert np.linalg.norm(slope - wanted) < 0.25 * np.linalg.norm(wanted)
+    assert "2 of 14 principal components" in model.why_
+    stderr = model.gradient_stderr(x)
+    assert stderr.shape == x.shape
+    assert np.mean(np.abs(slope - wanted) < 3 * stderr) > 0.8
+
+
+def test_other_directions_stay_as_they_are(relaxing: tuple) -> None:
+    clouds, _, model = relaxing
+    chart = model._chart
+    there = model.push(clouds[0], 0.0, 0.9)
+    still = np.eye(14) - chart.axes @ chart.axes.T
+    np.testing.assert_allclose(there @ still, clouds[0] @ still, atol=1e-12)
+    np.testing.assert_allclose(there.mean(axis=0), clouds[-1].mean(axis=0), atol=0.2)
+    assert model.extrapolates(clouds[0], 0.0, 0.9).mean() < 0.1
+    assert model.potential(clouds[0]).shape == (500,)
+    np.testing.assert_allclose(
+        model.potential(clouds[0] + 3.0 * still[0]), model.potential(clouds[0]), atol=1e-9
+    )
+
+
+def test_a_turned_cloud_gives_turned_directions() -> None:
+    rng = np.random.default_rng(1)
+    clouds = tuple(rng.normal(size=(300, 12)) * np.arange(12, 0, -1) + 6 * t for t in TIMES)
+    turn = np.linalg.qr(rng.normal(size=(12, 12)))[0]
+    one, other = Chart.of(clouds), Chart.of(tuple(x @ turn for x in clouds))
+    np.testing.assert_allclose(
+        other.axes @ other.axes.T, turn.T @ one.axes @ one.axes.T @ turn, atol=1e-8
+    )
+
+
+def test_directions_that_move_and_are_left_are_in_the_warning() -> None:
+    rng = np.random.default_rng(2)
+    clouds = [rng.normal(size=(200, 12)) + np.linspace(1.0, 3.0, 12) * t for t in TIMES]
+    turned = [
+        x * np.exp(-np.linspace(0.3, 1.5, 12) * t) for x, t in zip(clouds, TIMES, strict=True)
     ]
-    model = PointLandscape().fit(times, clouds)
-    assert "would overshoot" in model.why_
-    ends = model.push(clouds[0], 0.0, 3.0, np.random.default_rng(0))
-    assert abs(ends[:, 0].mean() - clouds[-1][:, 0].mean()) < 0.4
+    assert Chart.of(tuple(turned)).left > 0
+    model = PointLandscape(n_centers=0, beta=0.0, steps=1).fit(TIMES, turned)
+    assert "others move as well" in model.warning_
+    at_rest = [rng.normal(size=(200, 12)) for _ in TIMES]
+    assert Chart.of(tuple(at_rest)).left == 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
+from thalweg.graphs.points import _Search
 from thalweg.points.coupling import coupling, entropic_coupling, unbalanced_coupling
 from thalweg.snapshots import WeightedPoints
 
@@ -63,6 +64,17 @@ class Couplings:
         self._pairs: dict[tuple[int, int], tuple[Index, Index, Array]] = {}
         self._partners: dict[tuple[int, int, int], Array] = {}
 
+    def nearest_mean(self, x: Array) -> Array:
+        """The mean of the nearest observed points of each of `x`."""
+        pool, search = self._observed
+        near = search.query(x, min(_NEIGHBORS, len(pool)))[1]
+        return np.asarray(pool[near].mean(axis=1))
+
+    @cached_property
+    def _observed(self) -> tuple[Array, _Search]:
+        pool = np.vstack(self.clouds)
+        return pool, _Search(pool)
+
     def pairs(self, sample: int, left: int) -> tuple[Index, Index, Array]:
         """The coupling of snapshots `left` and `left + 1`."""
         if (sample, left) not in self._pairs:
@@ -102,10 +114,7 @@ def displace(
     moved = np.concatenate([x for x, _ in parts])
     mass = np.concatenate([m / m.sum() / len(parts) for _, m in parts])
     if how.pull > 0:
-        pool = np.vstack(couplings.clouds)
-        near = cKDTree(pool).query(moved, k=min(_NEIGHBORS, pool.shape[0]))[1]
-        near = near.reshape(moved.shape[0], -1)
-        moved = moved + how.pull * (pool[near].mean(axis=1) - moved)
+        moved = moved + how.pull * (couplings.nearest_mean(moved) - moved)
     return WeightedPoints(moved, mass)
 
 

@@ -318,13 +318,12 @@ class Methods:
         """Whether a rejected model, fitted without the last snapshot, forecasts it no better."""
         if not self.landscape.goodness_.rejected or self.times.size < 3:
             return False
-        inner = Methods(
-            self.times[:-1], self.clouds[:-1], n_states=self.parts[0].seen.n_states,
-            seed=self._seed, progress=self._progress, most=self._most,
-        )  # fmt: skip
+        order = min(self.landscape.time_order, self.times.size - 3)
+        inner = PointLandscape(time_order=order, seed=self._seed, progress=self._progress)
+        inner.fit(self.times[:-1], self.clouds[:-1])
         rng = np.random.default_rng([self._seed, 7])
         before, truth = self.clouds[-2], even(self.clouds[-1])
-        moved = inner.landscape.push(before, float(self.times[-2]), float(self.times[-1]), rng)
+        moved = inner.push(before, float(self.times[-2]), float(self.times[-1]), rng)
         if not np.isfinite(moved).all():
             return True
         errors = [

@@ -13,6 +13,7 @@ from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.points.goodness import GoodnessOfFit
+from thalweg.points.landscape.chart import Chart
 from thalweg.points.landscape.field import Field, time_basis
 from thalweg.points.landscape.on_graph import graph_energy, graph_gradient
 from thalweg.points.landscape.problem import Answer, Problem, Support
@@ -29,8 +30,8 @@ _MOST_POINTS = 4000
 """Largest number of individuals per snapshot,"""
 _HIGH_DIMENSION = 10
 """up to this dimension,"""
-_MOST_POINTS_HIGH, _MOST_COORDINATES = 2000, 50_000
-"""and above it, with at most so many numbers in a snapshot."""
+_MOST_POINTS_HIGH = 2000
+"""and above it."""
 _FEWEST = 20
 """Least number of individuals per snapshot."""
 _BACKWARD_STEPS = 4
@@ -47,7 +48,9 @@ class PointLandscape:
     next, and the moments of the two clouds are matched by generalised least squares with the exact
     covariance of the samples; individuals need not be matched. Functions that span `V` and their
     ridge are chosen by Laplace evidence. If the moments agree far better than independent samples
-    could, the individuals were tracked, and the covariance is that of their own steps.
+    could, the individuals were tracked, and the covariance is that of their own steps. In more than
+    ten dimensions the potential is one of the few principal components in which the snapshots
+    differ most, at most five; the others are left as they are.
 
     Parameters
     ----------
@@ -139,7 +142,10 @@ class PointLandscape:
         t = _checks.as_times(times, minimum=2)
         points = as_clouds(clouds, t)
         self._check(points, t)
-        thinned = self._thinned(points)
+        reducible = points[0].shape[1] > _HIGH_DIMENSION and not self.features and start is None
+        self._chart = Chart.of(points) if reducible else None
+        self.dimension_ = int(points[0].shape[1])
+        thinned = self._thinned(tuple(self._down(x) for x in points))
         problem = Problem(
             t, thinned, self.n_centers, self.time_order, self.beta, self.steps,
             tuple(self.features or ()), self.seed, self.progress or _silent,
@@ -147,7 +153,6 @@ class PointLandscape:
         )  # fmt: skip
         self._answer: Answer = solve(problem)
         self.times_ = t
-        self.dimension_ = int(points[0].shape[1])
         self.sizes_ = np.array([len(x) for x in points])
         self._support = Support.of(self._field, thinned, self._answer.steps, self.seed)
         self._center = np.mean([self._mean_values(x) for x in thinned], axis=0)
@@ -155,9 +160,7 @@ class PointLandscape:
 
     def _thinned(self, points: tuple[Array, ...]) -> tuple[Array, ...]:
         """The clouds, thinned to thousands of individuals; the same rows if sizes are equal."""
-        d, most = points[0].shape[1], _MOST_POINTS
-        if d > _HIGH_DIMENSION:
-            most = max(min(_MOST_POINTS_HIGH, _MOST_COORDINATES // d), _FEWEST)
+        most = _MOST_POINTS if self.dimension_ <= _HIGH_DIMENSION else _MOST_POINTS_HIGH
         out = []
         for x in points:
             rng = np.random.default_rng([self.seed, 9])
@@ -212,7 +215,8 @@ class PointLandscape:
 
     @property
     def why_(self) -> str:
-        return self._answer.why
+        where = "" if self._chart is None else f"; in {self._chart}"
+        return self._answer.why + where
 
     @property
     def status_(self) -> Status:
@@ -228,6 +232,8 @@ class PointLandscape:
             )
         if not self.status_:
             said.append(self.status_.value.rstrip("."))
+        if self._chart is not None and self._chart.left:
+            said.append(f"the potential is one of {self._chart}, and are left where they are")
         ratio = self.sizes_[-1] / self.sizes_[0]
         steady = np.all(np.diff(self.sizes_) * np.sign(ratio - 1) > 0)
         if steady and not 1 / _GROWN < ratio < _GROWN:
@@ -248,16 +254,16 @@ class PointLandscape:
         time : float, optional
             For a potential that changes; by default the last snapshot's.
         """
-        points, theta = self._points(x), self._field.at(self._when(time))
+        points, theta = self._down(self._points(x)), self._field.at(self._when(time))
         return np.concatenate([(v - self._center) @ theta for v in self._values(points)])
 
     def gradient(self, x: ArrayLike, time: float | None = None) -> Array:
         """Gradient of `V` at points; the drift is minus this."""
-        return self._field.gradient(self._points(x), self._when(time))
+        return self._lift(self._field.gradient(self._down(self._points(x)), self._when(time)))
 
     def potential_stderr(self, x: ArrayLike, time: float | None = None) -> Array:
         """Standard error of `potential`."""
-        points, spread = self._points(x), self._spread(self._when(time))
+        points, spread = self._down(self._points(x)), self._spread(self._when(time))
         parts = [v - self._center for v in self._values(points)]
         return np.concatenate(
             [np.sqrt(np.maximum(np.einsum("nj,jk,nk->n", v, spread, v, optimize=True), 0.0))
@@ -273,20 +279,21 @@ class PointLandscape:
         found, scheme = self.drift_stderr(x, time), self._answer.scheme
         if scheme is None:
             return found
-        return np.hypot(found, np.sqrt(scheme(self._points(x)))[:, None])
+        return np.hypot(found, self._every(np.sqrt(scheme(self._down(self._points(x))))))
 
     def drift_stderr(self, x: ArrayLike, time: float | None = None) -> Array:
         """Standard error of each component of the drift by which `push` carries points."""
-        points, spread = self._points(x), self._spread(self._when(time))
-        out = []
+        points, spread = self._down(self._points(x)), self._spread(self._when(time))
+        out = [np.zeros((0, self.dimension_))]
         for a in range(0, len(points), _CHUNK):
             g = self._field.basis.gradient(points[a : a + _CHUNK])
+            if self._chart is not None:
+                g = self._chart.axes @ g
             out.append(np.sqrt(np.maximum(((g @ spread) * g).sum(axis=2), 0.0)))
-        if not out:
-            return np.zeros_like(points)
         found, rough = np.concatenate(out), self._answer.unresolved
-        found = np.hypot(found, self._support.curvature * self._support.beyond(points)[:, None])
-        return found if rough is None else np.hypot(found, np.sqrt(rough(points))[:, None])
+        away = self._support.curvature * self._support.beyond(points)
+        found = np.hypot(found, self._every(away))
+        return found if rough is None else np.hypot(found, self._every(np.sqrt(rough(points))))
 
     def push(
         self,
@@ -313,8 +320,11 @@ class PointLandscape:
         typical = float(np.median(np.diff(self.times_)))
         per_interval = self._answer.steps if reach > 0 else max(_BACKWARD_STEPS, self._answer.steps)
         steps = max(1, int(np.ceil(per_interval * abs(reach) / typical - 1e-9)))
-        euler = reach > 0 and self._answer.steps == 1
-        return self._field.flow(x, (start, stop), steps, beta=self.beta_, rng=rng, euler=euler)
+        euler, here = reach > 0 and self._answer.steps == 1, self._down(x)
+        there = self._field.flow(
+            here, (start, stop), steps, beta=self.beta_, rng=rng, euler=euler
+        )  # fmt: skip
+        return there if self._chart is None else x + self._lift(there - here)
 
     def extrapolates(self, points: ArrayLike, start: float, stop: float) -> NDArray[np.bool_]:
         """Mark the points that `push` would carry where no individual showed the gradient.
@@ -330,12 +340,12 @@ class PointLandscape:
         edges = np.linspace(
             start, stop, max(1, int(np.ceil(abs(stop - start) / typical - 1e-9))) + 1
         )
-        out = np.asarray(self._support.beyond(x) > 0)
+        out = np.asarray(self._support.beyond(self._down(x)) > 0)
         for a, b in zip(edges[:-2], edges[1:-1], strict=True):
             x = self.push(x, float(a), float(b))
             lost = ~np.isfinite(x).all(axis=1)
             x[lost] = 0.0
-            out |= lost | (self._support.beyond(x) > 0)
+            out |= lost | (self._support.beyond(self._down(x)) > 0)
         return out
 
     def energy_on(self, kernel: MarkovKernel) -> FreeEnergy:
@@ -370,6 +380,17 @@ class PointLandscape:
                 "coordinates, as in the snapshots."
             )
         return points
+
+    def _down(self, x: Array) -> Array:
+        """Points in the coordinates of the potential."""
+        return x if self._chart is None else self._chart.down(x)
+
+    def _lift(self, vectors: Array) -> Array:
+        return vectors if self._chart is None else self._chart.lift(vectors)
+
+    def _every(self, sizes: Array) -> Array:
+        """The share of each coordinate in errors of any direction."""
+        return sizes[:, None] if self._chart is None else sizes[:, None] * self._chart.reach
 
     def _values(self, x: Array) -> list[Array]:
         return [self._field.basis.value(x[a : a + _CHUNK]) for a in range(0, len(x), _CHUNK)] or [

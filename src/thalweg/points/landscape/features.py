@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
-from math import perm
 from typing import Protocol
 
 import numpy as np
@@ -123,13 +122,6 @@ class Polynomials:
                 np.add.at(turned[:, i, j], self._lowered[j, first], factor)
                 turned[:, j, i] = turned[:, i, j]
         return np.asarray((self._monomials(x).T @ turned.reshape(-1, d * d)).reshape(-1, d, d))
-
-    def own(self, x: Array, order: int) -> Array:
-        """Derivatives of the powers of each coordinate alone, shape (points, d, degree)."""
-        z, out = (x - self.mean) / self.scale, np.zeros((*x.shape, self.degree))
-        for k in range(order, self.degree + 1):
-            out[:, :, k - 1] = perm(k, order) * z ** (k - order) / self.scale**order
-        return out
 
     def _monomials(self, x: Array, spread: float = 0.0) -> Array:
         """One row per monomial, the constant first; or averages: `h_{k+1} = z h_k + k s h_{k-1}`.
@@ -350,13 +342,6 @@ class Basis:
                 for block in self.blocks
             ]
         )
-
-    @property
-    def separable(self) -> Polynomials | None:
-        """The block, if it is alone and each of its functions depends on one coordinate."""
-        first = self.blocks[0]
-        alone = len(self.blocks) == 1 and isinstance(first, Polynomials) and not first.cross
-        return first if alone and isinstance(first, Polynomials) else None
 
     def value(self, x: Array, spread: float = 0.0) -> Array:
         return np.concatenate([block.value(x, spread) for block in self.blocks], axis=1)

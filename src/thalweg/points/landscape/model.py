@@ -26,12 +26,10 @@ from thalweg.points.landscape.moments import Moments
 __all__ = ["PushModel"]
 
 Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 T = TypeVar("T")
 
-_CHUNK, _CHUNK_HIGH, _HIGH_DIMENSION = 500, 100, 10
-"""Individuals processed together, and those above ten dimensions, where arrays of more than 30 MB
-cost more to allocate than to fill."""
+_CHUNK = 500
+"""Individuals processed together."""
 _LEAST_BETA = 1e-8
 """Least beta, in units of the model's scale."""
 _KEPT_BYTES = 4e8
@@ -67,8 +65,8 @@ class PushModel:
         """Root mean square gradient of each function over the clouds."""
         total = np.zeros(self.basis.size)
         for x in self.clouds:
-            for a in range(0, len(x), self._chunk):
-                g = self.basis.gradient(x[a : a + self._chunk])
+            for a in range(0, len(x), _CHUNK):
+                g = self.basis.gradient(x[a : a + _CHUNK])
                 total += np.einsum("ndj,ndj->j", g, g) / len(x)
         return np.sqrt(total / len(self.clouds)) + 1e-12
 
@@ -82,10 +80,6 @@ class PushModel:
         """The bound at which points that a wild potential expels are stopped before overflow."""
         low, high = bounding_box(self.clouds)
         return low - _FAR * (high - low), high + _FAR * (high - low)
-
-    @property
-    def _chunk(self) -> int:
-        return _CHUNK if self.clouds[0].shape[1] <= _HIGH_DIMENSION else _CHUNK_HIGH
 
     @cached_property
     def observed(self) -> list[Array]:
@@ -151,8 +145,8 @@ class PushModel:
         d = x.shape[1]
         product = np.zeros((self.moments.rotation.shape[0], self.basis.size))
         laplacian = np.zeros(self.moments.rotation.shape[0])
-        for a in range(0, len(x), self._chunk):
-            part = x[a : a + self._chunk]
+        for a in range(0, len(x), _CHUNK):
+            part = x[a : a + _CHUNK]
             test = self.moments.basis.gradient(part).reshape(len(part) * d, -1)
             product += test.T @ self._slope(k, a).reshape(len(part) * d, -1)
             laplacian += self.moments.basis.laplacian(part).sum(axis=0)
@@ -180,7 +174,7 @@ class PushModel:
         out = []
         for k in range(self.times.size - 1):
             parts = []
-            for a in range(0, len(self.clouds[k]), self._chunk):
+            for a in range(0, len(self.clouds[k]), _CHUNK):
                 end, _, spread = self._carry(k, a, z, False)
                 value = self.moments.value(end, spread)
                 half = value.shape[0] // 2
@@ -240,15 +234,15 @@ class PushModel:
         return self._once("jacobian", z, self._jacobian)
 
     def _jacobian(self, z: Array) -> Array:
-        out = []
+        out, d = [], self.clouds[0].shape[1]
         for k, tau in enumerate(np.diff(self.times)):
             n = len(self.clouds[k]) * (2 if self._paired(z) else 1)
             total = np.zeros((self.moments.rotation.shape[0], self.size))
-            for a in range(0, len(self.clouds[k]), self._chunk):
+            for a in range(0, len(self.clouds[k]), _CHUNK):
                 end, slopes, spread = self._carry(k, a, z, True)
                 assert slopes is not None
-                test = self.moments.basis.gradient(end, spread)
-                total[:, : self._filled] += self._met(test, slopes)
+                test = self.moments.basis.gradient(end, spread).reshape(len(end) * d, -1)
+                total[:, : slopes.shape[2]] += test.T @ slopes.reshape(len(end) * d, -1)
                 if self.beta is None:
                     lap = self.moments.basis.laplacian(end, spread).sum(axis=0)
                     total[:, -1] += self.beta_scale * self._last(tau) * lap
@@ -274,11 +268,10 @@ class PushModel:
                 pull -= seen @ inverse[before, here]
             root = np.linalg.cholesky(inverse[here, here])
             pull = np.linalg.solve(root, pull.T).T
-            for a in range(0, n, self._chunk):
+            for a in range(0, n, _CHUNK):
                 end, slopes, spread = self._carry(k, a, z, True)
                 assert slopes is not None
-                slopes = self._spread_out(slopes)
-                u, share = pull[a : a + self._chunk], 1.0
+                u, share = pull[a : a + _CHUNK], 1.0
                 if self._paired(z):
                     u, share = np.concatenate([u, u]), 0.5
                 rotation = self.moments.rotation @ root
@@ -316,7 +309,7 @@ class PushModel:
         """Scaled gradients of the functions at a chunk of individuals; cached if they are few."""
         if (k, a) in self._slopes:
             return self._slopes[k, a]
-        g = self.basis.gradient(self.clouds[k][a : a + self._chunk])
+        g = self.basis.gradient(self.clouds[k][a : a + _CHUNK])
         g /= self.scale
         if self._kept:
             self._slopes[k, a] = g
@@ -332,15 +325,15 @@ class PushModel:
 
     def _carry(self, k: int, a: int, z: Array, wanted: bool) -> tuple[Array, Array | None, float]:
         """A chunk pushed over interval `k`: end points, their derivatives, the variance left."""
-        x = self.clouds[k][a : a + self._chunk]
+        x = self.clouds[k][a : a + _CHUNK]
         tau = float(self.times[k + 1] - self.times[k])
         theta, beta = self.read(z)
         beta = max(beta, 0.0)
         if self.steps == 1:
             when = time_basis(self.times, self.times[k] + 0.5 * tau, self.order)
-            if self._own is not None or not (wanted or self._kept):
+            if not (wanted or self._kept):
                 end = np.clip(x - tau * self.basis.slope(x, when @ theta), *self._far)
-                return end, -self._columns(x, tau * when) if wanted else None, 2 * beta * tau
+                return end, None, 2 * beta * tau
             g = self._slope(k, a)
             end = np.clip(x - tau * (g @ ((when @ theta) * self.scale)), *self._far)
             slopes = -tau * np.concatenate([b * g for b in when], axis=2) if wanted else None
@@ -350,15 +343,13 @@ class PushModel:
     def _many_steps(
         self, k: int, a: int, theta: Array, beta: float, wanted: bool
     ) -> tuple[Array, Array | None, float]:
-        x = self.clouds[k][a : a + self._chunk]
+        x = self.clouds[k][a : a + _CHUNK]
         n, d = x.shape
         h = float(self.times[k + 1] - self.times[k]) / self.steps
         rng = np.random.default_rng([self.seed, k, a])
         paired = self.beta != 0
         x = np.concatenate([x, x]) if paired else x
-        free = self.beta is None
-        columns = self.n_weights if self._own is None else self._own.size // d * (self.order + 1)
-        slopes = np.zeros((len(x), d, columns + free)) if wanted else None
+        slopes = np.zeros((len(x), d, self.size)) if wanted else None
         size = np.sqrt(2 * h * max(beta, _LEAST_BETA * self.beta_scale))
         for s in range(self.steps):
             when = time_basis(self.times, self.times[k] + (s + 0.5) * h, self.order)
@@ -375,57 +366,6 @@ class PushModel:
             x = np.clip(x, *self._far)
         return x, slopes, beta * h / 3
 
-    @cached_property
-    def _own(self) -> Index | None:
-        """The functions of each coordinate alone (one row per coordinate), if all are such.
-
-        A coordinate's derivatives in the weights of the others then vanish, and are left out: a
-        fiftieth remains in fifty dimensions.
-        """
-        if self.basis.separable is None:
-            return None
-        return np.arange(self.basis.size).reshape(self.basis.separable.degree, -1).T
-
-    @property
-    def _filled(self) -> int:
-        """Number of parameters in which points have derivatives; one step's noise comes after."""
-        return self.n_weights if self.steps == 1 else self.size
-
-    def _spread_out(self, slopes: Array) -> Array:
-        """Derivatives in the weights of all functions from those in each coordinate's own."""
-        if self._own is None:
-            return slopes
-        out = np.zeros((*slopes.shape[:2], self._filled))
-        out[:, np.arange(slopes.shape[1])[:, None], self._places] = slopes
-        return out
-
-    def _met(self, test: Array, slopes: Array) -> Array:
-        """Sum over points and coordinates of gradients of the tests times derivatives."""
-        if self._own is None:
-            flat = len(test) * test.shape[1]
-            return np.asarray(test.reshape(flat, -1).T @ slopes.reshape(flat, -1))
-        each = test.transpose(1, 2, 0) @ slopes.transpose(1, 0, 2)
-        out = np.zeros((test.shape[2], self._filled))
-        for place, product in zip(self._places, each, strict=True):
-            out[:, place] += product
-        return out
-
-    @cached_property
-    def _places(self) -> Index:
-        """Per coordinate, the parameters in which it has derivatives."""
-        assert self._own is not None
-        blocks = [b * self.basis.size + self._own for b in range(self.order + 1)]
-        if self._filled > self.n_weights:
-            blocks.append(np.full((len(self._own), 1), self.size - 1))
-        return np.concatenate(blocks, axis=1)
-
-    def _bent(self, x: Array, theta: Array, slopes: Array) -> Array:
-        """Second derivatives of the potential, times derivatives of the points."""
-        if self._own is None:
-            return np.asarray(self.basis.hessian(x, theta) @ slopes)
-        assert self.basis.separable is not None
-        return (self.basis.separable.own(x, 2) * theta[self._own]).sum(axis=2)[:, :, None] * slopes
-
     def _step(
         self, x: Array, slopes: Array | None, how: tuple[float, Array, Array],
         noise: tuple[Array | float, Array | float],
@@ -438,14 +378,14 @@ class PushModel:
         if slopes is None:
             middle = x - 0.5 * h * self.basis.slope(x, theta) + 0.5 * kick
             return x - h * self.basis.slope(np.clip(middle, *self._far), theta) + kick, None
-        m = slopes.shape[2] - (self.beta is None)
+        m = self.n_weights
         middle = x - 0.5 * h * self.basis.slope(x, theta) + 0.5 * kick
         middle = np.clip(middle, *self._far)
-        inner = slopes - 0.5 * h * self._bent(x, theta, slopes)
+        inner = slopes - (0.5 * h * self.basis.hessian(x, theta)) @ slopes
         inner[:, :, :m] -= self._columns(x, 0.5 * h * when)
         if self.beta is None:
             inner[:, :, -1] += 0.5 * change
-        slopes = slopes - h * self._bent(middle, theta, inner)
+        slopes = slopes - (h * self.basis.hessian(middle, theta)) @ inner
         slopes[:, :, :m] -= self._columns(middle, h * when)
         if self.beta is None:
             slopes[:, :, -1] += change
@@ -453,12 +393,8 @@ class PushModel:
 
     def _columns(self, x: Array, factors: Array) -> Array:
         """Gradients of the functions per unit of `z`, times one factor per time function."""
-        if self._own is None:
-            g, scale = self.basis.gradient(x), self.scale
-        else:
-            assert self.basis.separable is not None
-            g, scale = self.basis.separable.own(x, 1), self.scale[self._own]
+        g = self.basis.gradient(x)
         if self.order == 0:
-            g *= factors[0] / scale
+            g *= factors[0] / self.scale
             return g
-        return np.concatenate([g * (b / scale) for b in factors], axis=2)
+        return np.concatenate([g * (b / self.scale) for b in factors], axis=2)

@@ -36,8 +36,6 @@ _MOST_POWERS = 60
 """Largest number of monomials."""
 _MOST_AXES = 10
 """Largest dimension with Gaussians along the axes."""
-_MOST_FINE = 20
-"""Largest dimension with many Gaussians: in more, none of them is near many individuals."""
 _KNOTS = 12
 """Number of Gaussians per axis."""
 _KNOWN = 3000
@@ -172,7 +170,7 @@ def candidates(problem: Problem, rng: np.random.Generator) -> dict[str, Basis]:
     mean, scale = pool.mean(axis=0), np.where(pool.std(axis=0) > 0, pool.std(axis=0), 1.0)
     d = pool.shape[1]
     degrees = [k for k in (4, 3, 2) if comb(d + k, k) - 1 <= _MOST_POWERS]
-    powers = Polynomials(mean, scale, degrees[0] if degrees else 4, bool(degrees))
+    powers = Polynomials(mean, scale, degrees[0] if degrees else 2, bool(degrees))
     first: tuple[Block, ...] = (powers,)
     if problem.given:
         first = (*first, Given(problem.given, scale))
@@ -182,8 +180,6 @@ def candidates(problem: Problem, rng: np.random.Generator) -> dict[str, Basis]:
         wanted = {f"{problem.n_centers} Gaussians": (problem.n_centers, 1.5)}
     else:
         wanted = {"100 Gaussians": (100, 1.5), "40 Gaussians": (40, 2.0)}
-        if d > _MOST_FINE:
-            del wanted["100 Gaussians"]
     bases = {} if problem.n_centers is not None else {"polynomials": Basis(first)}
     for name, (count, factor) in wanted.items():
         centers, near = spaced_centers(pool, min(count, max(len(pool) // 10, 2)), rng)

@@ -60,8 +60,9 @@ _FAR = 100.0
 _REWEIGHTINGS = 2
 _SHARES = (1.0, 0.5, 0.2, 0.0)
 """Shares of the weak form's parameters from which the push may start."""
-_PUSHED = 3
-"""Candidates that proceed from the weak form to the push, besides the simplest."""
+_PUSHED, _PUSHED_MOVING = 3, 1
+"""Candidates that proceed from the weak form to the push, besides the simplest; fewer for a
+potential that changes in time, which has several times as many parameters."""
 _ACCEPTED = 0.01
 """Level at which other functions that span the potential are accepted."""
 _MOST_SCATTER = 0.1
@@ -98,7 +99,8 @@ def solve(problem: Problem) -> Answer:
         prior = Prior.of(model)
         z, scales, evidence = weak_start(model, prior, white)
         starts[name] = (prior, _better_start(model, white, z, seen), scales, evidence)
-    ranked = sorted(starts, key=lambda name: starts[name][3], reverse=True)[:_PUSHED]
+    pushed = _PUSHED if problem.order == 0 else _PUSHED_MOVING
+    ranked = sorted(starts, key=lambda name: starts[name][3], reverse=True)[:pushed]
     leader = ranked[0]
     if simplest not in ranked:
         ranked.append(simplest)
