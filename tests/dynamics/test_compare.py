@@ -48,6 +48,10 @@ def test_one_pushed_state_is_the_one_that_lights_up():
     touching = (kernel.edges.source == 3) | (kernel.edges.target == 3)
     assert set(answer.edges.significant(0.001)) <= set(np.flatnonzero(touching))
     assert answer.edges.significant(0.001).size > 0
+    assert answer.to_frame().query("q_value < 0.001")["state"].tolist() == [3]
+    named = answer.edges_to_frame().query("q_value < 0.001")
+    assert len(named) > 0
+    assert ((named["source"] == 3) | (named["target"] == 3)).all()
 
 
 def test_the_constant_does_not_matter():

@@ -145,7 +145,10 @@ class GeometricMean(Mobility):
 
 @dataclass(frozen=True)
 class ArithmeticMean(Mobility):
-    """`(s + t) / 2`: the only mean here that lets mass flow into an empty state at once."""
+    """`(s + t) / 2`: like `PorousMediumMean(q)` for `q > 1`, it does not vanish with one density.
+
+    Mass then enters an empty state at once, without noise too.
+    """
 
     @property
     def form(self) -> Form:
@@ -189,7 +192,7 @@ class PorousMediumMean(Mobility):
     """The mean for which `rho' = (K - I) rho^q` is the gradient flow of `sum pi rho^q / (q - 1)`.
 
     One-homogeneous for every `q`: harmonic at -1, geometric at 1/2, logarithmic at 1,
-    arithmetic at 2.
+    arithmetic at 2. Beside an empty state it is `(q - 1) / q` times the density if `q > 1`, else 0.
 
     >>> round(float(PorousMediumMean(2.0)(1.0, 5.0)), 12)
     3.0
