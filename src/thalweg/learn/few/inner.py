@@ -137,7 +137,7 @@ class Inner:
     counts: Array
     mesh: Mesh
     noise: CountModel = field(default_factory=Multinomial)
-    tolerance: float = 1e-2
+    tolerance: float = 0.03
     max_iterations: int = 60
     n_iterations: int = 0
     n_cells: int = 0

@@ -61,8 +61,9 @@ _PLATEAU = 0.1
 """Range of three values below which the limit of a vanishing beta is taken to be reached."""
 _OTHER_BRANCH = 2.0
 """How much further than the sweep a column may fall before the sweep's fit is tried as a start."""
-_EXACT = 3.0
-"""How far below the best cells and columns may lie that are solved for each shape."""
+_EXACT = 1.0
+"""How far below the best cells and columns may lie that are solved for each shape. On 16 data sets
+of 100 states errors were within 1 % of those with 3: the heaviest cells are solved in the end."""
 _TUNINGS = 6
 _TUNED = 0.2
 """Changes of both log strengths that are not worth another round."""
