@@ -232,6 +232,21 @@ def test_equal_intervals_leave_one_step_or_the_flow_in_doubt() -> None:
         assert np.mean(np.abs(error) < 2 * model.gradient_stderr(clouds[0]) + 1e-3) > 0.9
 
 
+def test_fresh_snapshots_at_equal_intervals_leave_one_step_or_the_flow_in_doubt() -> None:
+    """A linear map is that of either: the bars include the difference, and `push` does not."""
+    rng = np.random.default_rng(14)
+    tau, shrink = 0.3, 0.7
+    clouds = [shrink**k * rng.normal([3.0, 0.0], 1.0, size=(1500, 2)) for k in range(5)]
+    model = PointLandscape(n_centers=0, beta=0.0).fit(tau * np.arange(5), clouds)
+    assert not model.tracked_
+    assert "does not decide" in model.why_
+    x = clouds[1]
+    for slope in ((1 - shrink) / tau, -np.log(shrink) / tau):
+        error = model.gradient(x) - slope * x
+        assert np.mean(np.abs(error) < 2 * model.gradient_stderr(x) + 1e-3) > 0.85
+    assert np.median(model.drift_stderr(x)) < 0.7 * np.median(model.gradient_stderr(x))
+
+
 def test_what_functions_cannot_resolve_is_in_the_error_bars() -> None:
     """A kink without noise: a polynomial is wrong near it, and says so."""
     rng = np.random.default_rng(13)

@@ -186,9 +186,10 @@ class PointInterpolator:
             coupling; `"curved"`: bent by the next snapshots and pulled towards the observed cloud,
             as far as the trials prefer; `"unbalanced"`: with births and deaths. `"landscape"`:
             along the potential on R^d, forwards from the snapshot before and backwards from the one
-            after. `"auto"` tries all of them on the inner training times, each left out in turn,
-            and takes the best, or a mixture of the best few; with two training times it is the
-            flow, the only one with a clock of its own.
+            after. `"auto"` tries all of them on the inner training times, each left out in turn (30
+            states, couplings of 2000 individuals, distances of 1000 points at most), and takes the
+            best, or a mixture of the best few; with two training times it is the flow, the only one
+            with a clock of its own.
         """
         low, high = self.times_[0], self.times_[-1]
         if not low <= time <= high:
@@ -326,5 +327,4 @@ class PointInterpolator:
         )  # fmt: skip
         rng = np.random.default_rng([self.seed, 2, k])
         time = float(self.times_[k])
-        most = caps.points if caps is _AHEAD else min(caps.points, len(self._clouds[k]))
-        return run_trial(inner, inner.available(names), time, self._clouds[k], most, rng)
+        return run_trial(inner, inner.available(names), time, self._clouds[k], caps.points, rng)
