@@ -11,9 +11,9 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
+from scipy.linalg import LinAlgError
 from scipy.linalg.blas import dsyrk
-from scipy.linalg.lapack import dpotri
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 
 from thalweg.learn.few.shapes import FieldPrior
 from thalweg.learn.likelihood.sparse.flow import symmetric
@@ -31,11 +31,17 @@ def _factored(matrix: Array) -> Array:
     top = float(matrix.diagonal().max())
     for share in _RAISED:
         raised = matrix + np.diag(np.full(matrix.shape[0], share * top)) if share else matrix
-        try:
-            return np.asarray(cholesky(raised, lower=True, check_finite=False))
-        except LinAlgError:
-            continue
+        # Symmetric: transposed it is in LAPACK's order. A thousand small factors take half as long
+        # without SciPy's checks.
+        factor, failed = dpotrf(raised.T, lower=1)
+        if not failed:
+            return np.asarray(factor)
     raise LinAlgError("the curvature is not positive")
+
+
+def _triangular(factor: Array, right: Array, *, transposed: bool = False) -> Array:
+    """`L^-1 x`, or `L^-T x`, for the lower factor `L`."""
+    return np.asarray(dtrtrs(factor, right, lower=1, trans=int(transposed))[0])
 
 
 def _inverse(factor: Array) -> Array:
@@ -89,9 +95,7 @@ class Start:
         self.shape, self.strength = prior.initial, prior.initial_strength
         self.factor = _factored(information[n:, n:] + self.strength * self.shape.matrix)
         self.log_determinant = _log_determinant(self.factor)
-        self.mixed = np.asfortranarray(
-            solve_triangular(self.factor, information[n:, :n], lower=True, check_finite=False)
-        )
+        self.mixed = _triangular(self.factor, information[n:, :n])
         lower = dsyrk(1.0, self.mixed, trans=1, lower=1)
         self.reduced = information[:n, :n] - symmetric(lower)
 
@@ -100,11 +104,11 @@ class Start:
 
     def up(self, x: Array) -> Array:
         """`L^-1 x`."""
-        return np.asarray(solve_triangular(self.factor, x, lower=True, check_finite=False))
+        return _triangular(self.factor, x)
 
     def down(self, x: Array) -> Array:
         """`L^-T x`."""
-        return np.asarray(solve_triangular(self.factor, x, lower=True, trans=1, check_finite=False))
+        return _triangular(self.factor, x, transposed=True)
 
     @cached_property
     def answer(self) -> Array:
@@ -146,13 +150,13 @@ class Curvature:
     def solve(self, right: Array) -> Array:
         n, start = self.factor.shape[0], self.start
         up = start.up(right[n:])
-        v = cho_solve((self.factor, True), right[:n] - start.mixed.T @ up, check_finite=False)
+        v = dpotrs(self.factor, right[:n] - start.mixed.T @ up, lower=1)[0]
         return np.concatenate([v, start.down(up - start.mixed @ v)])
 
     def spread(self, normal: Array) -> Array:
         """A draw with this inverse covariance, from a standard normal one."""
         n, start = self.factor.shape[0], self.start
-        v = solve_triangular(self.factor, normal[:n], lower=True, trans=1, check_finite=False)
+        v = _triangular(self.factor, normal[:n], transposed=True)
         return np.concatenate([v, start.down(normal[n:] - start.mixed @ v)])
 
     @property

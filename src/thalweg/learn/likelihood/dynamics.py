@@ -320,7 +320,8 @@ def limited(correction: Array) -> tuple[Array, Array]:
     It leaves small corrections alone to fifth order, so the order of the scheme stays.
     """
     power = np.minimum(abs(0.5 * correction), 1e15) ** 4
-    return correction * (1.0 + power) ** -0.25, (1.0 + power) ** -1.25
+    kept = (1.0 + power) ** -0.25
+    return correction * kept, kept**5
 
 
 @njit(cache=True, error_model="numpy")

@@ -169,22 +169,26 @@ class Point:
     chains: tuple[chains.Chain, ...]
 
     @cached_property
-    def _combined(self) -> tuple[Array, Array, Array]:
-        """`log p`, that of one order less, and the share of each chain in the former's slopes."""
+    def _ends(self) -> list[Array]:
+        """Log densities of each chain at the snapshots after the first."""
+        return [chain.logs[chain.outputs] for chain in self.chains]
+
+    def _extrapolated(self, levels: int) -> tuple[Array, Array]:
+        """`log p` of the order that so many chains allow, and the finest one's limited share."""
+        fine = self._ends[-1]
+        best = sum(w * u for w, u in zip(EXTRAPOLATION[levels - 1], self._ends, strict=False))
+        correction, share = limited(best - fine)
+        log_rho = np.vstack([self.start, fine + correction])
+        return log_normalised(log_rho + np.log(self.flow.plan.pi)), share
+
+    @cached_property
+    def _combined(self) -> tuple[Array, Array]:
+        """`log p`, and the share of each chain in its slopes."""
         levels = len(self.chains)
-        u = np.stack([chain.logs[chain.outputs] for chain in self.chains])
-        fine = u[-1]
-        weights = EXTRAPOLATION[levels - 1, :levels]
-        correction, share = limited(np.tensordot(weights, u, 1) - fine)
-        rough, _ = limited(np.tensordot(EXTRAPOLATION[max(levels - 2, 0), :levels], u, 1) - fine)
-        parts = weights[:, None, None] * share
+        log_p, share = self._extrapolated(levels)
+        parts = EXTRAPOLATION[levels - 1, :levels, None, None] * share
         parts[-1] += 1.0 - share
-        log_pi = np.log(self.flow.plan.pi)
-        return (
-            log_normalised(np.vstack([self.start, fine + correction]) + log_pi),
-            log_normalised(np.vstack([self.start, fine + rough]) + log_pi),
-            parts,
-        )
+        return log_p, parts
 
     @property
     def log_p(self) -> Array:
@@ -211,7 +215,8 @@ class Point:
 
     @cached_property
     def mesh_error(self) -> float:
-        gap = np.clip(self.log_p - self._combined[1], -50.0, 50.0)
+        rough, _ = self._extrapolated(max(len(self.chains) - 1, 1))
+        gap = np.clip(self.log_p - rough, -50.0, 50.0)
         return float(np.vdot(self.expected, gap * gap))
 
     @cached_property
@@ -225,7 +230,7 @@ class Point:
         """From derivatives in `log p` before normalisation to those in the parameters."""
         n, plan = self.start.size, self.flow.plan
         by_V, by_start, by_log_beta = np.zeros(n), cotangents[0].copy(), 0.0
-        for chain, part in zip(self.chains, self._combined[2], strict=True):
+        for chain, part in zip(self.chains, self._combined[1], strict=True):
             weighted = np.ascontiguousarray(part * cotangents[1:])
             by_log_beta += chains.adjoint(
                 plan, self.beta, self.start, chain, weighted, by_V, by_start
@@ -253,7 +258,7 @@ class Point:
         moved = np.zeros_like(p)
         d[n + 1 :] -= p[0] @ d[n + 1 :]
         moved[0] = d[n + 1 :]
-        for chain, part in zip(self.chains, self._combined[2], strict=True):
+        for chain, part in zip(self.chains, self._combined[1], strict=True):
             out = np.empty((chain.outputs.size, n))
             chains.tangent(self.flow.plan, self.beta, self.start, chain, d, chain.outputs, out)
             moved[1:] += part * out
@@ -299,7 +304,7 @@ class Point:
         p = np.exp(self.log_p)
         coarse = levels == 1
         total = np.zeros((p.shape[0] - 1, n, 2 * n + 1))
-        parts = np.ones((1, *total.shape[:2])) if coarse else self._combined[2]
+        parts = np.ones((1, *total.shape[:2])) if coarse else self._combined[1]
         for chain, part in zip(self.chains, parts, strict=not coarse):
             chains.sensitivities(plan, self.beta, self.start, chain, p[0], part, total)
         chains.weigh(total, p[1:], weights[1:])
