@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,9 +15,11 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields import fit_likelihood_large
 from thalweg.learn.fields.conjugate_gradients import conjugate_gradients
 from thalweg.learn.fields.flow_map import FlowMap
+from thalweg.learn.fields.graph_fit import GraphFitter
 from thalweg.learn.fields.likelihood import Likelihood
 from thalweg.learn.fields.matching import Following, matched_slope
-from thalweg.learn.fields.spectral_solver import Curvature, Preconditioning
+from thalweg.learn.fields.options import LargeOptions
+from thalweg.learn.fields.spectral_solver import Curvature, Kind, Preconditioning
 from thalweg.learn.fields.spectrum import SpectralPrior, Spectrum
 from thalweg.status import Status
 
@@ -126,12 +131,19 @@ def test_density_of_states_without_eigenvalues(monkeypatch: pytest.MonkeyPatch) 
     assert probed.weights[probed.nodes > 0.5].sum() == pytest.approx(wide.sum(), rel=0.05)
 
 
-def test_information_is_symmetric_and_solved(curvature: Curvature) -> None:
+@pytest.mark.parametrize("kind", ["flow", "graph", "graph by rational functions"])
+def test_information_is_symmetric_and_solved(curvature: Curvature, kind: str) -> None:
     n = curvature.place.u0.size
+    tried: tuple[Kind, ...] = ("flow",) if kind == "flow" else ("graph",)
+    if "rational" in kind:
+        spectrum = copy.copy(curvature.potential.spectrum)
+        vars(spectrum)["basis"] = None  # as on more states than have all their eigenvectors
+        priors = (replace(p, spectrum=spectrum) for p in (curvature.initial, curvature.potential))
+        curvature = Curvature(curvature.place, *priors)
     dense = curvature.place.information(np.eye(2 * n), np.zeros(2 * n), tolerance=1e-10)[0]
     dense = dense + curvature.prior(np.eye(2 * n))
     np.testing.assert_allclose(dense, dense.T, atol=1e-6 * np.abs(dense).max())
-    preconditioner, about, _ = Preconditioning(curvature.place)(curvature)
+    preconditioner, about, _ = Preconditioning(curvature.place, tried)(curvature)
     inverse = preconditioner(np.eye(2 * n))
     np.testing.assert_allclose(inverse, inverse.T, atol=1e-8 * np.abs(inverse).max())
     assert np.linalg.eigvalsh(inverse)[0] > 0
@@ -142,6 +154,30 @@ def test_information_is_symmetric_and_solved(curvature: Curvature) -> None:
     error = np.sum((x - exact) * (dense @ (x - exact)), axis=0)
     assert np.all(error < 1e-2 * np.sum(exact * right, axis=0))
     assert iterations < 60
+
+
+def test_the_kind_of_fewer_iterations_is_kept(curvature: Curvature) -> None:
+    preconditioning = Preconditioning(curvature.place, ("graph", "flow"))
+    kinds = []
+    for iterations in (9, 30, 12, 40, 25):
+        kinds.append(preconditioning.kind)
+        preconditioning.took(iterations)
+    assert kinds == ["graph", "flow", "graph", "graph", "flow"]
+    assert preconditioning.kind == "flow"
+
+
+def test_beta_waits_for_the_levels_where_individuals_are_few(kernel: MarkovKernel) -> None:
+    """Without the force of the evidence a joint step takes beta towards zero."""
+    _, times, _, counts = drawn(kernel, 2, 3)
+    rng = np.random.default_rng(0)
+    fitter = GraphFitter(kernel, times, counts, None, LargeOptions(), None, rng)
+    start = fitter.theta
+    while fitter.draws is None:
+        assert fitter.theta == start
+        fitter.settled(0)
+    for round_ in range(1, 4):
+        fitter.settled(round_)
+    assert fitter.theta != start
 
 
 def test_simulated_slope_is_that_of_fits_to_drawn_data(curvature: Curvature) -> None:

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.few.choose import few_per_state
 from thalweg.learn.fields.conjugate_gradients import conjugate_gradients
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.likelihood import Likelihood, Place
 from thalweg.learn.fields.matching import Following, Matched, matched_slope
 from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions, Progress, large_fit
-from thalweg.learn.fields.spectral_solver import Curvature, Preconditioning
+from thalweg.learn.fields.spectral_solver import Curvature, Kind, Preconditioning
 from thalweg.learn.fields.spectrum import SpectralPrior, Spectrum
 from thalweg.learn.fields.start import weak_start
 from thalweg.learn.limits import spend
@@ -83,7 +84,9 @@ class GraphFitter(Fitter):
         self.place: Place = place
         self.initial = SpectralPrior.of_field(spectrum, self.z[: self.n])
         self.potential = SpectralPrior.of_field(spectrum, self.z[self.n :])
-        self.preconditioning = Preconditioning(place)
+        self.few = few_per_state(counts)
+        kinds: tuple[Kind, ...] = ("graph", "flow") if self.few else ("flow",)
+        self.preconditioning = Preconditioning(place, kinds)
         self.force = 0.0
         self.damping = 0.0
         self.n_iterations = 0
@@ -149,6 +152,8 @@ class GraphFitter(Fitter):
         """One damped Gauss-Newton step in the fields and log beta; its predicted decrement.
 
         The levels follow beta and shift its optimum: only a `share` of the step in beta is taken.
+        None is with few individuals per state until the levels are known: without the force of the
+        evidence beta would slide towards zero, to where the flow has no solution.
         """
         score, slope = self.place.score()
         gradient = self._curvature().prior(self.z[:, None])[:, 0] - score
@@ -164,10 +169,11 @@ class GraphFitter(Fitter):
                 right = np.concatenate([right, -mixed], axis=1)
                 if self.along is not None:
                     guess = np.column_stack([np.zeros(2 * self.n), self.along])
-            solved, _ = conjugate_gradients(
+            solved, taken = conjugate_gradients(
                 curvature, right, preconditioner, least=_ENOUGH, guess=guess,
                 tolerance=np.array([tolerance, 0.5 * tolerance])[: right.shape[1]],
             )  # fmt: skip
+            self.preconditioning.took(taken)
             step, stride = solved[:, 0], 0.0
             if self.free:
                 self.along = solved[:, 1]
@@ -177,7 +183,7 @@ class GraphFitter(Fitter):
                 own = max(curve - pull, 0.15 * curve)
                 self.variance, self.overshoot = 1.0 / own, curve / own
                 stride = -(by_theta + float(mixed[:, 0] @ step)) / (curve * (1.0 + self.damping))
-                stride *= 1.0 if self.draws is None else share
+                stride *= share if self.draws is not None else 0.0 if self.few else 1.0
                 stride = float(np.clip(stride, -_LONGEST_STRIDE, _LONGEST_STRIDE))
                 step = step + stride * self.along
             promised = -0.5 * (float(gradient @ step) + by_theta * stride)

@@ -107,6 +107,14 @@ class Spectrum:
         self.modes = self.weights @ self.bumps(self.nodes)
         """Number of modes that belong to each bump."""
 
+    @cached_property
+    def basis(self) -> tuple[Array, Array] | None:
+        """All eigenvalues and eigenvectors, where states are few enough for them."""
+        if self.n > _EXACT_STATES:
+            return None
+        values, vectors = np.linalg.eigh(self.matrix.toarray())
+        return np.maximum(values, 0.0), np.ascontiguousarray(vectors)
+
     def _coordinate(self, mu: Array) -> Array:
         """The coordinate in which bumps are evenly spaced: it resolves small and crowded values."""
         mu = np.maximum(mu, 0.0)
