@@ -19,11 +19,10 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.growth import Growth, GrowthFound, as_growth, growth_of
-from thalweg.learn.limits import reporting, work_limit
+from thalweg.learn.limits import as_progress, reporting, work_limit
 from thalweg.learn.network.features import FeatureNetwork, fit_feature_network
 from thalweg.learn.network.paper import fit_neural
 from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
-from thalweg.learn.progress import as_progress
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict, unassessed
 from thalweg.learn.weak.fit import Ridge

@@ -19,10 +19,9 @@ from thalweg._types import Array, Progress
 from thalweg.errors import InputError, ThalwegError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.answer import check_match
-from thalweg.learn.fokker_planck import MOST_STATES, fokker_planck
 from thalweg.learn.inputs import as_problem
 from thalweg.learn.regressor import FreeEnergyRegressor
-from thalweg.learn.rivals import free_ctmc, no_movement, pure_heat
+from thalweg.learn.rivals import MOST_STATES, fokker_planck, free_ctmc, no_movement, pure_heat
 from thalweg.snapshots import Snapshots, hellinger
 from thalweg.snapshots.density import smoothed
 

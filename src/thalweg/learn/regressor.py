@@ -41,7 +41,7 @@ from thalweg.learn.forecast import (
 )
 from thalweg.learn.growth import Growth, GrowthFound
 from thalweg.learn.inputs import as_problem
-from thalweg.learn.progress import as_progress
+from thalweg.learn.limits import as_progress
 from thalweg.learn.questions import Questions
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict

@@ -24,9 +24,6 @@ from thalweg.learn.likelihood.births import Births
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import LogMean, Mobility
 
-__all__ = ["Chunk", "FlowModel", "Mesh", "first_mesh", "log_normalised"]
-
-
 _CHUNK_ENTRIES = 4_000_000  # largest number of sensitivities in memory
 
 

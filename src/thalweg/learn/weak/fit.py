@@ -55,8 +55,6 @@ from thalweg.learn.weak.terms import (
 from thalweg.mobility import LogMean, Mobility, as_mobility
 from thalweg.status import Status
 
-__all__ = ["WeakFit", "fit_weak"]
-
 Ridge = float | Literal["auto"]
 
 _TINY = 64

@@ -43,16 +43,6 @@ from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.weak.passes import Points, normal_equations
 from thalweg.mobility import Mobility
 
-__all__ = [
-    "Nodes",
-    "Quadrature",
-    "Setting",
-    "WeakSystem",
-    "Weighting",
-    "assemble",
-    "nodes_of",
-]
-
 Quadrature = Literal["trapezoid", "right", "midpoint"]
 Weighting = Literal["metric", "paper", "paper-edges"]
 Basis: TypeAlias = NDArray[np.float64] | sparse.csr_array
@@ -137,12 +127,7 @@ class EdgeForm:
         return np.asarray(static.apply_laplacian(source, target, weights, u))
 
     def dense(self, weights: Array) -> Array:
-        source, target, _ = self.kernel.edges
-        n = self.kernel.n_states
-        m = np.zeros((n, n))
-        m[source, target] = m[target, source] = -weights
-        np.fill_diagonal(m, -m.sum(axis=1))
-        return m
+        return static.dense_laplacian(*self.kernel.edges[:2], weights, self.kernel.n_states)
 
 
 @dataclass(frozen=True)
