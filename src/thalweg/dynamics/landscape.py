@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
+from thalweg import _checks
 from thalweg._optional import optional
 from thalweg._types import Array, Index
 from thalweg.energy import Entropy, FreeEnergy
@@ -154,8 +155,7 @@ def estimate(
     Intervals are symmetric on the scale where the errors are: logits of probabilities, logarithms
     of times and rates.
     """
-    if not 0 < level < 1:
-        raise InputError(f"level is {level:g}; it must lie strictly between 0 and 1.")
+    level = _checks.share(level, "level")
     value = np.asarray(value, dtype=np.float64)
     if tangents is None:
         nothing = np.full_like(value, np.nan)
