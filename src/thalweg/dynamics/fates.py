@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from thalweg._door import single_threaded
-from thalweg._optional import optional
+from thalweg._optional import data_frame
 from thalweg._types import Array, Index
 from thalweg.dynamics.landscape import Estimate, Landscape, as_states, estimate
 from thalweg.dynamics.walk import RestingWalk, resting_walk
@@ -137,10 +137,9 @@ class Fates:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state and target: probability, stderr, lower, upper."""
-        pd = optional("pandas", extra="cli", what="a data frame")
         n = self.kernel.n_states
         e = self.probabilities
-        return pd.DataFrame(
+        return data_frame(
             {
                 "state": np.repeat(np.array(self.kernel.labels, dtype=object), len(self.names)),
                 "fate": np.tile(np.asarray(self.names, dtype=object), n),

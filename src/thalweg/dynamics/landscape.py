@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
 from thalweg import _checks
-from thalweg._optional import optional
+from thalweg._optional import data_frame
 from thalweg._types import Array, Index
 from thalweg.energy import Entropy, FreeEnergy
 from thalweg.errors import InputError
@@ -136,12 +136,11 @@ class Estimate:
 
     def to_frame(self, names: Iterable[Any] | None = None) -> pd.DataFrame:
         """One row per number: value, stderr, lower, upper."""
-        pd = optional("pandas", extra="cli", what="a data frame")
         flat = {
             key: np.atleast_1d(getattr(self, key)).ravel()
             for key in ("value", "stderr", "lower", "upper")
         }
-        frame = pd.DataFrame(flat)
+        frame = data_frame(flat)
         if names is not None:
             frame.insert(0, "name", list(names))
         return frame

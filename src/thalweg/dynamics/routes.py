@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from thalweg import _checks
 from thalweg._compile import njit
 from thalweg._door import single_threaded
-from thalweg._optional import optional
+from thalweg._optional import data_frame
 from thalweg._types import Array, Index
 from thalweg.dynamics.fates import Absorbed, disjoint
 from thalweg.dynamics.landscape import Estimate, Landscape, differences, estimate
@@ -64,9 +64,8 @@ class ReactiveFlux:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per route."""
-        pd = optional("pandas", extra="cli", what="a data frame")
         names = self.kernel.labels
-        return pd.DataFrame(
+        return data_frame(
             {
                 "route": [" > ".join(str(names[x]) for x in r.states) for r in self.routes],
                 "flux": [r.flux for r in self.routes],

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._optional import optional
+from thalweg._optional import data_frame
 from thalweg._sparse import dense
 from thalweg._types import Array, Progress
 from thalweg._words import p_text
@@ -158,8 +158,7 @@ class Fitted:
 
     def to_frame(self, kernel: MarkovKernel) -> pd.DataFrame:
         """One row per state: name, potential, its error, equilibrium, and visits."""
-        pd = optional("pandas", extra="cli", what="a data frame")
-        return pd.DataFrame(
+        return data_frame(
             {
                 "state": np.arange(kernel.n_states),
                 "name": list(kernel.labels),

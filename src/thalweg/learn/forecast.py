@@ -12,7 +12,7 @@ from scipy.linalg import expm
 
 from thalweg import _checks
 from thalweg._door import single_threaded
-from thalweg._optional import optional
+from thalweg._optional import data_frame
 from thalweg._sketch import sketch
 from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy
@@ -82,11 +82,9 @@ class Forecast:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per time and state (under its name): probability, lower, upper."""
-        pd = optional("pandas", extra="cli", what="a data frame")
-
         times, n = self.scale.column(self.times), self.probabilities.shape[1]
         labels = np.arange(n) if self.names is None else np.array(self.names, dtype=object)
-        return pd.DataFrame(
+        return data_frame(
             {
                 "time": np.repeat(times, n),
                 "state": np.tile(labels, times.size),
