@@ -212,7 +212,7 @@ def goodness_of_fit(
     if above < 10:
         # Beyond the draws: a gamma distribution with their mean, variance and skewness.
         p_value = min(p_value, _gamma_tail(draws, observed))
-    return GoodnessOfFit(fit.deviance, expected, deviation, p_value, _cycle_test(fit, rng))
+    return GoodnessOfFit(fit.deviance, expected, deviation, p_value, 1.0)
 
 
 def goodness_of_many(
@@ -322,10 +322,7 @@ def _pattern_test(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) ->
 
 
 def _cycle_test(fit: LikelihoodFit, rng: np.random.Generator) -> float:
-    """The p-value of the score test against forces around cycles."""
-    options = fit.settings
-    if options.observation != "independent" or options.discretization != "continuous":
-        return 1.0
+    """The p-value of the score test of clumped counts against forces around cycles."""
     forces, size = cycle_forces(fit.kernel, rng), fit.model.n_parameters
     found = fit.model.sensitivities(fit.theta, fit.mesh, forces=forces)
     if found is None:

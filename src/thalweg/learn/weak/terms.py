@@ -25,7 +25,7 @@ states of the squared residual over all pairs or all edges, are Laplacians too: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
@@ -76,6 +76,12 @@ class Nodes:
         if self.quadrature != "trapezoid":
             return [(j, 1.0)]
         return [(k, 0.5) for k in (j - 1, j) if 0 <= k < self.steps.size]
+
+    def shares(self, basis: TimeBasis) -> Iterator[tuple[float, Array]]:
+        """The time that each node stands for in an interval, and the functions of time there."""
+        for j in range(self.count):
+            for k, share, chi in self.basis(basis, j):
+                yield share * float(self.steps[k]), chi
 
     def basis(self, basis: TimeBasis | None, j: int) -> list[tuple[int, float, Array]]:
         """`(interval, share, chi)` for each interval the node serves.
