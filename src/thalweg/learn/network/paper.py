@@ -81,6 +81,9 @@ class Training:
     learning_rate: float = 5e-4
     weight_decay: float = 1e-6
     batch_size: int = 128
+    epochs: int = 2
+    device: str | None = None
+    """The torch device; by default CUDA where there is some."""
     engine: Engine | None = None
     """Makes the training steps; by default every sample goes through the network in torch."""
 
@@ -93,9 +96,7 @@ def fit_neural(
     probabilities: ArrayLike,
     *,
     seed: int = 0,
-    epochs: int = 2,
     mobility: Mobility | None = None,
-    device: str | None = None,
     training: Training | None = None,
     progress: Progress | None = None,
 ) -> NeuralFit:
@@ -123,7 +124,7 @@ def fit_neural(
             for k in range(1, times.size)
         ]
     )
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    where = torch.device(training.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     generator = torch.Generator().manual_seed(seed)
 
     def as_tensor(x: Array) -> Any:
@@ -132,7 +133,7 @@ def fit_neural(
     log_rho = np.log(p[1:] / kernel.stationary)
     weights = np.rint(table[1:]).astype(np.int64).ravel()
     samples = torch.as_tensor(np.repeat(np.arange(weights.size), weights))
-    hidden, batch_size = training.hidden, training.batch_size
+    hidden, batch_size, epochs = training.hidden, training.batch_size, training.epochs
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         layers = [
