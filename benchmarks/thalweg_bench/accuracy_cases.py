@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from thalweg._door import single_threaded
 from thalweg._types import Array
 from thalweg.edges.static import edge_divergence
 from thalweg.energy import FreeEnergy
@@ -26,7 +27,7 @@ from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.tracked import TrackedObjective
-from thalweg.learn.uncertainty import beta_interval
+from thalweg.learn.profile import walk_profile
 from thalweg.mobility import LogMean
 from thalweg.status import Status
 from thalweg_bench import delaunay, speed
@@ -48,6 +49,7 @@ __all__ = [
 _FEWEST = {"regular": 4, "watts_strogatz": 4}  # smallest number of states of a random problem
 _REFINEMENTS = 4  # halvings of a problem's time steps until its flow is taken from the integrator
 _FORECASTS = 4  # sampled forecasts per tracked run, averaged: their noise is half the figure's
+_DROP = 1.92  # fall of the log likelihood outside 95 % intervals of beta
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +240,7 @@ def coverage_run(
             half = 1.96 * np.sqrt(covariance[x, x] + covariance[y, y] - 2 * covariance[x, y])
             inside += abs(estimate[x] - estimate[y] - v[x] + v[y]) <= half
             counted += 1
-    lower, upper = beta_interval(fit)
+    lower, upper = single_threaded(walk_profile)(fit, drop=_DROP).interval(_DROP)
     identifiable = bound[states, states] < 0.5**2
     share = inside / counted if counted else np.nan
     return share, float(lower <= beta <= upper), bool(identifiable)

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,8 +39,11 @@ from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.likelihood.tracked import TrackedObjective
-from thalweg.learn.rivals import free_ctmc, no_movement, reversible_msm
-from thalweg.snapshots import Snapshots, hellinger
+from thalweg.learn.network.paper import Training, fit_neural
+from thalweg.learn.rivals import free_ctmc, no_movement
+from thalweg.snapshots import Dirichlet, Snapshots, hellinger
+from thalweg_bench.markov_states import reversible_msm
+from thalweg_bench.network_steps import MOST_GROUPED, grouped_steps
 from thalweg_bench.population import follow, follow_itself, frozen_chain
 from thalweg_bench.statistical_limit import Reading, chain_limit, hellinger_limit
 from thalweg_bench.sweep import Cell, was_interrupted
@@ -145,16 +148,19 @@ class _Fit(NamedTuple):
     likelihood: LikelihoodFit | None = None
 
 
-def _regressor(method: Literal["weak", "neural"]) -> Callable[[Data], _Fit]:
-    def fit(data: Data) -> _Fit:
-        # A tracked population's counts are no fresh samples, whose noise the weak form subtracts.
-        tracked = data.frozen and method == "weak"
-        model = FreeEnergyRegressor(
-            method=method, observation="tracked" if tracked else "independent"
-        ).fit(data.kernel, data.seen)
-        return _Fit(model.energy_, model.status_.name)
+def _weak(data: Data) -> _Fit:
+    # A tracked population's counts are no fresh samples, whose noise the weak form subtracts.
+    model = FreeEnergyRegressor(
+        method="weak", observation="tracked" if data.frozen else "independent"
+    ).fit(data.kernel, data.seen)
+    return _Fit(model.energy_, model.status_.name)
 
-    return fit
+
+def _network(data: Data) -> _Fit:
+    engine = grouped_steps if data.kernel.n_states <= MOST_GROUPED else None
+    p, counts = Dirichlet().smooth(data.kernel, data.seen)[0], np.asarray(data.seen.counts)
+    fit = fit_neural(data.kernel, data.times, counts, p, training=Training(engine=engine))
+    return _Fit(fit.energy, fit.status.name)
 
 
 def _likelihood(data: Data, *, known_start: bool) -> _Fit:
@@ -190,8 +196,8 @@ def _markov_states(data: Data) -> Array:
 ENERGY_METHODS: dict[str, Callable[[Data], _Fit]] = {
     "likelihood": partial(_likelihood, known_start=True),
     "likelihood_free": partial(_likelihood, known_start=False),
-    "weak": _regressor("weak"),
-    "paper": _regressor("neural"),
+    "weak": _weak,
+    "paper": _network,
     "truth": lambda data: _Fit(data.energy),
 }
 CURVE_METHODS: dict[str, Callable[[Data], Array]] = {

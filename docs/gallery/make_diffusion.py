@@ -122,8 +122,8 @@ def steered() -> None:
     """The cost of a short clock, with and without a potential: the benchmark's own figures."""
     _, curves = steering(BenchSettings())
     for name, (clocks, errors) in curves.items():
-        told = ", ".join(f"{e:.4f} at {c:g}" for c, e in zip(clocks, errors, strict=True))
-        print(f"from the base, {name}: {told}")
+        shown = ", ".join(f"{e:.4f} at {c:g}" for c, e in zip(clocks, errors, strict=True))
+        print(f"from the base, {name}: {shown}")
     line_plot(
         FOLDER / "diffusion_steering.svg", curves, "clock of the noising process",
         "total variation to p_0", log_y=True,

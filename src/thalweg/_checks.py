@@ -240,3 +240,11 @@ def positive(value: float, name: str, *, zero: bool = False) -> float:
             f"{name} is {number:g}; it must be {'zero or ' if zero else ''}positive and finite."
         )
     return number
+
+
+def share(value: float, name: str) -> float:
+    """`value` as a float strictly between 0 and 1."""
+    number = positive(value, name, zero=True)
+    if not 0 < number < 1:
+        raise InputError(f"{name} is {number:g}; it must lie strictly between 0 and 1.")
+    return number

@@ -37,3 +37,8 @@ def optional(module: str, *, extra: str, what: str) -> Any:
         raise MissingDependencyError(
             f"{what} needs {package}; install it with pip install 'thalweg[{extra}]'."
         ) from None
+
+
+def data_frame(data: Any, **options: Any) -> Any:
+    """A data frame of pandas, which comes with an extra."""
+    return optional("pandas", extra="cli", what="a data frame").DataFrame(data, **options)

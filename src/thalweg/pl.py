@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from thalweg._sparse import dense
-from thalweg.adapters.cell_dynamics import embedding
-from thalweg.adapters.cells import Keys
+from thalweg.adapters.cells import Keys, embedding
 from thalweg.errors import InputError
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.forecast import Forecast
@@ -125,7 +124,8 @@ def velocity(
     **options
         `ax`, `color`, `cmap`, as `landscape` takes them.
     """
-    name, xy = embedding(adata, basis)
+    place, xy = embedding(adata, basis)
+    name = place.removeprefix("X_")
     if f"velocity_{name}" not in adata.obsm:
         raise InputError(
             f"adata.obsm has no 'velocity_{name}'; run thalweg.tl.velocity(adata, model) first."
@@ -136,7 +136,8 @@ def velocity(
 
 
 def _cells(adata: Any, basis: str, values: Any, **options: Any) -> Axes:
-    name, xy = embedding(adata, basis)
+    place, xy = embedding(adata, basis)
+    name = place.removeprefix("X_")
     return mpl.scatter(xy, values, labels=(f"{name}1", f"{name}2"), **options)
 
 

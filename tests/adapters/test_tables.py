@@ -1,4 +1,4 @@
-"""Tables of snapshots: shapes, guesses, dates, and one sentence for each kind of damage."""
+"""Tables of snapshots: shapes, detected columns, dates, one sentence for each kind of damage."""
 
 from __future__ import annotations
 

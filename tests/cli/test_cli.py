@@ -140,9 +140,9 @@ def test_a_fit_that_the_deviance_rejects_is_not_shown_without_a_word(capsys, fil
     _, text, _ = _run(
         capsys, "fit", files / "seen.csv", "--graph", files / "edges.csv", "--out", out, "--json"
     )
-    told = json.loads(text)
-    assert "does not describe these snapshots" in told["advice"]
-    assert any("does not explain" in sentence for sentence in told["findings"])
+    answer = json.loads(text)
+    assert "does not describe these snapshots" in answer["advice"]
+    assert any("does not explain" in sentence for sentence in answer["findings"])
     assert "does not describe these snapshots" in (out / "report.html").read_text(encoding="utf-8")
 
 

@@ -136,11 +136,11 @@ def test_a_corrector_mends_coarse_steps(corrector: str) -> None:
     exact, p = model("uniform")
     rng = np.random.default_rng(5)
     plain = distance(sample(exact, SCHEDULE, N_SAMPLES, rng=rng, n_steps=6), p)
-    mended = sample(
+    corrected = sample(
         exact, SCHEDULE, N_SAMPLES, rng=rng, n_steps=6, corrector=corrector, corrector_steps=8,
         corrector_time=0.05,
     )  # fmt: skip
-    assert distance(mended, p) < 0.8 * plain
+    assert distance(corrected, p) < 0.8 * plain
 
 
 def test_temperature_sharpens() -> None:

@@ -15,8 +15,8 @@ from thalweg import (
     make_graph,
 )
 from thalweg.dynamics import compare, compare_globally
-from thalweg.dynamics.chi_squared import quadratic_tail
 from thalweg.dynamics.compare import _state_differences, false_discovery
+from thalweg.dynamics.joint import quadratic_tail
 
 
 def snapshots(kernel, energy, n, rng, times=None):

@@ -176,8 +176,8 @@ def work(kind: str, seed: int, start: int, stop: int, folder: Path) -> None:
             continue
         print(f"at {index}", file=report)
         code, text = _end(main, command(kind, file, sound, index), folder)
-        told = [line for line in text.splitlines() if line.startswith("thalweg: ")]
-        if code not in (0, 2, 3) or "Traceback" in text or (code == 2 and len(told) != 1):
+        said = [line for line in text.splitlines() if line.startswith("thalweg: ")]
+        if code not in (0, 2, 3) or "Traceback" in text or (code == 2 and len(said) != 1):
             print("wrong " + f"exit {code}: {text[-1500:]}".replace("\n", "\\n"), file=report)
         else:
             print(f"ended {code}", file=report)

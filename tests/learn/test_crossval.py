@@ -10,7 +10,7 @@ from thalweg.errors import InputError
 from thalweg.flow import gradient_flow
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor, OnSnapshots, cross_validate, time_splits
-from thalweg.learn.fokker_planck import fokker_planck
+from thalweg.learn.rivals import fokker_planck
 from thalweg.snapshots import Snapshots
 
 N = 6

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg._types import Array
-from thalweg.adapters.cells import Keys, connectivities
+from thalweg.adapters.cells import Keys, connectivities, embedding
 from thalweg.dynamics import Fates, transition_rates, velocity
 from thalweg.dynamics.velocity import velocity_map
 from thalweg.energy import FreeEnergy
@@ -43,17 +43,6 @@ def cell_labels(adata: Any, model: FreeEnergyRegressor, keys: Keys) -> NDArray[n
     return names.map(place).to_numpy(dtype=np.int64)
 
 
-def embedding(adata: Any, basis: str) -> tuple[str, Array]:
-    """The name of an embedding and its first two coordinates."""
-    place = basis if basis in adata.obsm else f"X_{basis}"
-    if place not in adata.obsm:
-        raise InputError(
-            f"adata.obsm has no {place!r}; there are {', '.join(map(str, adata.obsm)) or 'none'}."
-        )
-    xy = np.asarray(adata.obsm[place], dtype=np.float64)[:, :2]
-    return place.removeprefix("X_"), xy
-
-
 def write_fates(adata: Any, label: NDArray[np.int64], fates: Fates, keys: Keys) -> None:
     """`obsm` with one column per fate, its standard errors, and the names in `uns`."""
     adata.obsm[keys.fates] = fates.probabilities.value[label]
@@ -82,11 +71,11 @@ def write_velocity(
             f"{', '.join(map(str, adata.layers)) or 'none'}."
         )
     label = cell_labels(adata, model, keys)
-    name, xy = embedding(adata, basis)
+    place, xy = embedding(adata, basis)
     kernel = MarkovKernel.from_weights(connectivities(adata, neighbors_key))
     energy = FreeEnergy(_spread(kernel, model.potential_[label]), model.beta_)
-    key = f"velocity_{name}"
-    adata.obsm[key] = velocity(kernel, energy, xy)
+    key = f"velocity_{place.removeprefix('X_')}"
+    adata.obsm[key] = velocity(kernel, energy, xy[:, :2])
     if layer is not None:
         adata.layers["velocity"] = velocity_map(kernel, energy.potential) @ adata.layers[layer]
     rates = transition_rates(kernel, energy)

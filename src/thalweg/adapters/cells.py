@@ -221,6 +221,15 @@ def cell_problem(
     return CellProblem(kernel, replace(seen, scale=scale), label, weights, tuple(messages))
 
 
+def embedding(adata: Any, basis: str) -> tuple[str, Array]:
+    """The key of an embedding, with or without `X_`, and its coordinates."""
+    key = basis if basis in adata.obsm else f"X_{basis}"
+    if key not in adata.obsm:
+        there = ", ".join(map(str, adata.obsm)) or "none"
+        raise InputError(f"adata.obsm has no {basis!r}; there are {there}.")
+    return key, np.asarray(adata.obsm[key], dtype=np.float64)
+
+
 def _embedding(adata: Any) -> Any | None:
     """Positions to draw the cells at: two columns of the first common embedding."""
     for key in _EMBEDDINGS:

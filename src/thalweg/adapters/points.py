@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from thalweg._types import Array
-from thalweg.adapters.cells import Keys, cell_times, read_h5ad
+from thalweg.adapters.cells import Keys, cell_times, embedding, read_h5ad
 from thalweg.adapters.pieces import read_table
 from thalweg.errors import InputError
 from thalweg.points import PointLandscape
@@ -94,13 +94,7 @@ def read_points(
 
 def embedded_cells(adata: Any, time_key: str, basis: str | None = None) -> PointTable:
     """The cells of each time in an embedding of `obsm`."""
-    name = basis or next((b for b in _BASES if b in adata.obsm), None)
-    if name is not None and name not in adata.obsm and f"X_{name}" in adata.obsm:
-        name = f"X_{name}"
-    if name is None or name not in adata.obsm:
-        there = ", ".join(map(str, adata.obsm)) or "none"
-        raise InputError(f"adata.obsm has no {basis or 'X_pca'!r}; there are {there}.")
-    x = np.asarray(adata.obsm[name], dtype=np.float64)
+    name, x = embedding(adata, basis or next((b for b in _BASES if b in adata.obsm), "X_pca"))
     moments, row, scale = cell_times(adata, time_key)
     clouds = tuple(x[row == k] for k in range(moments.size))
     names = tuple(f"{name}_{k + 1}" for k in range(x.shape[1]))
@@ -112,12 +106,7 @@ def write_drift(
     adata: Any, model: PointLandscape, basis: str, keys: Keys, time_key: str | None = None
 ) -> None:
     """Write a potential at the cells, and minus its gradient, in its embedding."""
-    name = basis if basis in adata.obsm else f"X_{basis}"
-    if name not in adata.obsm:
-        raise InputError(
-            f"adata.obsm has no {basis!r}; there are {', '.join(map(str, adata.obsm))}."
-        )
-    x = np.asarray(adata.obsm[name], dtype=np.float64)
+    name, x = embedding(adata, basis)
     if x.shape[1] != model.dimension_:
         raise InputError(
             f"the landscape was learned in {model.dimension_} dimensions, and obsm[{name!r}] has "

@@ -223,13 +223,18 @@ class _Collected:
     def add(self, piece: pd.DataFrame) -> None:
         raise NotImplementedError
 
+    def values(self, piece: pd.DataFrame, column: Hashable, what: str) -> tuple[Any, Any]:
+        """The number of each row's value in a column, and the values; none may be missing."""
+        codes, uniques = pd.factorize(piece[column])
+        if (codes < 0).any():
+            row = int(piece.index[int(np.argmax(codes < 0))]) + 2
+            raise InputError(f"{self.where}: the {what} is missing in row {row}; fill or drop it.")
+        return codes, uniques
+
     def moments(self, piece: pd.DataFrame) -> NDArray[np.int64]:
         """The number of each row's time."""
-        codes, uniques = pd.factorize(piece[self.time_column])
+        codes, uniques = self.values(piece, self.time_column, "time")
         rows = piece.index.to_numpy()
-        if (codes < 0).any():
-            row = int(rows[int(np.argmax(codes < 0))]) + 2
-            raise InputError(f"{self.where}: the time is missing in row {row}; fill or drop it.")
         first = np.unique(codes, return_index=True)[1]
         number = np.empty(len(uniques), dtype=np.int64)
         for k, value in enumerate(uniques):
@@ -247,12 +252,7 @@ class _Collected:
         """The number of each row's replicate; all zero if there is no such column."""
         if self.replicate is None:
             return np.zeros(len(piece), dtype=np.int64)
-        codes, uniques = pd.factorize(piece[self.replicate])
-        if (codes < 0).any():
-            row = int(piece.index[int(np.argmax(codes < 0))]) + 2
-            raise InputError(
-                f"{self.where}: the replicate is missing in row {row}; fill or drop it."
-            )
+        codes, uniques = self.values(piece, self.replicate, "replicate")
         number = [self.labels.setdefault(state_key(u), len(self.labels)) for u in uniques]
         return np.array(number, dtype=np.int64)[codes]
 
@@ -337,10 +337,7 @@ class _Long(_Collected):
 
     def add(self, piece: pd.DataFrame) -> None:
         time = self.moments(piece)
-        codes, uniques = pd.factorize(piece[self.state_column])
-        if (codes < 0).any():
-            row = int(piece.index[int(np.argmax(codes < 0))]) + 2
-            raise InputError(f"{self.where}: the state is missing in row {row}; fill or drop it.")
+        codes, uniques = self.values(piece, self.state_column, "state")
         if self.count_column is None:
             count = np.ones(len(piece))
         else:

@@ -15,9 +15,9 @@ from thalweg.cli.progress import progress_bars
 from thalweg.energy import centred
 from thalweg.flow import Trajectory, gradient_flow
 from thalweg.learn import FreeEnergyRegressor
+from thalweg.plots.layout import state_texts
 from thalweg.report import Section, findings, page
 from thalweg.report.curves import fitted_curves, line
-from thalweg.report.fit import plain_names
 from thalweg.report.graph import drawn, landscape_picture, moving_picture
 from thalweg.report.svg import number
 from thalweg.snapshots import Snapshots
@@ -70,7 +70,7 @@ def _page(
     potential = centred(truth.potential, kernel)
     inside = float(np.mean(abs(model.potential_ - potential) < 2 * model.potential_stderr_))
     energies = [model.energy_(kernel, p) for p in ahead.probabilities]
-    names, shown = plain_names(kernel), drawn(kernel)
+    names, shown = state_texts(kernel), drawn(kernel)
     falling = line(ahead.times, np.array(energies), "time", "free energy F", "free-energy")
     fine = np.linspace(seen.times[0], seen.times[-1], 61)
     fitted = model.predict(None, fine).probabilities

@@ -20,6 +20,7 @@ from thalweg._door import single_threaded
 from thalweg._types import Array
 from thalweg.diffusion.schedules import ConstantSchedule, Schedule
 from thalweg.diffusion.sequences import HammingProcess
+from thalweg.edges.static import edge_divergence
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory
 from thalweg.kernel import MarkovKernel
@@ -89,9 +90,7 @@ def hamming_path(process: HammingProcess, p0: ArrayLike, total: float) -> Noisin
 
 def net_gain(kernel: MarkovKernel, flux: Array) -> Array:
     """What each state gains if `flux` runs from source to target of each edge."""
-    source, target, _ = kernel.edges
-    n = kernel.n_states
-    return np.asarray(np.bincount(target, flux, n) - np.bincount(source, flux, n), np.float64)
+    return np.asarray(-edge_divergence(*kernel.edges[:2], flux, kernel.n_states))
 
 
 def _heat_rates(kernel: MarkovKernel) -> Callable[[float], EdgeRates]:

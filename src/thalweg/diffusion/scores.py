@@ -20,6 +20,7 @@ from thalweg import _checks
 from thalweg._door import checked
 from thalweg._types import Array, Index
 from thalweg.errors import InputError
+from thalweg.flow.rates import generator
 from thalweg.kernel import MarkovKernel
 
 
@@ -110,7 +111,7 @@ def reverse_rates(
     off = (back.row != back.col) & (p[back.row] > 0)
     rows, columns = back.row[off], back.col[off]
     rates = back.data[off] * (p[columns] / p[rows])
-    return _generator(rates, rows, columns, kernel.n_states)
+    return generator(kernel.n_states, rows, columns, rates)
 
 
 def langevin_rates(kernel: MarkovKernel, p: ArrayLike) -> sparse.csr_array:
@@ -132,7 +133,7 @@ def langevin_rates(kernel: MarkovKernel, p: ArrayLike) -> sparse.csr_array:
     off = k.row != k.col
     rows, columns = k.row[off], k.col[off]
     rates = 2 * k.data[off] * rho[columns] / (rho[rows] + rho[columns])
-    return _generator(rates, rows, columns, kernel.n_states)
+    return generator(kernel.n_states, rows, columns, rates)
 
 
 # -------------------------------------------------------------------- parts
@@ -157,19 +158,3 @@ def _matrix(
     kernel: MarkovKernel, data: Array, neighbor: NDArray[np.int32], indptr: Index
 ) -> sparse.csr_array:
     return sparse.csr_array((data, neighbor, indptr), shape=(kernel.n_states, kernel.n_states))
-
-
-def _generator(
-    rates: Array, rows: NDArray[np.integer], columns: NDArray[np.integer], n: int
-) -> sparse.csr_array:
-    states = np.arange(n)
-    leaving = np.bincount(rows, rates, n)
-    return sparse.csr_array(
-        sparse.coo_array(
-            (
-                np.concatenate([rates, -leaving]),
-                (np.concatenate([rows, states]), np.concatenate([columns, states])),
-            ),
-            shape=(n, n),
-        )
-    )

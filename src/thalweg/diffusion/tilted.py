@@ -36,13 +36,13 @@ from scipy.integrate import solve_ivp
 
 from thalweg import _checks
 from thalweg._door import single_threaded
-from thalweg._types import Array, Tokens
+from thalweg._types import Array
 from thalweg.diffusion.reversal import EdgeRates, NoisingPath, net_gain
-from thalweg.diffusion.token_process import TokenProcess, like
+from thalweg.diffusion.token_process import TableTokens, TokenProcess
 from thalweg.diffusion.tokens import AbsorbingTokens, DenseTokens, RefreshTokens
-from thalweg.dynamics.generator import jump_matrix
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
+from thalweg.flow.rates import edge_generator
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import LogMean
 from thalweg.status import Status
@@ -63,7 +63,7 @@ def tilted_rates(kernel: MarkovKernel, energy: FreeEnergy, p: ArrayLike) -> spar
     """
     energy._check(kernel)
     p = _checks.as_probability(p, kernel.n_states)
-    return jump_matrix(kernel, *edge_rates(kernel, energy, p))
+    return edge_generator(kernel, *edge_rates(kernel, energy, p))
 
 
 def edge_rates(kernel: MarkovKernel, energy: FreeEnergy, p: Array) -> EdgeRates:
@@ -227,7 +227,7 @@ def tilted_tokens(
 
 
 @dataclass(frozen=True, eq=False)
-class MarginalFlowTokens(TokenProcess):
+class MarginalFlowTokens(TableTokens):
     """Tokens that follow the `W_K` gradient flow of their own marginal: exact for product laws.
 
     The rates depend on time, through the marginals. For data that is not a product, every marginal
@@ -348,35 +348,15 @@ class MarginalFlowTokens(TokenProcess):
         p = np.maximum(run.y[:, -1].reshape(shape), 0.0)
         return np.asarray(p / p.sum(axis=-1, keepdims=True))
 
-    def rows(self, tokens: Tokens, time: Array) -> Array:
-        table = self.transitions(time)
-        return np.take_along_axis(table, tokens[..., None, None], axis=-2)[..., 0, :]
-
-    def columns(self, tokens: Tokens, start: Array, stop: Array) -> Array:
+    def _moves(self, start: Array, stop: Array) -> Array:
         if not np.any(start):
-            table = self.transitions(stop)
-        else:
-            pairs, back = np.unique(np.column_stack([start, stop]), axis=0, return_inverse=True)
-            table = np.stack([self._between(float(a), float(b)) for a, b in pairs])[back.ravel()]
-        return np.take_along_axis(table, tokens[..., None, None], axis=-1)[..., 0]
+            return self.transitions(stop)
+        pairs, back = np.unique(np.column_stack([start, stop]), axis=0, return_inverse=True)
+        return np.stack([self._between(float(a), float(b)) for a, b in pairs])[back.ravel()]
 
-    def apply(self, weights: Any, time: Any) -> Any:
-        table = like(weights, self.transitions(np.asarray(time)))
-        return (weights[..., None, :] @ table)[..., 0, :]
-
-    def _rates(self, tokens: Tokens, time: Array, axis: int) -> Array:
+    def _generators_at(self, time: Array) -> Array:
         distinct, back = np.unique(np.asarray(time, dtype=np.float64), return_inverse=True)
-        table = np.stack([self._generators(law) for law in self.law(distinct)])[back]
-        picked = np.take_along_axis(table, tokens[..., None, None], axis=axis)
-        out = np.array(picked[..., 0, :] if axis == -2 else picked[..., 0])
-        np.put_along_axis(out, tokens[..., None], 0.0, -1)
-        return out
-
-    def outflow(self, tokens: Tokens, time: Array) -> Array:
-        return self._rates(tokens, time, -2)
-
-    def inflow(self, tokens: Tokens, time: Array) -> Array:
-        return self._rates(tokens, time, -1)
+        return np.stack([self._generators(law) for law in self.law(distinct)])[back]
 
     def fastest(self, time: float) -> Array:
         generators = self._generators(self.law(np.array([time]))[0])

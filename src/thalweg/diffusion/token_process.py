@@ -76,6 +76,47 @@ class TokenProcess(ABC):
         """The chain at one position as an explicit kernel."""
 
 
+class TableTokens(TokenProcess):
+    """Tokens whose matrices are tables, `(batch, length, n_tokens, n_tokens)` or broadcast."""
+
+    @abstractmethod
+    def _moves(self, start: Array, stop: Array) -> Array:
+        """`P_(start, stop)` for each pair of times."""
+
+    @abstractmethod
+    def _generators_at(self, time: Array) -> Array:
+        """`Q_t` for each time."""
+
+    def rows(self, tokens: Tokens, time: Array) -> Array:
+        return _picked(self._moves(np.zeros_like(time), time), tokens, -2)
+
+    def columns(self, tokens: Tokens, start: Array, stop: Array) -> Array:
+        return _picked(self._moves(start, stop), tokens, -1)
+
+    def apply(self, weights: Any, time: Any) -> Any:
+        when = np.asarray(time, dtype=np.float64)
+        table = like(weights, self._moves(np.zeros_like(when), when))
+        return (weights[..., None, :] @ table)[..., 0, :]
+
+    def outflow(self, tokens: Tokens, time: Array) -> Array:
+        return _others(_picked(self._generators_at(time), tokens, -2), tokens)
+
+    def inflow(self, tokens: Tokens, time: Array) -> Array:
+        return _others(_picked(self._generators_at(time), tokens, -1), tokens)
+
+
+def _picked(table: Array, tokens: Tokens, axis: int) -> Array:
+    """The row (`axis=-2`) or column of each token in its matrix."""
+    full = np.broadcast_to(table, (*tokens.shape, *table.shape[-2:]))
+    return np.take_along_axis(full, tokens[..., None, None], axis=axis).squeeze(axis)
+
+
+def _others(rates: Array, tokens: Tokens) -> Array:
+    """The rates without those of a token to itself."""
+    np.put_along_axis(rates, tokens[..., None], 0.0, -1)
+    return rates
+
+
 def one_hot(tokens: Tokens, n_tokens: int) -> Array:
     out = np.zeros((*tokens.shape, n_tokens))
     np.put_along_axis(out, tokens[..., None], 1.0, -1)

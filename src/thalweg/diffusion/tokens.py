@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 from thalweg import _checks
 from thalweg._types import Array, Tokens
 from thalweg.diffusion.draws import draw_from_base
-from thalweg.diffusion.token_process import TokenProcess, at_tokens, like, one_hot
+from thalweg.diffusion.token_process import TableTokens, TokenProcess, at_tokens, like, one_hot
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
@@ -228,7 +228,7 @@ class AbsorbingTokens(TokenProcess):
 
 
 @dataclass(frozen=True, eq=False)
-class DenseTokens(TokenProcess):
+class DenseTokens(TableTokens):
     """The heat flow of any reversible token matrix, or of one matrix per position.
 
     `scale` is the rate of the chain: `P_t = exp(scale t (K - I))`. Transition matrices are
@@ -287,40 +287,12 @@ class DenseTokens(TokenProcess):
         out /= out.sum(axis=-1, keepdims=True)
         return np.asarray(out[back])
 
-    def _at_positions(self, time: Array) -> Array:
-        """`transitions` with an axis of positions to broadcast against."""
-        out = self.transitions(time)
+    def _moves(self, start: Array, stop: Array) -> Array:
+        out = self.transitions(np.asarray(stop) - start)
         return out if self._matrices.ndim == 3 else out[:, None]
 
-    def rows(self, tokens: Tokens, time: Array) -> Array:
-        table = self._at_positions(time)
-        table = np.broadcast_to(table, (*tokens.shape, self.n_tokens, self.n_tokens))
-        return np.take_along_axis(table, tokens[..., None, None], axis=-2)[..., 0, :]
-
-    def columns(self, tokens: Tokens, start: Array, stop: Array) -> Array:
-        table = self._at_positions(np.asarray(stop) - start)
-        table = np.broadcast_to(table, (*tokens.shape, self.n_tokens, self.n_tokens))
-        return np.take_along_axis(table, tokens[..., None, None], axis=-1)[..., 0]
-
-    def apply(self, weights: Any, time: Any) -> Any:
-        table = like(weights, self._at_positions(np.asarray(time)))
-        return (weights[..., None, :] @ table)[..., 0, :]
-
-    def _rates(self, tokens: Tokens, axis: int) -> Array:
-        table = np.broadcast_to(
-            self.scale * self._matrices, (*tokens.shape, self.n_tokens, self.n_tokens)
-        )
-        picked = np.take_along_axis(table, tokens[..., None, None], axis=axis)
-        out = picked[..., 0, :] if axis == -2 else picked[..., 0]
-        out = out.copy()
-        np.put_along_axis(out, tokens[..., None], 0.0, -1)
-        return out
-
-    def outflow(self, tokens: Tokens, time: Array) -> Array:
-        return self._rates(tokens, -2)
-
-    def inflow(self, tokens: Tokens, time: Array) -> Array:
-        return self._rates(tokens, -1)
+    def _generators_at(self, time: Array) -> Array:
+        return np.asarray(self.scale * self._matrices)
 
     def fastest(self, time: float) -> Array:
         stay = np.diagonal(self._matrices, axis1=-2, axis2=-1)

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import norm
 
 from thalweg._door import single_threaded
-from thalweg._optional import optional
+from thalweg._optional import data_frame
 from thalweg._sparse import dense
 from thalweg._types import Array, Index
 from thalweg._words import p_text
@@ -80,9 +80,8 @@ class Comparison:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state: difference of the potentials, its error, and significance."""
-        pd = optional("pandas", extra="cli", what="a data frame")
         d = self.states
-        return pd.DataFrame(
+        return data_frame(
             {
                 "state": list(self.kernel.labels),
                 "difference": d.value,
@@ -95,10 +94,9 @@ class Comparison:
 
     def edges_to_frame(self) -> pd.DataFrame:
         """One row per edge: change of the drop of potential along it."""
-        pd = optional("pandas", extra="cli", what="a data frame")
         names = np.array(self.kernel.labels, dtype=object)
         d = self.edges
-        return pd.DataFrame(
+        return data_frame(
             {
                 "source": names[self.kernel.edges.source],
                 "target": names[self.kernel.edges.target],

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from thalweg._types import Array, Index
-from thalweg.dynamics.generator import symmetrised
+from thalweg.edges.static import symmetrised
 from thalweg.laplacian import LaplacianSolver
 from thalweg.status import Status
 

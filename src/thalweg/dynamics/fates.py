@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from thalweg._door import single_threaded
-from thalweg._optional import optional
+from thalweg._optional import data_frame
 from thalweg._types import Array, Index
 from thalweg.dynamics.landscape import Estimate, Landscape, as_states, estimate
 from thalweg.dynamics.walk import RestingWalk, resting_walk
@@ -83,6 +83,10 @@ class Absorbed:
         moved = walk.laplacian_change(walk.conductance_tangents, values)
         return -moved[:, self.inside]
 
+    def tangents(self, right: Array) -> Array:
+        """Derivatives of a solution along the landscape's directions, one row each."""
+        return self.embedded(self.solve(right.T, ROUGH)[0]).T
+
     def embedded(self, x: Array) -> Array:
         """Values inside, and zero on the absorbing states."""
         out = np.zeros((self.walk.p.size, *x.shape[1:]))
@@ -108,18 +112,21 @@ def committor(landscape: Landscape, a: Any, b: Any, *, level: float = 0.95) -> E
     >>> committor(Landscape(path, FreeEnergy([0.0, 0.0, 0.0], beta=1.0)), 0, 2).value
     array([0. , 0.5, 1. ])
     """
+    absorbed, _, q, status = first_reached(landscape, a, b)
+    tangents = absorbed.tangents(absorbed.change(q)) if landscape.has_errors else None
+    return estimate(q, tangents, scale="probability", level=level, status=status)
+
+
+def first_reached(
+    landscape: Landscape, a: Any, b: Any
+) -> tuple[Absorbed, list[Index], Array, Status]:
+    """The walk outside both sets, their states, and the committor."""
     groups = disjoint(landscape.kernel, {"a": a, "b": b})
-    walk = resting_walk(landscape)
-    absorbed = Absorbed.of(walk, groups)
+    absorbed = Absorbed.of(resting_walk(landscape), groups)
     x, status = absorbed.solve(absorbed.crossing[:, 1])
     q = absorbed.embedded(np.clip(x, 0.0, 1.0))
     q[groups[1]] = 1.0
-    tangents = None
-    if landscape.has_errors:
-        right = absorbed.change(q)
-        slopes, _ = absorbed.solve(right.T, ROUGH)
-        tangents = absorbed.embedded(slopes).T
-    return estimate(q, tangents, scale="probability", level=level, status=status)
+    return absorbed, groups, q, status
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,10 +144,9 @@ class Fates:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state and target: probability, stderr, lower, upper."""
-        pd = optional("pandas", extra="cli", what="a data frame")
         n = self.kernel.n_states
         e = self.probabilities
-        return pd.DataFrame(
+        return data_frame(
             {
                 "state": np.repeat(np.array(self.kernel.labels, dtype=object), len(self.names)),
                 "fate": np.tile(np.asarray(self.names, dtype=object), n),
@@ -183,11 +189,7 @@ def fate_probabilities(landscape: Landscape, targets: Any, *, level: float = 0.9
         q[states, k] = 1.0
     tangents = None
     if landscape.has_errors:
-        parts = []
-        for k in range(len(groups)):
-            slopes, _ = absorbed.solve(absorbed.change(q[:, k]).T, ROUGH)
-            parts.append(absorbed.embedded(slopes).T)
-        tangents = np.stack(parts, axis=2)
+        tangents = np.stack([absorbed.tangents(absorbed.change(one)) for one in q.T], axis=2)
     found = estimate(q, tangents, scale="probability", level=level, status=status)
     return Fates(landscape.kernel, tuple(named), tuple(groups), found)
 

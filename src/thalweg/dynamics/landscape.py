@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
-from thalweg._optional import optional
+from thalweg import _checks
+from thalweg._optional import data_frame
 from thalweg._types import Array, Index
 from thalweg.energy import Entropy, FreeEnergy
 from thalweg.errors import InputError
@@ -135,12 +136,11 @@ class Estimate:
 
     def to_frame(self, names: Iterable[Any] | None = None) -> pd.DataFrame:
         """One row per number: value, stderr, lower, upper."""
-        pd = optional("pandas", extra="cli", what="a data frame")
         flat = {
             key: np.atleast_1d(getattr(self, key)).ravel()
             for key in ("value", "stderr", "lower", "upper")
         }
-        frame = pd.DataFrame(flat)
+        frame = data_frame(flat)
         if names is not None:
             frame.insert(0, "name", list(names))
         return frame
@@ -154,8 +154,7 @@ def estimate(
     Intervals are symmetric on the scale where the errors are: logits of probabilities, logarithms
     of times and rates.
     """
-    if not 0 < level < 1:
-        raise InputError(f"level is {level:g}; it must lie strictly between 0 and 1.")
+    level = _checks.share(level, "level")
     value = np.asarray(value, dtype=np.float64)
     if tangents is None:
         nothing = np.full_like(value, np.nan)

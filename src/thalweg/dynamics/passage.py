@@ -15,7 +15,7 @@ from thalweg import _checks
 from thalweg._door import single_threaded
 from thalweg._types import Array, Index
 from thalweg.dynamics.exponentials import Exponentials, exponentials
-from thalweg.dynamics.fates import ROUGH, Absorbed, disjoint
+from thalweg.dynamics.fates import Absorbed, disjoint
 from thalweg.dynamics.landscape import Estimate, Landscape, differences, estimate
 from thalweg.dynamics.walk import resting_walk
 from thalweg.energy import FreeEnergy
@@ -49,8 +49,7 @@ def mean_first_passage_time(landscape: Landscape, targets: Any, *, level: float 
     tangents = None
     if landscape.has_errors:
         right = absorbed.change(tau) + (walk.log_p_tangents * walk.p)[:, absorbed.inside]
-        slopes, _ = absorbed.solve(right.T, ROUGH)
-        tangents = absorbed.embedded(slopes).T
+        tangents = absorbed.tangents(right)
     return estimate(tau, tangents, scale="positive", level=level, status=status)
 
 

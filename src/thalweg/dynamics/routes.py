@@ -18,11 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from thalweg import _checks
 from thalweg._compile import njit
 from thalweg._door import single_threaded
-from thalweg._optional import optional
+from thalweg._optional import data_frame
 from thalweg._types import Array, Index
-from thalweg.dynamics.fates import Absorbed, disjoint
+from thalweg.dynamics.fates import first_reached
 from thalweg.dynamics.landscape import Estimate, Landscape, differences, estimate
-from thalweg.dynamics.walk import resting_walk
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import gradient_flow
@@ -64,9 +63,8 @@ class ReactiveFlux:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per route."""
-        pd = optional("pandas", extra="cli", what="a data frame")
         names = self.kernel.labels
-        return pd.DataFrame(
+        return data_frame(
             {
                 "route": [" > ".join(str(names[x]) for x in r.states) for r in self.routes],
                 "flux": [r.flux for r in self.routes],
@@ -175,12 +173,8 @@ def reactive_flux(
     if n_routes < 0:
         raise InputError(f"n_routes is {n_routes}; it cannot be negative.")
     kernel = landscape.kernel
-    groups = disjoint(kernel, {"a": a, "b": b})
-    walk = resting_walk(landscape)
-    absorbed = Absorbed.of(walk, groups)
-    x, status = absorbed.solve(absorbed.crossing[:, 1])
-    q = absorbed.embedded(np.clip(x, 0.0, 1.0))
-    q[groups[1]] = 1.0
+    absorbed, groups, q, status = first_reached(landscape, a, b)
+    walk = absorbed.walk
     source, target, _ = kernel.edges
     rise = q[target] - q[source]
     edges = walk.conductance * rise

@@ -34,12 +34,12 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from thalweg import _checks
 from thalweg._types import Array
-from thalweg.dynamics.generator import jump_matrix, symmetrised
 from thalweg.dynamics.landscape import Estimate, Landscape, estimate
+from thalweg.edges.static import symmetrised
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import jump_rates
-from thalweg.flow.rates import net_fluxes
+from thalweg.flow.rates import edge_generator, net_fluxes
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import Mobility, as_mobility
@@ -101,7 +101,7 @@ def transition_rates(
     with np.errstate(divide="ignore", invalid="ignore"):
         out = np.where(here[source] > 0, forth / here[source], 0.0)
         home = np.where(here[target] > 0, back / here[target], 0.0)
-    return jump_matrix(kernel, np.minimum(out, 1e300), np.minimum(home, 1e300))
+    return edge_generator(kernel, np.minimum(out, 1e300), np.minimum(home, 1e300))
 
 
 def one_way_fluxes(
@@ -143,7 +143,7 @@ class RestingWalk:
     def rates(self) -> sparse.csr_array:
         """`Q`, rows summing to zero."""
         source, target, _ = self.kernel.edges
-        return jump_matrix(
+        return edge_generator(
             self.kernel, self.conductance / self.p[source], self.conductance / self.p[target]
         )
 

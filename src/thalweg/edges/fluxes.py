@@ -165,9 +165,9 @@ def steepness(
     p: Array,
     external: Array,
     beta: float,
+    floor: float,
     spec: Array,
     inner: Array,
-    floor: float,
 ) -> float:
     """The largest rate, `|d flux / d p_x|`, at which an emptier end of an edge reacts.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from thalweg._compile import njit
 from thalweg._types import Array, Index32
@@ -18,6 +19,9 @@ from thalweg.mobility import formulas
 if TYPE_CHECKING:
     from thalweg.kernel import MarkovKernel
     from thalweg.mobility import Mobility
+
+
+AnyIndex = NDArray[np.integer]
 
 
 class Graph(NamedTuple):
@@ -39,6 +43,34 @@ def edge_weights(
 ) -> Array:
     """`w_e = c_e m(rho_source, rho_target)`: the weights of the transport Laplacian."""
     return stage_weights(source, target, conductance, rho[None], spec)[0]
+
+
+def dense_laplacian(source: AnyIndex, target: AnyIndex, weights: Array, n_states: int) -> Array:
+    """`M = sum_e w_e (e_x - e_y) (e_x - e_y)^T` as a matrix.
+
+    >>> dense_laplacian(np.array([0]), np.array([1]), np.array([2.0]), 2)
+    array([[ 2., -2.],
+           [-2.,  2.]])
+    """
+    m = np.zeros((n_states, n_states))
+    m[source, target] = m[target, source] = -weights
+    np.fill_diagonal(m, -m.sum(axis=1))
+    return m
+
+
+def symmetrised(
+    source: AnyIndex, target: AnyIndex, weights: Array, mass: Array, ground: Array | float = 0.0
+) -> Array:
+    """`D^-1/2 (M + diag(ground)) D^-1/2` as a matrix, with `D = diag(mass)`.
+
+    >>> symmetrised(np.array([0]), np.array([1]), np.array([2.0]), np.array([1.0, 4.0]))
+    array([[ 2. , -1. ],
+           [-1. ,  0.5]])
+    """
+    m = dense_laplacian(source, target, weights, mass.size)
+    m[np.diag_indices(mass.size)] += ground
+    root = np.sqrt(mass)
+    return np.asarray(m / np.outer(root, root))
 
 
 @njit(cache=True, error_model="numpy")

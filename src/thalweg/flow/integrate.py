@@ -167,7 +167,7 @@ def _explicit(
 
     def steep(state: Array) -> float:
         external = energy.external(state)
-        return steepness(*edges, pi, state, external, energy.beta, spec, inner, 100 * atol / scale)
+        return steepness(*edges, pi, state, external, energy.beta, 100 * atol / scale, spec, inner)
 
     is_steep = steep(p) * scale > _STEEP
     if is_steep and few and method == "auto":

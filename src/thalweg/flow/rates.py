@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from thalweg import _checks
@@ -62,14 +62,31 @@ def jump_rates(
     energy._check(kernel)
     p = _checks.as_probability(p, kernel.n_states)
     start, end, rate = edge_rates(kernel, energy, p, as_mobility(mobility))
-    n = kernel.n_states
-    leaving = np.bincount(start, rate, n)
-    states = np.arange(n)
     moving = rate > 0
-    rows = np.concatenate([start[moving], states])
-    columns = np.concatenate([end[moving], states])
-    values = np.concatenate([rate[moving], -leaving])
-    return sparse.csr_array(sparse.coo_array((values, (rows, columns)), shape=(n, n)))
+    return generator(kernel.n_states, start[moving], end[moving], rate[moving])
+
+
+def generator(
+    n_states: int, start: NDArray[np.integer], end: NDArray[np.integer], rate: Array
+) -> sparse.csr_array:
+    """The matrix with these rates from `start` to `end`, rows summing to zero."""
+    states = np.arange(n_states)
+    rows, columns = np.concatenate([start, states]), np.concatenate([end, states])
+    values = np.concatenate([rate, -np.bincount(start, rate, n_states)])
+    return sparse.csr_array(sparse.coo_array((values, (rows, columns)), (n_states, n_states)))
+
+
+def edge_generator(kernel: MarkovKernel, out: Array, home: Array) -> sparse.csr_array:
+    """The matrix with rate `out` from source to target of each edge, and `home` back.
+
+    >>> pair = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    >>> edge_generator(pair, np.array([2.0]), np.array([3.0])).toarray()
+    array([[-2.,  2.],
+           [ 3., -3.]])
+    """
+    source, target, _ = kernel.edges
+    start, end = np.concatenate([source, target]), np.concatenate([target, source])
+    return generator(kernel.n_states, start, end, np.concatenate([out, home]))
 
 
 def net_fluxes(kernel: MarkovKernel, energy: FreeEnergy, p: Array, mobility: Mobility) -> Array:

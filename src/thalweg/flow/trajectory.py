@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from thalweg._optional import optional
+from thalweg._optional import data_frame
 from thalweg._sketch import sketch
 from thalweg._types import Array
 from thalweg.snapshots.times import TimeScale
@@ -53,10 +53,8 @@ class Trajectory:
 
     def to_frame(self) -> pd.DataFrame:
         """A data frame with one row per time (the index) and one column per state."""
-        pd = optional("pandas", extra="cli", what="a data frame")
-
-        index = pd.Index(self.scale.column(self.times), name="time")
-        return pd.DataFrame(self.probabilities, index=index, columns=self.names)
+        columns = self.scale.column(self.times)
+        return data_frame(self.probabilities, index=columns, columns=self.names).rename_axis("time")
 
     def __repr__(self) -> str:
         first, last = self.scale.labels(self.times[[0, -1]])

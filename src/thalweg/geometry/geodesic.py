@@ -84,11 +84,10 @@ class Geodesic:
 
     def to_frame(self) -> pd.DataFrame:
         """A data frame with one row per time (the index) and one column per state."""
-        from thalweg._optional import optional
+        from thalweg._optional import data_frame
 
-        pd = optional("pandas", extra="cli", what="a data frame")
-        index = pd.Index(self.times, name="time")
-        return pd.DataFrame(self.probabilities, index=index, columns=self.kernel.names)
+        frame = data_frame(self.probabilities, index=self.times, columns=self.kernel.names)
+        return frame.rename_axis("time")
 
     def _repr_html_(self) -> str:
         from thalweg._sketch import sketch

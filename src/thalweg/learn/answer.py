@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._optional import optional
+from thalweg._optional import data_frame
 from thalweg._sparse import dense
 from thalweg._types import Array, Progress
 from thalweg._words import p_text
@@ -19,11 +19,10 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.growth import Growth, GrowthFound, as_growth, growth_of
-from thalweg.learn.limits import reporting, work_limit
+from thalweg.learn.limits import as_progress, reporting, work_limit
 from thalweg.learn.network.features import FeatureNetwork, fit_feature_network
-from thalweg.learn.network.paper import fit_neural
+from thalweg.learn.network.paper import Training, fit_neural
 from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
-from thalweg.learn.progress import as_progress
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict, unassessed
 from thalweg.learn.weak.fit import Ridge
@@ -159,8 +158,7 @@ class Fitted:
 
     def to_frame(self, kernel: MarkovKernel) -> pd.DataFrame:
         """One row per state: name, potential, its error, equilibrium, and visits."""
-        pd = optional("pandas", extra="cli", what="a data frame")
-        return pd.DataFrame(
+        return data_frame(
             {
                 "state": np.arange(kernel.n_states),
                 "name": list(kernel.labels),
@@ -286,8 +284,8 @@ def _neural(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
                 "the paper's network learns beta itself; leave beta out, or give features."
             )
         source = fit_neural(
-            kernel, snapshots.times, dense(snapshots.counts), p, seed=s.seed, epochs=s.epochs,
-            mobility=s.mobility, device=s.device, progress=s.progress,
+            kernel, snapshots.times, dense(snapshots.counts), p, seed=s.seed, mobility=s.mobility,
+            training=Training(epochs=s.epochs, device=s.device), progress=s.progress,
         )  # fmt: skip
         summary = {"loss": float(source.losses[-1]), "n_steps": source.n_steps}
     return answer_of(snapshots, source, initial=p[0], network=network, summary=summary)

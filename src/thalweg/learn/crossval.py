@@ -12,17 +12,16 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 
 from thalweg._door import checked
-from thalweg._optional import optional
+from thalweg._optional import data_frame
 from thalweg._parallel import parallel_map
 from thalweg._sparse import dense
 from thalweg._types import Array, Progress
 from thalweg.errors import InputError, ThalwegError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.answer import check_match
-from thalweg.learn.fokker_planck import MOST_STATES, fokker_planck
 from thalweg.learn.inputs import as_problem
 from thalweg.learn.regressor import FreeEnergyRegressor
-from thalweg.learn.rivals import free_ctmc, no_movement, pure_heat
+from thalweg.learn.rivals import MOST_STATES, fokker_planck, free_ctmc, no_movement, pure_heat
 from thalweg.snapshots import Snapshots, hellinger
 from thalweg.snapshots.density import smoothed
 
@@ -120,9 +119,7 @@ class CrossValidation:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per model and held-out snapshot."""
-        pd = optional("pandas", extra="cli", what="a data frame")
-
-        return pd.DataFrame(self.scores, columns=list(Score._fields)).drop(columns="variance")
+        return data_frame(self.scores, columns=list(Score._fields)).drop(columns="variance")
 
     def __str__(self) -> str:
         lines = [f"{'model':>22}  {'log score':>10}  {'Hellinger':>9}"]

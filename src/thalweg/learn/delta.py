@@ -18,7 +18,6 @@ from thalweg import _checks
 from thalweg._sparse import dense
 from thalweg._types import Array
 from thalweg.energy import FreeEnergy
-from thalweg.errors import InputError
 from thalweg.flow import Trajectory, gradient_flow
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.model import FlowModel, Mesh
@@ -48,9 +47,7 @@ def band_around(
     >>> low.round(3), high.round(3)
     (array([0.403, 0.   ]), array([0.597, 0.016]))
     """
-    if not 0 < _checks.positive(level, "level") < 1:
-        raise InputError(f"level is {level:g}; it must lie strictly between 0 and 1.")
-    z = float(ndtri(0.5 + 0.5 * level))
+    z = float(ndtri(0.5 + 0.5 * _checks.share(level, "level")))
     rest = np.maximum(1.0 - p, 1e-12)
     angle = np.arcsin(np.sqrt(np.clip(p, 0.0, 1.0)))
     error = 0.5 * deviation * np.sqrt(p / rest)

@@ -15,10 +15,11 @@ from scipy.stats import chi2, gamma
 from thalweg._door import single_threaded
 from thalweg._types import Array
 from thalweg._words import p_text
+from thalweg.energy import FreeEnergy
+from thalweg.flow import simulate
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.deviance import expected_deviance
 from thalweg.learn.likelihood.result import LikelihoodFit
-from thalweg.learn.uncertainty import draw_counts
 
 _MOST_CYCLES = 50
 """Largest number of cycle forces in the test."""
@@ -211,7 +212,7 @@ def goodness_of_fit(
     if above < 10:
         # Beyond the draws: a gamma distribution with their mean, variance and skewness.
         p_value = min(p_value, _gamma_tail(draws, observed))
-    return GoodnessOfFit(fit.deviance, expected, deviation, p_value, _cycle_test(fit, rng))
+    return GoodnessOfFit(fit.deviance, expected, deviation, p_value, 1.0)
 
 
 def goodness_of_many(
@@ -321,10 +322,7 @@ def _pattern_test(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) ->
 
 
 def _cycle_test(fit: LikelihoodFit, rng: np.random.Generator) -> float:
-    """The p-value of the score test against forces around cycles."""
-    options = fit.settings
-    if options.observation != "independent" or options.discretization != "continuous":
-        return 1.0
+    """The p-value of the score test of clumped counts against forces around cycles."""
     forces, size = cycle_forces(fit.kernel, rng), fit.model.n_parameters
     found = fit.model.sensitivities(fit.theta, fit.mesh, forces=forces)
     if found is None:
@@ -394,3 +392,22 @@ def _gamma_tail(draws: Array, observed: float) -> float:
     skewness = max(float(np.mean(centred**3)), 0.05)
     shape = 4.0 / skewness**2
     return float(gamma.sf(observed * np.sqrt(shape) + shape, shape))
+
+
+def draw_counts(fit: LikelihoodFit, rng: np.random.Generator) -> Array:
+    """Counts drawn from the fit, at its times."""
+    options = fit.settings
+    if options.observation == "independent":
+        return fit.noise.draw(fit.counts, fit.probabilities, rng)
+    seen = simulate(
+        fit.kernel,
+        FreeEnergy(fit.potential, fit.beta, fit.energy.interaction, fit.energy.internal),
+        fit.initial / fit.initial.sum(),
+        fit.times,
+        int(np.rint(fit.counts[0].sum())),
+        rng=rng,
+        method="frozen" if options.discretization == "frozen" else "tau-leap",
+        rates=options.environment,
+        mobility=options.mobility,
+    )
+    return np.asarray(seen.counts, dtype=np.float64)

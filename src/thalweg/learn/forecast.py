@@ -12,15 +12,21 @@ from scipy.linalg import expm
 
 from thalweg import _checks
 from thalweg._door import single_threaded
-from thalweg._optional import optional
+from thalweg._optional import data_frame
 from thalweg._sketch import sketch
 from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory, gradient_flow, growth_flow, jump_rates
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.delta import band_around, deviation_from_covariance, deviation_from_draws
+from thalweg.learn.delta import (
+    band_around,
+    deviation_along,
+    deviation_from_covariance,
+    deviation_from_draws,
+)
 from thalweg.learn.few.mixture import Mixture
+from thalweg.learn.likelihood.model import FlowModel, Mesh, first_mesh
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import Mobility
 from thalweg.snapshots.times import TimeScale
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from thalweg.learn.answer import Fitted
+    from thalweg.learn.likelihood.result import LikelihoodFit
 
 
 _Answer = TypeVar("_Answer", "Forecast", Trajectory)
@@ -75,11 +82,9 @@ class Forecast:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per time and state (under its name): probability, lower, upper."""
-        pd = optional("pandas", extra="cli", what="a data frame")
-
         times, n = self.scale.column(self.times), self.probabilities.shape[1]
         labels = np.arange(n) if self.names is None else np.array(self.names, dtype=object)
-        return pd.DataFrame(
+        return data_frame(
             {
                 "time": np.repeat(times, n),
                 "state": np.tile(labels, times.size),
@@ -228,19 +233,44 @@ def _pieces(
     return [(float(a), float(b)) for a, b in zip(marks[:-1], marks[1:], strict=True)]
 
 
-def band_with_growth(source: Any, times: Array, p0: ArrayLike | None, level: float) -> Forecast:
-    """The shares of a population that multiplies and dies, with bands from all parameters."""
+@single_threaded
+def band_of(source: Any, times: Array, p0: ArrayLike | None, level: float) -> Forecast:
+    """The flow of a likelihood fit with bands from all its parameters, births included.
+
+    It starts at `times[0]` from the fitted initial distribution, or from `p0`, taken as known.
+    """
     from thalweg.learn.likelihood.result import LikelihoodFit
-    from thalweg.learn.uncertainty import forecast_band
 
     if not isinstance(source, LikelihoodFit):
         raise InputError(
             "a model file does not hold the covariance of growth; call predict for the forecast "
             "alone, or fit again for its band."
         )
-    band = forecast_band(source, times, p0=p0, level=level)
-    rows = (band.times, band.probabilities, band.lower, band.upper)
-    return Forecast(*rows, level, Status.CONVERGED, source.model.kernel.names)
+    model, theta, covariance = source.model, source.theta, source.covariance
+    if p0 is not None:
+        known = np.maximum(_checks.as_probability(p0, model.n_states, "p0"), 1e-12)
+        keep = slice(model.n_energy)
+        theta, covariance = theta[keep], covariance[keep, keep]
+        model = replace(model, fixed_initial=known / known.sum())
+    # A flow needs an interval, also for its start alone.
+    model = replace(model, times=times if times.size > 1 else times[0] + np.arange(2.0))
+    found = model.sensitivities(theta, _mesh_for(model, source))
+    if found is None:
+        raise InputError("the flow could not be computed at these times; ask for closer ones.")
+    log_p, slopes = (part[: times.size] for part in found)
+    p, deviation = np.exp(log_p), deviation_along(slopes, covariance)
+    size = float(source.counts.sum()) / source.times.size
+    lower, upper = band_around(p, deviation, size, level)
+    return Forecast(times, p, lower, upper, level, Status.CONVERGED, model.kernel.names)
+
+
+def _mesh_for(model: FlowModel, fit: LikelihoodFit) -> Mesh:
+    """A mesh at least as fine as the fit's."""
+    mesh = first_mesh(model, fit.prior.scale)
+    finest = float(np.median(np.diff(fit.times) / fit.mesh.substeps))
+    needed = np.ceil(np.diff(model.times) / max(finest, 1e-12))
+    substeps = np.clip(np.maximum(mesh.substeps, needed), 1, 4000)
+    return Mesh(substeps.astype(np.int64), 3)
 
 
 def _draws(energy: FreeEnergy, covariance: Array, count: int) -> Array:

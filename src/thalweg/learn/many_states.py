@@ -24,8 +24,6 @@ from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
 from thalweg.snapshots import Snapshots
 from thalweg.status import Status
 
-__all__ = ["many_states_answer"]
-
 
 def many_states_answer(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
     """The answer of the matrix-free likelihood: independent snapshots of the plain model."""

@@ -197,8 +197,7 @@ class Questions:
         True
         """
         from thalweg.learn.likelihood.result import LikelihoodFit
-        from thalweg.learn.limits import work_limit
-        from thalweg.learn.progress import as_progress
+        from thalweg.learn.limits import as_progress, work_limit
         from thalweg.learn.remedies import find_remedies
 
         source = self.fitted_.source

@@ -32,7 +32,7 @@ from thalweg.learn.answer import (
 )
 from thalweg.learn.forecast import (
     Forecast,
-    band_with_growth,
+    band_of,
     bands,
     flow_of,
     from_start,
@@ -41,7 +41,7 @@ from thalweg.learn.forecast import (
 )
 from thalweg.learn.growth import Growth, GrowthFound
 from thalweg.learn.inputs import as_problem
-from thalweg.learn.progress import as_progress
+from thalweg.learn.limits import as_progress
 from thalweg.learn.questions import Questions
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict
@@ -393,7 +393,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             )
         when, shift = from_start(self._when(times), self.times_[0], p0)
         if fit.growth is not None:
-            found = band_with_growth(fit.source, when, p0, level)
+            found = band_of(fit.source, when, p0, level)
             return in_scale(found, self.time_scale_, shift)
         size = None if p0_size is None else _checks.positive(p0_size, "p0_size")
         found = bands(

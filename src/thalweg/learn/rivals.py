@@ -7,10 +7,13 @@ Each is a plain function from counts at times to predicted probabilities at the 
 | `no_movement` | nothing moves: one distribution for all times | `N - 1` |
 | `pure_heat` | `p(t) = exp(beta t (K - I))^T p_0`: `V = 0` | `N` |
 | `free_ctmc` | one free rate for each direction of each edge | `2 E + N - 1` |
-| `reversible_msm` | a reversible chain; needs transitions, which snapshots lack | `N (N + 1) / 2` |
+| `fokker_planck` | a landscape without the geometry: rates `b K_xy exp(g_x - g_y)` | `2 N` |
 
 `free_ctmc` is linear in `p`, so it contains no gradient flow with a potential and a logarithmic
-mean; but it has far more freedom, cycles included, and wins if a landscape is the wrong model.
+mean; but it has far more freedom, cycles included, and wins if a landscape is the wrong model. The
+rates of `fokker_planck` are reversible with respect to `pi e^{-2 g}`: individuals jump downhill
+more often than uphill, independently of each other. The gradient flow of the logarithmic mean has
+the same equilibrium, but another path to it.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ from scipy import optimize, sparse
 from scipy.linalg import eigh, expm, expm_frechet
 
 from thalweg import _checks
-from thalweg._compile import njit
 from thalweg._door import single_threaded
 from thalweg._types import Array
 from thalweg.errors import InputError
+from thalweg.flow.rates import edge_generator
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots.density import smoothed
 
@@ -40,6 +43,10 @@ _DENSE_STATES = 300
 """Number of states up to which the matrices of the rivals are dense."""
 
 _LOG_FLOOR = -690.0
+MOST_STATES = 300
+"""Largest number of states of the Fokker-Planck chain, whose matrices are dense."""
+_RIDGE = 0.01
+"""Weight of `|g|^2 / 2` beside the log-likelihood: holds states that were never seen."""
 
 
 def no_movement(
@@ -118,36 +125,51 @@ def free_ctmc(
     rates = _least_squares_rates(kernel, times, counts)
     start = smoothed(counts[0])
     if kernel.n_states > _DENSE_STATES:
-        return _sparse_chain(_sparse_generator(kernel, rates), times[0], at, start)
+        return _sparse_chain(edge_generator(kernel, *np.split(rates, 2)), times[0], at, start)
     if method == "likelihood":
         rates, start = _likeliest_rates(kernel, times, counts, rates, start)
     return _chain(_generator(kernel, rates), times[0], at, start)
 
 
-def reversible_msm(
-    transitions: ArrayLike, *, pseudo_count: float = PSEUDO_COUNT, tolerance: float = 1e-8
+@single_threaded
+def fokker_planck(
+    kernel: MarkovKernel, times: ArrayLike, counts: ArrayLike, *, at: ArrayLike | None = None
 ) -> Array:
-    """The likeliest reversible transition matrix of counted transitions: a Markov-state model.
+    """Predicted probabilities at the times `at` of the likeliest chain with such rates.
 
-    With `x_ij = pi_i P_ij` symmetric, the likelihood's maximum is the fixed point of
-    `x_ij = (c_ij + c_ji) / (c_i / x_i + c_j / x_j)`, rows summed where an index is missing. Where a
-    transition was seen one way, `pseudo_count` is added both ways: without it, a state that empties
-    for good has no weight at all. States that were never left stay where they are.
-
-    >>> reversible_msm([[8, 2], [4, 6]], pseudo_count=0).round(6)
-    array([[0.8, 0.2],
-           [0.4, 0.6]])
+    >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    >>> p = fokker_planck(kernel, [0.0, 1.0, 50.0], [[900, 100], [500, 500], [200, 800]])
+    >>> p[2].round(2)
+    array([0.2, 0.8])
     """
-    c = _checks.as_array(transitions, "transitions")
-    if c.ndim != 2 or c.shape[0] != c.shape[1]:
-        raise InputError(f"transitions have shape {c.shape}; give a square table of counts.")
-    c = c + pseudo_count * ((c + c.T) > 0)
-    x = _reversible_flow(c + c.T, c.sum(axis=1), tolerance)
-    mass = x.sum(axis=1, keepdims=True)
-    p = np.divide(x, mass, out=np.zeros_like(x), where=mass > 0)
-    lost = np.flatnonzero(p.sum(axis=1) == 0)
-    p[lost, lost] = 1.0
-    return np.asarray(p / p.sum(axis=1, keepdims=True))
+    if kernel.n_states > MOST_STATES:
+        raise InputError(
+            f"the Fokker-Planck chain is fitted up to {MOST_STATES} states, not {kernel.n_states}."
+        )
+    when, table, target = _check(kernel, times, counts, at)
+    source, end, c = kernel.edges
+    n, e = kernel.n_states, source.size
+    log_k = np.log(np.r_[c / kernel.stationary[source], c / kernel.stationary[end]])
+    tail, head = np.r_[source, end], np.r_[end, source]
+
+    def log_rates(z: Array) -> Array:
+        return np.asarray(log_k + z[0] + z[1 : n + 1][tail] - z[1 : n + 1][head])
+
+    def objective(z: Array) -> tuple[float, Array]:
+        value, slope = ctmc_objective(kernel, when, table, np.r_[log_rates(z), z[n + 1 :]])
+        by_rate, g = slope[: 2 * e], z[1 : n + 1]
+        by_g = np.bincount(tail, by_rate, n) - np.bincount(head, by_rate, n)
+        gradient = np.r_[by_rate.sum(), by_g + _RIDGE * g, slope[2 * e :]]
+        return value + 0.5 * _RIDGE * float(g @ g), gradient
+
+    start = np.r_[np.log(0.1), np.zeros(n), np.log(smoothed(table[0]))]
+    fastest = np.log(100.0 / float(np.diff(when).min()))
+    lower = np.r_[-12.0, np.full(n, -15.0), np.full(n, -60.0)]
+    upper = np.r_[fastest, np.full(n, 15.0), np.full(n, 60.0)]
+    best = _minimise(objective, start, lower=lower, upper=upper)
+    rates = np.exp(np.minimum(log_rates(best), fastest))
+    q = _generator(kernel, rates)
+    return _chain(q, when[0], target, _softmax(best[n + 1 :]))
 
 
 # ------------------------------------------------------------------------ the pieces
@@ -156,29 +178,6 @@ _SMALL = 30
 """Size up to which matrices are exponentiated together."""
 _PRIOR = 1e-3
 """Counts added per snapshot, spread over the states: keeps logarithms of empty states finite."""
-
-
-@njit(cache=True)
-def _reversible_flow(both: Array, left: Array, tolerance: float) -> Array:
-    """The fixed point of `reversible_msm`, mass one."""
-    n = left.size
-    x = both / max(both.sum(), 1e-300)
-    mass, pull = np.empty(n), np.empty(n)
-    for _ in range(100_000):
-        for i in range(n):
-            mass[i] = x[i].sum()
-            pull[i] = left[i] / mass[i] if mass[i] > 0 else 0.0
-        for i in range(n):
-            for j in range(n):
-                weight = pull[i] + pull[j]
-                x[i, j] = both[i, j] / weight if weight > 0 else 0.0
-        x /= max(x.sum(), 1e-300)
-        largest = 0.0
-        for i in range(n):
-            largest = max(largest, abs(x[i].sum() - mass[i]) / max(mass[i], 1e-300))
-        if largest < tolerance:
-            break
-    return x
 
 
 def _check(
@@ -231,14 +230,6 @@ def _generator(kernel: MarkovKernel, rates: Array) -> Array:
     q[source, target], q[target, source] = rates[: source.size], rates[source.size :]
     np.fill_diagonal(q, -q.sum(axis=1))
     return q
-
-
-def _sparse_generator(kernel: MarkovKernel, rates: Array) -> sparse.csr_array:
-    source, target, _ = kernel.edges
-    rows, columns = np.r_[source, target], np.r_[target, source]
-    n = kernel.n_states
-    off = sparse.coo_array((rates, (rows, columns)), shape=(n, n)).tocsr()
-    return sparse.csr_array(off - sparse.diags_array(np.asarray(off.sum(axis=1)).ravel()))
 
 
 def _chain(q: Array, first: float, at: Array, start: Array) -> Array:

@@ -40,6 +40,13 @@ class View:
         summed = np.vstack([np.bincount(self.label, row, n) for row in rows])
         return np.asarray(summed if p.ndim == 2 else summed[0])
 
+    def densities(self, p: Array) -> tuple[Array, float, float]:
+        """`log10` of the shares relative to rest, one row per time, and the range to colour."""
+        shares = np.maximum(self.total(p) / self.kernel.stationary, 1e-12)
+        logs = np.log10(shares)
+        high = float(np.quantile(logs.max(axis=1), 0.9))
+        return logs, high - 3.0, high
+
 
 def view(kernel: MarkovKernel, most: int = MOST_MARKERS) -> View:
     """The kernel as it is drawn: itself up to `most` states, merged on a square grid beyond."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from thalweg.errors import InputError
 from thalweg.geometry import Geodesic
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import view
+from thalweg.plots.layout import cut, state_texts, strongest_edges
 
 # Cividis and viridis are readable without colour vision and in print.
 POPULATION_SCALE = "Viridis"
@@ -58,10 +60,7 @@ def flow(
     drawn = view(kernel)
     p = drawn.total(np.asarray(probabilities, dtype=np.float64))
     kernel, xy = drawn.kernel, drawn.xy
-    with np.errstate(divide="ignore"):
-        shown = np.log10(np.maximum(p / kernel.stationary, 1e-12))
-    top = float(np.quantile(shown.max(axis=1), 0.9))
-    low = top - 3.0
+    shown, low, top = drawn.densities(np.asarray(probabilities, dtype=np.float64))
     names = state_names(kernel)
 
     def states(k: int) -> go.Scattergl | go.Scatter:
@@ -154,24 +153,16 @@ def gallery(
 
 def state_names(kernel: MarkovKernel) -> list[str]:
     """Labels of the states in pictures: their names as safe text, or their numbers."""
-    if kernel.names is None:
-        return [f"state {x}" for x in range(kernel.n_states)]
-    return [_escaped(str(name)) for name in kernel.names]
+    return [_escaped(text) for text in state_texts(kernel)]
 
 
 def short_names(kernel: MarkovKernel, most: int = 28) -> list[str]:
     """Names short enough for legends and axes, still different from each other."""
     if kernel.names is None:
         return state_names(kernel)
-    cut = [_cut(str(name), most) for name in kernel.names]
-    count: dict[str, int] = {}
-    for name in cut:
-        count[name] = count.get(name, 0) + 1
-    return [_escaped(name if count[name] == 1 else f"{name} ({k})") for k, name in enumerate(cut)]
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+    short = [cut(str(name), most) for name in kernel.names]
+    count = Counter(short)
+    return [_escaped(name if count[name] == 1 else f"{name} ({k})") for k, name in enumerate(short)]
 
 
 def _escaped(text: str) -> str:
@@ -180,10 +171,7 @@ def _escaped(text: str) -> str:
 
 
 def _edges(kernel: MarkovKernel, xy: Array) -> go.Scatter | go.Scattergl:
-    source, target = kernel.edges.source, kernel.edges.target
-    if source.size > _MOST_EDGES:
-        keep = np.argpartition(-kernel.edges.conductance, _MOST_EDGES)[:_MOST_EDGES]
-        source, target = source[keep], target[keep]
+    source, target = strongest_edges(kernel, _MOST_EDGES)
     lines = np.full((source.size, 3, 2), np.nan)
     lines[:, 0], lines[:, 1] = xy[source], xy[target]
     kind = go.Scattergl if source.size > 5000 else go.Scatter

@@ -10,7 +10,7 @@ from scipy.sparse import diags_array
 from scipy.sparse.linalg import eigsh
 from scipy.spatial import cKDTree
 
-from thalweg._types import Array, Index
+from thalweg._types import Array, Index, Index32
 from thalweg.kernel import MarkovKernel
 
 # Okabe and Ito's palette: distinguishable with every kind of colour vision.
@@ -60,6 +60,29 @@ def fitted_series(
             share = np.clip(np.interp(t, fine, curve[:, x]), 0, 1)
             bars = 2 * np.sqrt(share * (1 - share) / np.asarray(sizes, dtype=np.float64))
         yield x, (t, seen[:, x], bars), (fine, curve[:, x])
+
+
+def state_texts(kernel: MarkovKernel) -> list[str]:
+    """Labels of the states: their names as text, or their numbers."""
+    return [str(x) for x in kernel.names or (f"state {x}" for x in range(kernel.n_states))]
+
+
+def cut(text: str, most: int) -> str:
+    """`text` with at most so many characters.
+
+    >>> cut("Oberammergau", 6)
+    'Obera…'
+    """
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def strongest_edges(kernel: MarkovKernel, most: int) -> tuple[Index32, Index32]:
+    """Ends of at most so many edges, those of the largest conductance."""
+    source, target, c = kernel.edges
+    if source.size > most:
+        keep = np.argpartition(-c, most)[:most]
+        source, target = source[keep], target[keep]
+    return source, target
 
 
 def positions(kernel: MarkovKernel) -> Array:

@@ -19,7 +19,16 @@ from thalweg.errors import InputError
 from thalweg.geometry import Geodesic
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import view
-from thalweg.plots.layout import PALETTE, busiest, extremes, fitted_series, gridded
+from thalweg.plots.layout import (
+    PALETTE,
+    busiest,
+    cut,
+    extremes,
+    fitted_series,
+    gridded,
+    state_texts,
+    strongest_edges,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -188,8 +197,7 @@ def flow(
     p = np.asarray(probabilities, dtype=np.float64)
     rows = np.unique(np.linspace(0, t.size - 1, min(most, t.size)).round().astype(int))
     drawn = view(kernel)
-    density = np.log10(np.maximum(drawn.total(p[rows]) / drawn.kernel.stationary, 1e-12))
-    high = float(np.quantile(density.max(axis=1), 0.9))
+    density, low, high = drawn.densities(p[rows])
     if ax is None:
         width = len(rows) if len(rows) <= 4 else 3
         height = -(-len(rows) // width)
@@ -203,7 +211,7 @@ def flow(
     for axes, row, values in zip(every, rows, density, strict=False):
         _edges(axes, drawn.kernel, drawn.xy)
         points = axes.scatter(
-            *drawn.xy.T, c=values, cmap=cmap, vmin=high - 3, vmax=high, zorder=3,
+            *drawn.xy.T, c=values, cmap=cmap, vmin=low, vmax=high, zorder=3,
             s=float(np.clip(2500 / len(values), 4, 120)),
         )  # fmt: skip
         axes.set_title(f"time {t[row]:.3g}", fontsize=10)
@@ -363,19 +371,14 @@ def _figure(axes: Any) -> Any:
 
 
 def _names(kernel: MarkovKernel, most: int = 24) -> list[str]:
-    names = kernel.names or tuple(f"state {x}" for x in range(kernel.n_states))
     # A dollar sign would begin a formula.
-    texts = [str(name).replace("$", r"\$") for name in names]
-    return [text if len(text) <= most else text[: most - 1] + "…" for text in texts]
+    return [cut(text.replace("$", r"\$"), most) for text in state_texts(kernel)]
 
 
 def _edges(axes: Any, kernel: MarkovKernel, xy: Array) -> None:
     from matplotlib.collections import LineCollection
 
-    source, target, c = kernel.edges
-    if source.size > _MOST_EDGES:
-        keep = np.argpartition(-c, _MOST_EDGES)[:_MOST_EDGES]
-        source, target = source[keep], target[keep]
+    source, target = strongest_edges(kernel, _MOST_EDGES)
     lines = np.stack([xy[source], xy[target]], axis=1)
     axes.add_collection(LineCollection(list(lines), colors="#c4cad0", linewidths=0.7, zorder=1))
 

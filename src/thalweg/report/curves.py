@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
 import numpy as np
 
 from thalweg._types import Array
-from thalweg.plots.layout import PALETTE, busiest, extremes
+from thalweg.plots.layout import PALETTE, busiest, cut, extremes
 from thalweg.report.svg import (
     INK,
     LINE,
@@ -151,8 +152,8 @@ def ranked(names: Sequence[str], values: Array, stderr: Array | None, most: int 
         parts.append(
             f'<line x1="{left:.0f}" x2="{_WIDTH - _RIGHT:.0f}" y1="{y:.1f}" y2="{y:.1f}" '
             f'stroke="{LINE}"/><text x="{left - 8:.0f}" y="{y + 4:.1f}" text-anchor="end" '
-            f'fill="{INK}">{_cut(names[x])}</text><line x1="{a:.1f}" x2="{b:.1f}" y1="{y:.1f}" '
-            f'y2="{y:.1f}" stroke="{PALETTE[0]}" stroke-width="2"/><circle '
+            f'fill="{INK}">{escape(cut(names[x], 32))}</text><line x1="{a:.1f}" x2="{b:.1f}" '
+            f'y1="{y:.1f}" y2="{y:.1f}" stroke="{PALETTE[0]}" stroke-width="2"/><circle '
             f'cx="{axes.x(float(values[x])):.1f}" cy="{y:.1f}" r="4" fill="{PALETTE[0]}"/>'
         )
     alt = "The potential of each state, ranked, with bars of two standard errors."
@@ -210,7 +211,7 @@ def _end_names(
     for k, height in zip(order, heights, strict=True):
         parts.append(
             f'<text x="{axes.x.stop + 8:.1f}" y="{height:.1f}" fill="{colours[k]}" '
-            f'font-size="12">{_cut(names[k], 18)}</text>'
+            f'font-size="12">{escape(cut(names[k], 18))}</text>'
         )
     return parts
 
@@ -218,9 +219,3 @@ def _end_names(
 def _band(axes: Axes, x: Array, low: Array, high: Array, colour: str) -> str:
     edge = axes.points(np.concatenate([x, x[::-1]]), np.concatenate([high, low[::-1]]))
     return f'<polygon points="{edge}" fill="{colour}" fill-opacity="0.18"/>'
-
-
-def _cut(name: str, most: int = 32) -> str:
-    from html import escape
-
-    return escape(name if len(name) <= most else name[: most - 1] + "…")

@@ -21,7 +21,7 @@ from thalweg.dynamics import (
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
-from thalweg.plots.layout import PALETTE
+from thalweg.plots.layout import PALETTE, cut, state_texts
 from thalweg.report.graph import drawn, landscape_picture
 from thalweg.report.page import Section, Table, page
 from thalweg.report.svg import INK, SOFT, Picture, number, table_text, wrap
@@ -118,7 +118,7 @@ def stream_picture(flow: Streams, names: Sequence[str]) -> Picture:
     width, height, pad, bar = 716.0, 360.0, 40.0, 12.0
     n_times, size = flow.shares.shape
     room = height - 2 * pad - 10.0 * (size - 1)
-    margin = min(260.0, 16.0 + 7.2 * max(len(_short(name)) for name in names))
+    margin = min(260.0, 16.0 + 7.2 * max(len(cut(name, 30)) for name in names))
     left = np.linspace(pad, width - margin - bar, n_times)
     tops = pad + np.concatenate(
         [np.zeros((n_times, 1)), np.cumsum(flow.shares * room + 10.0, axis=1)[:, :-1]], axis=1
@@ -162,7 +162,7 @@ def stream_picture(flow: Streams, names: Sequence[str]) -> Picture:
     for a in range(size):
         parts.append(
             f'<text x="{left[-1] + bar + 8:.1f}" y="{middles[a] + 4:.1f}" fill="{INK}">'
-            f"{escape(_short(names[a]))}<title>{escape(names[a])}</title></text>"
+            f"{escape(cut(names[a], 30))}<title>{escape(names[a])}</title></text>"
         )
     parts.append(
         f'<text x="{left[-1] + bar + 8:.1f}" y="{height - 12:.1f}" fill="{SOFT}">time</text>'
@@ -170,10 +170,6 @@ def stream_picture(flow: Streams, names: Sequence[str]) -> Picture:
     alt = f"Streams of individuals between {size} sets of states over {n_times} times."
     data = table_text(["from_time", "to_time", "from", "to", "share"], rows)
     return Picture("streams", wrap(width, height, parts, alt), alt, data)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 30 else name[:29] + "…"
 
 
 def _apart(middles: Array, gap: float, lowest: float) -> Array:
@@ -191,7 +187,7 @@ def _apart(middles: Array, gap: float, lowest: float) -> Array:
 def comparison_page(answer: Comparison, labels: tuple[str, str], title: str) -> str:
     """The page of a comparison: verdict, difference map, tables."""
     kernel = answer.kernel
-    names = [str(x) for x in (kernel.names or [f"state {x}" for x in range(kernel.n_states)])]
+    names = state_texts(kernel)
     one, other = labels
     d = answer.states
     verdicts = [str(answer), *_verdicts(answer)]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from thalweg._sparse import dense
 from thalweg._words import p_text
 from thalweg.learn import FreeEnergyRegressor
+from thalweg.plots.layout import state_texts
 from thalweg.snapshots import Snapshots, hellinger
 from thalweg.status import Status
 
@@ -95,14 +96,14 @@ def _destination(model: FreeEnergyRegressor) -> list[str]:
     if kernel.n_states > _NAMED_STATES or model.beta_ <= 0 or model.status_ is Status.UNDETERMINED:
         return []
     rest, first = model.energy_.equilibrium(kernel), model.initial_
-    names = kernel.names or tuple(f"state {x}" for x in range(kernel.n_states))
+    names = state_texts(kernel)
     ends = [x for x in np.argsort(-rest)[:3] if rest[x] > 1.5 / kernel.n_states]
     if not ends:
         return []
-    where = ", ".join(f"{str(names[x])[:40]} ({rest[x]:.0%})" for x in ends)
+    where = ", ".join(f"{names[x][:40]} ({rest[x]:.0%})" for x in ends)
     lost = int(np.argmax(first - rest))
     shares = f"({first[lost]:.0%} at first, {rest[lost]:.0%} then)"
-    away = f", away from {str(names[lost])[:40]} {shares}"
+    away = f", away from {names[lost][:40]} {shares}"
     return [
         f"At rest, the population would be mostly in {where}"
         + (away if first[lost] > rest[lost] + 0.02 else "")

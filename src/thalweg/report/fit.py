@@ -12,10 +12,10 @@ from thalweg._sparse import dense
 from thalweg._types import Array
 from thalweg._version import __version__
 from thalweg.flow import Trajectory
-from thalweg.kernel import MarkovKernel
 from thalweg.learn import CrossValidation, FreeEnergyRegressor
 from thalweg.learn.forecast import Forecast
 from thalweg.plots.fluxes import net_fluxes
+from thalweg.plots.layout import state_texts
 from thalweg.report.curves import fitted_curves, forecast_curves, ranked
 from thalweg.report.dynamics import fates_section
 from thalweg.report.findings import findings, flags, silences
@@ -39,7 +39,7 @@ def fit_page(
 ) -> str:
     """The page of a fitted model; with the snapshots it also shows how well they are met."""
     kernel = model.kernel_
-    names = plain_names(kernel)
+    names = state_texts(kernel)
     stderr = model.potential_stderr_ if np.isfinite(model.potential_stderr_).all() else None
     when = f"time ({model.time_scale_})" if model.time_scale_.unit else "time"
     shown = drawn(kernel)
@@ -152,13 +152,6 @@ def _validated(result: CrossValidation) -> Section:
     }[result.scheme]
     table = Table("Predictions of what was left out.", header, rows)
     return Section("Beside models without a landscape", (result.verdict, about), table=table)
-
-
-def plain_names(kernel: MarkovKernel) -> list[str]:
-    """Labels of the states: their names as text, or their numbers."""
-    if kernel.names is None:
-        return [f"state {x}" for x in range(kernel.n_states)]
-    return [str(name) for name in kernel.names]
 
 
 def methods_text(model: FreeEnergyRegressor, snapshots: Snapshots | None) -> str:

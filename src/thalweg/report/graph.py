@@ -13,6 +13,7 @@ from scipy.spatial import cKDTree
 from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import View, view
+from thalweg.plots.layout import cut, strongest_edges
 from thalweg.report.svg import (
     INK,
     PAPER,
@@ -100,17 +101,13 @@ def moving_picture(
     shown: View, names: Sequence[str], times: Array, p: Array, labels: Sequence[str]
 ) -> Picture:
     """The population in time: one colour table per frame, moved by a slider of the page."""
-    share = shown.total(p)
-    with np.errstate(divide="ignore"):
-        density = np.log10(np.maximum(share / shown.kernel.stationary, 1e-12))
-    high = float(np.quantile(density.max(axis=1), 0.9))
-    low = high - 3.0
+    density, low, high = shown.densities(p)
     points, radius, height = _layout(shown)
     whole = shown.label is None
     texts = list(names) if whole else [str(x) for x in shown.kernel.names or ()]
     fills = colours(density[0], low, high, "population")
     parts = [_edges(shown.kernel, points), *_nodes(points, radius, fills, texts)]
-    parts += _labels(points, radius, texts, -share[-1])
+    parts += _labels(points, radius, texts, -shown.total(p[-1]))
     caption = "share, relative to pure diffusion at rest"
     parts += _colour_bar("population", low, high, height, caption, powers=True)
     alt = f"The population on {p.shape[1]} states at {len(times)} times; the slider moves it."
@@ -148,10 +145,7 @@ def _layout(shown: View) -> tuple[Array, float, float]:
 
 
 def _edges(kernel: MarkovKernel, points: Array) -> str:
-    source, target, c = kernel.edges
-    if source.size > _MOST_EDGES:
-        keep = np.argpartition(-c, _MOST_EDGES)[:_MOST_EDGES]
-        source, target = source[keep], target[keep]
+    source, target = strongest_edges(kernel, _MOST_EDGES)
     a, b = points[source], points[target]
     path = "".join(
         f"M{p[0]:.0f} {p[1]:.0f}L{q[0]:.0f} {q[1]:.0f}" for p, q in zip(a, b, strict=True)
@@ -214,7 +208,7 @@ def _labels(points: Array, radius: float, names: Sequence[str], values: Array) -
         taken = [(x - radius, y - radius, x + radius, y + radius) for x, y in points]
     parts = []
     for k in wanted:
-        text = names[k] if len(names[k]) <= 22 else names[k][:21] + "…"
+        text = cut(names[k], 22)
         (x, y), width = points[k], 7.0 * len(text)
         places = (
             (x + radius + 4, y + 4),

@@ -30,7 +30,7 @@ def random_data(seed: int, n: int = 5, m: int = 4) -> tuple[MarkovKernel, np.nda
 
 
 def dense_least_squares(kernel, times, p, quadrature, weighting, mobility=LOG):
-    """The paper's loss, written out: a row per pair of states and node, columns V and beta."""
+    """The paper's loss, written out: one row per node and pair of states, columns V and beta."""
     n, pi = kernel.n_states, kernel.stationary
     k_matrix = kernel.matrix.toarray()
     rows, right = [], []
@@ -301,7 +301,7 @@ def test_automatic_ridge_is_near_the_best_one(dense_size, monkeypatch) -> None:
 def test_noise_no_longer_shrinks_beta(dense_size, monkeypatch) -> None:
     monkeypatch.setattr(solve, "DENSE_SIZE", dense_size)
     monkeypatch.setattr("thalweg.learn.weak.fit.DENSE_SIZE", dense_size)
-    plain, mended, exact = [], [], []
+    plain, corrected, exact = [], [], []
     times = np.linspace(0, 5, 51)
     for seed in range(6):
         rng = np.random.default_rng(seed)
@@ -314,10 +314,10 @@ def test_noise_no_longer_shrinks_beta(dense_size, monkeypatch) -> None:
         exact.append(fit_weak(kernel, times, p / p.sum(axis=1, keepdims=True)).beta)
         plain.append(fit_weak(kernel, times, noisy, sizes=sizes, ridge=0.0).beta)
         fit = fit_weak(kernel, times, noisy, sizes=sizes, ridge=0.0, pseudo_count=0.5)
-        mended.append(fit.beta)
-    gap, left = np.mean(exact) - np.mean(plain), np.mean(exact) - np.mean(mended)
+        corrected.append(fit.beta)
+    gap, left = np.mean(exact) - np.mean(plain), np.mean(exact) - np.mean(corrected)
     assert gap > 0.1
-    assert abs(left) < 0.5 * gap, (plain, mended, exact)
+    assert abs(left) < 0.5 * gap, (plain, corrected, exact)
 
 
 def test_exact_probabilities_get_no_ridge(example) -> None:

@@ -18,7 +18,7 @@ from scipy.optimize import brentq, minimize
 
 from thalweg import _checks
 from thalweg._door import single_threaded
-from thalweg._optional import optional
+from thalweg._optional import data_frame
 from thalweg._types import Array, Mask
 from thalweg.dynamics.control.wish import checked_wish, supported
 from thalweg.dynamics.landscape import Landscape
@@ -61,9 +61,8 @@ class Intervention:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per pushed state."""
-        pd = optional("pandas", extra="cli", what="a data frame")
         names = self.landscape.kernel.labels
-        return pd.DataFrame(
+        return data_frame(
             {
                 "state": [names[x] for x in self.states],
                 "push": self.potential[list(self.states)],

@@ -22,7 +22,7 @@ from scipy.linalg import eigh_tridiagonal
 from thalweg._types import Array, Mask
 from thalweg.dynamics.control.action import Action, Moments
 from thalweg.dynamics.control.curve import DEGREE, Curve
-from thalweg.dynamics.generator import symmetrised
+from thalweg.edges.static import symmetrised
 from thalweg.status import Status
 
 MAX_NEWTON, MAX_NEWTON_STEEP = 60, 100

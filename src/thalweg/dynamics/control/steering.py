@@ -11,7 +11,7 @@ from scipy.integrate import solve_ivp
 
 from thalweg import _checks
 from thalweg._door import single_threaded
-from thalweg._optional import optional
+from thalweg._optional import data_frame
 from thalweg._types import Array, Mask
 from thalweg.dynamics.control.action import Action, Moments
 from thalweg.dynamics.control.bound import dual_bound, least_end
@@ -101,10 +101,9 @@ class Steering:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per time and state: time, state, potential, probability."""
-        pd = optional("pandas", extra="cli", what="a data frame")
         kernel = self.landscape.kernel
         names = list(kernel.labels)
-        return pd.DataFrame(
+        return data_frame(
             {
                 "time": np.repeat(self.times, len(names)),
                 "state": np.tile(np.asarray(names, dtype=object), self.times.size),

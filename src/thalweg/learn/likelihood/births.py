@@ -14,8 +14,6 @@ from typing import NamedTuple
 from thalweg._compile import njit
 from thalweg._types import Array
 
-__all__ = ["Births", "grow"]
-
 
 class Births(NamedTuple):
     """Rates of birth, their derivatives, and the growth of the whole population so far.

@@ -15,8 +15,6 @@ from scipy.stats import poisson
 
 from thalweg._types import Array
 
-__all__ = ["expected_deviance", "fitted_deviance"]
-
 
 @cache
 def _table() -> tuple[Array, Array, Array]:

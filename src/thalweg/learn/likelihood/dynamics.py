@@ -34,18 +34,6 @@ from thalweg.edges.static import Graph
 from thalweg.learn.likelihood.births import Births, grow
 from thalweg.mobility import formulas
 
-__all__ = [
-    "EXTRAPOLATION",
-    "Chains",
-    "Interactions",
-    "Landscape",
-    "Steps",
-    "extrapolate",
-    "integrate",
-    "limited",
-    "pivots",
-]
-
 Pivots = NDArray[np.int64]
 
 # Weights of the chains with 1, 2, 4 steps: they cancel the errors of order h and h^2.

@@ -34,9 +34,6 @@ from thalweg.learn.observation import CountModel, Multinomial, Residuals
 from thalweg.snapshots.density import smoothed
 from thalweg.status import Status
 
-__all__ = ["fit_likelihood"]
-
-
 _MOST_REFINEMENTS = 4
 _EVIDENCE_ROUNDS, _BRIEF_ROUNDS = 4, 2
 _REWEIGHTINGS = 6

@@ -16,8 +16,6 @@ from thalweg.learn.likelihood.chain import steps
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, saturated
 
-__all__ = ["Chain", "FrozenObjective", "density_doubts", "frozen_chain", "frozen_intervals"]
-
 
 class Chain(NamedTuple):
     """The infinite population at the times, and given shares moved by its rates."""

@@ -24,9 +24,6 @@ from thalweg.learn.likelihood.births import Births
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import LogMean, Mobility
 
-__all__ = ["Chunk", "FlowModel", "Mesh", "first_mesh", "log_normalised"]
-
-
 _CHUNK_ENTRIES = 4_000_000  # largest number of sensitivities in memory
 
 
@@ -187,23 +184,23 @@ class FlowModel:
         a = theta[self.potential_slice].reshape(self.n_basis, self.n_features)
         return a if self.features is None else np.asarray(a @ self.features.T)
 
+    @property
+    def _average_basis(self) -> Array:
+        """The functions of time, averaged over the horizon."""
+        if self.time_basis is None:
+            return np.ones(1)
+        span = np.linspace(self.times[0], self.times[-1], 257)
+        return np.asarray(self.time_basis.averages(span).mean(axis=0))
+
     def potential(self, theta: Array) -> Array:
         """The potential, averaged over the horizon where it varies in time."""
-        parts = np.ones(1)
-        if self.time_basis is not None:
-            span = np.linspace(self.times[0], self.times[-1], 257)
-            parts = self.time_basis.averages(span).mean(axis=0)
-        v = parts @ self.potentials(theta)
+        v = self._average_basis @ self.potentials(theta)
         return v if self.fixed_potential is None else np.asarray(v + self.fixed_potential)
 
     def potential_map(self) -> Array:
         """The matrix that takes the potential's coefficients to `potential`, shape (N, n)."""
-        parts = np.ones(1)
-        if self.time_basis is not None:
-            span = np.linspace(self.times[0], self.times[-1], 257)
-            parts = self.time_basis.averages(span).mean(axis=0)
         features = np.eye(self.n_states) if self.features is None else self.features
-        return np.asarray(np.kron(parts[None, :], features), dtype=np.float64)
+        return np.asarray(np.kron(self._average_basis[None, :], features), dtype=np.float64)
 
     def energy(self, theta: Array) -> FreeEnergy:
         """The free energy, its potential centred."""

@@ -18,8 +18,6 @@ from thalweg._types import Array
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.observation import CountModel, Multinomial
 
-__all__ = ["Evaluation", "IndependentObjective", "KinkedObjective", "Objective"]
-
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:

@@ -19,21 +19,6 @@ from thalweg.learn.likelihood.objective import Evaluation, KinkedObjective, Obje
 from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.status import Status
 
-__all__ = [
-    "LEAST_DAMPING",
-    "LONGEST_STEP",
-    "SHORTEST",
-    "Minimum",
-    "Optimizer",
-    "Penalty",
-    "cholesky",
-    "minimise",
-    "newton_step",
-    "positive_change",
-    "shortened",
-]
-
-
 LONGEST_STEP = 8.0
 """Longest step: in units of the potential's scale, and of one for logarithms."""
 _MOST_REJECTIONS = 14

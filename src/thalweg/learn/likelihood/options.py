@@ -21,8 +21,6 @@ from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import LogMean, Mobility
 
-__all__ = ["LikelihoodOptions"]
-
 
 @dataclass(frozen=True, eq=False)
 class LikelihoodOptions:

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from thalweg._types import Array
+from thalweg.edges.static import dense_laplacian
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.model import FlowModel
-
-__all__ = ["Prior", "make_prior", "roughness"]
-
 
 WEAK = 1e-2
 """Strength of a prior that only decides what the data leave open."""
@@ -32,9 +30,7 @@ search ended)."""
 def roughness(kernel: MarkovKernel) -> Array:
     """`N L + ridge`, dense."""
     n = kernel.n_states
-    flow = kernel.flow_matrix.toarray()
-    laplacian = np.diag(flow.sum(axis=1)) - flow
-    return np.asarray(n * laplacian + _RIDGE * np.eye(n))
+    return np.asarray(n * dense_laplacian(*kernel.edges, n) + _RIDGE * np.eye(n))
 
 
 @dataclass(frozen=True, eq=False)

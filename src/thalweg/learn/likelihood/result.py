@@ -17,9 +17,6 @@ from thalweg.learn.likelihood.tracked import TrackedObjective
 from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.status import Status
 
-__all__ = ["LikelihoodFit"]
-
-
 _REJECTED = 4.0
 """Standard deviations of the deviance above which a model is rejected."""
 

@@ -13,8 +13,6 @@ from thalweg.edges.static import edge_weights
 from thalweg.learn.likelihood.model import FlowModel
 from thalweg.snapshots.density import smoothed
 
-__all__ = ["starting_points", "weak_start"]
-
 
 def weak_start(model: FlowModel, counts: Array) -> tuple[Array, float, float]:
     """Potential coefficients and interactions, beta, and the typical size of the potential."""

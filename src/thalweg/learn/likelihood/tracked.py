@@ -25,9 +25,6 @@ from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import Evaluation, saturated
 from thalweg.snapshots.density import smoothed
 
-__all__ = ["FLOOR", "PSEUDO_COUNT", "Judgement", "TrackedObjective"]
-
-
 PSEUDO_COUNT = 0.5
 """Individuals added to every state where the population's own density sets the rates."""
 FLOOR = 0.1

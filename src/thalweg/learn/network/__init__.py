@@ -1,1 +1,35 @@
-"""Networks: the paper's own method as printed, and potentials as networks of features."""
+"""Networks: the paper's own method as printed, and potentials as networks of features.
+
+Torch is imported only when a network is trained, and then runs on one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from thalweg._optional import optional
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def load_torch() -> Any:
+    return optional("torch", extra="neural", what="a neural method")
+
+
+def one_thread(train: Callable[P, R]) -> Callable[P, R]:
+    """Train on one thread: on networks this small several only wait for each other."""
+
+    @wraps(train)
+    def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+        torch = load_torch()
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return train(*args, **kwargs)
+        finally:
+            torch.set_num_threads(before)
+
+    return limited

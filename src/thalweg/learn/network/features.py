@@ -19,7 +19,7 @@ from thalweg.energy import FreeEnergy, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.limits import exhausted, limit_status, spend
-from thalweg.learn.network.torch_door import load_torch, one_thread
+from thalweg.learn.network import load_torch, one_thread
 from thalweg.learn.weak.fit import fit_weak
 from thalweg.learn.weak.terms import Quadrature, Setting, assemble, nodes_of
 from thalweg.mobility import Mobility, as_mobility

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,10 +24,12 @@ from thalweg.energy import FreeEnergy, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.limits import exhausted, limit_status, spend
-from thalweg.learn.network import steps
-from thalweg.learn.network.torch_door import load_torch, one_thread
+from thalweg.learn.network import load_torch, one_thread
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
+
+Engine = Callable[[Any, list[Any], Any, Any, "Training"], Callable[[Any], Array]]
+"""`(torch, layers, log rho, psi, training) -> train`; `train(samples)` gives each batch's loss."""
 
 
 def geodesic_velocity(
@@ -71,6 +73,21 @@ class NeuralFit:
     status: Status
 
 
+@dataclass(frozen=True)
+class Training:
+    """The settings of the network and of its training, by default those of the paper."""
+
+    hidden: int = 64
+    learning_rate: float = 5e-4
+    weight_decay: float = 1e-6
+    batch_size: int = 128
+    epochs: int = 2
+    device: str | None = None
+    """The torch device; by default CUDA where there is some."""
+    engine: Engine | None = None
+    """Makes the training steps; by default every sample goes through the network in torch."""
+
+
 @one_thread
 def fit_neural(
     kernel: MarkovKernel,
@@ -79,14 +96,8 @@ def fit_neural(
     probabilities: ArrayLike,
     *,
     seed: int = 0,
-    hidden: int = 64,
-    learning_rate: float = 5e-4,
-    weight_decay: float = 1e-6,
-    batch_size: int = 128,
-    epochs: int = 2,
     mobility: Mobility | None = None,
-    device: str | None = None,
-    engine: Literal["compiled", "torch"] | None = None,
+    training: Training | None = None,
     progress: Progress | None = None,
 ) -> NeuralFit:
     """Algorithm 2 of the paper: train the network on the JKO condition at sampled states.
@@ -95,11 +106,8 @@ def fit_neural(
     `grad V(x) + beta grad log rho_k(x) - v_k(x) / tau_k`, `v_k = v_geo(rho_k -> rho_{k-1})`. Every
     individual seen after the first time is a sample; batches mix times. The potential is recovered
     from the predicted rows by least squares, each row with the weight of its samples.
-
-    `engine="torch"` sends every sample through the network, as the paper does; `"compiled"` takes
-    the same steps from sums over the samples of each state, many times faster, and is the
-    choice on a processor up to 64 states.
     """
+    training = Training() if training is None else training
     torch = load_torch()
     times = _checks.as_times(times, minimum=2)
     p = _checks.as_probabilities(probabilities, kernel.n_states, "probabilities")
@@ -116,7 +124,7 @@ def fit_neural(
             for k in range(1, times.size)
         ]
     )
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    where = torch.device(training.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     generator = torch.Generator().manual_seed(seed)
 
     def as_tensor(x: Array) -> Any:
@@ -125,20 +133,15 @@ def fit_neural(
     log_rho = np.log(p[1:] / kernel.stationary)
     weights = np.rint(table[1:]).astype(np.int64).ravel()
     samples = torch.as_tensor(np.repeat(np.arange(weights.size), weights))
+    hidden, batch_size, epochs = training.hidden, training.batch_size, training.epochs
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         layers = [
             torch.nn.Linear(a, b).to(where)
             for a, b in ((n, hidden), (hidden, hidden), (hidden, n + 1))
         ]
-    # Grouping the samples by state pays where a batch holds each state many times.
-    if engine == "compiled" or (engine is None and n <= 64 and where.type == "cpu"):
-        train = _grouped_steps(torch, layers, log_rho, psi, batch_size, learning_rate, weight_decay)
-    else:
-        train = _literal_steps(
-            torch, layers, as_tensor(log_rho), as_tensor(psi), batch_size, learning_rate,
-            weight_decay,
-        )  # fmt: skip
+    engine = training.engine or _literal_steps
+    train = engine(torch, layers, as_tensor(log_rho), as_tensor(psi), training)
     total = epochs * -(-samples.numel() // batch_size)
     tenth = max(total // 10, 1)
     losses = np.zeros(0)
@@ -178,25 +181,23 @@ def _outputs(torch: Any, layers: list[Any], inputs: Any) -> Any:
 
 
 def _literal_steps(
-    torch: Any,
-    layers: list[Any],
-    log_rho: Any,
-    psi: Any,
-    batch_size: int,
-    learning_rate: float,
-    weight_decay: float,
+    torch: Any, layers: list[Any], log_rho: Any, psi: Any, training: Training
 ) -> Callable[[Any], Array]:
     """Training on samples as the paper has it: every sample of a batch through the network."""
     n = log_rho.shape[1]
     parameters = [q for layer in layers for q in layer.parameters()]
     optimiser = torch.optim.Adam(
-        parameters, lr=learning_rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=weight_decay
+        parameters,
+        lr=training.learning_rate,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=training.weight_decay,
     )
     states = torch.eye(n, device=log_rho.device)
 
     def train(samples: Any) -> Array:
         losses = []
-        for batch in torch.split(samples.to(log_rho.device), batch_size):
+        for batch in torch.split(samples.to(log_rho.device), training.batch_size):
             k, x = batch // n, batch % n
             out = _outputs(torch, layers, states[x])
             # One beta for all: the head's mean over the batch.
@@ -209,39 +210,6 @@ def _literal_steps(
             optimiser.step()
             losses.append(loss.detach())
         return np.asarray(torch.stack(losses).cpu().numpy(), dtype=np.float64)
-
-    return train
-
-
-def _grouped_steps(
-    torch: Any,
-    layers: list[Any],
-    log_rho: Array,
-    psi: Array,
-    batch_size: int,
-    learning_rate: float,
-    weight_decay: float,
-) -> Callable[[Any], Array]:
-    """The same steps, each state of a batch once: see `thalweg.learn.network.steps`."""
-    weights = tuple(
-        np.ascontiguousarray(q.detach().cpu().numpy().T)
-        for layer in layers
-        for q in (layer.weight, layer.bias)
-    )
-    moments, squares = (tuple(np.zeros_like(w) for w in weights) for _ in range(2))
-    rho32, psi32 = log_rho.astype(np.float32), psi.astype(np.float32)
-    step = 0
-
-    def train(samples: Any) -> Array:
-        nonlocal step
-        losses = np.empty(-(-samples.numel() // batch_size))
-        pace = steps.Pace(batch_size, step, learning_rate, weight_decay)
-        step = steps.train(weights, moments, squares, samples.numpy(), rho32, psi32, pace, losses)
-        with torch.no_grad():
-            for layer, w, b in zip(layers, weights[::2], weights[1::2], strict=True):
-                layer.weight.copy_(torch.as_tensor(w.T))
-                layer.bias.copy_(torch.as_tensor(b))
-        return losses
 
     return train
 

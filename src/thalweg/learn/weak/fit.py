@@ -55,8 +55,6 @@ from thalweg.learn.weak.terms import (
 from thalweg.mobility import LogMean, Mobility, as_mobility
 from thalweg.status import Status
 
-__all__ = ["WeakFit", "fit_weak"]
-
 Ridge = float | Literal["auto"]
 
 _TINY = 64
@@ -337,21 +335,14 @@ def _residual(
 def _average(nodes: Nodes, basis: TimeBasis | None) -> Array:
     if basis is None:
         return np.ones(1)
-    total = np.zeros(basis.size)
-    for j in range(nodes.count):
-        for k, share, chi in nodes.basis(basis, j):
-            total += share * nodes.steps[k] * chi
-    return total / nodes.steps.sum()
+    return sum(step * chi for step, chi in nodes.shares(basis)) / nodes.steps.sum()
 
 
 def _time_gram(nodes: Nodes, basis: TimeBasis | None) -> Array:
     if basis is None:
         return np.ones((1, 1))
-    total = np.zeros((basis.size, basis.size))
-    for j in range(nodes.count):
-        for k, share, chi in nodes.basis(basis, j):
-            total += share * nodes.steps[k] * np.outer(chi, chi)
-    total /= nodes.steps.sum()
+    total = sum(step * np.outer(chi, chi) for step, chi in nodes.shares(basis))
+    total = np.asarray(total / nodes.steps.sum())
     values = np.linalg.eigvalsh(total)
     if values[0] <= 1e-10 * values[-1]:
         raise InputError(

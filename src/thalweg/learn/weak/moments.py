@@ -44,9 +44,6 @@ from thalweg.mobility import Mobility
 from thalweg.snapshots.density import smoothed
 from thalweg.status import Status
 
-__all__ = ["MOST_STATES", "MomentFit", "fit_moments", "with_errors"]
-
-
 MOST_STATES = 2000
 """Number of states above which the modes of the kernel cost more than a likelihood fit."""
 _FEW_MODES, _MODES = 250, 700
@@ -237,14 +234,13 @@ def fit_moments(
 
 def _modes(kernel: MarkovKernel) -> tuple[Array, Array]:
     """Decay rates and modes of the kernel, slowest first, without the constant one."""
-    pi, flow = kernel.stationary, kernel.flow_matrix.toarray()
-    laplacian = np.diag(flow.sum(axis=1)) - flow
-    root = np.sqrt(pi)
-    count = min(_MODES + 1, pi.size)
+    pi = kernel.stationary
     values, vectors = linalg.eigh(
-        laplacian / np.outer(root, root), subset_by_index=[0, count - 1], check_finite=False
+        static.symmetrised(*kernel.edges, pi),
+        subset_by_index=[0, min(_MODES, pi.size - 1)],
+        check_finite=False,
     )
-    return values[1:], np.asarray(vectors[:, 1:] / root[:, None])
+    return values[1:], np.asarray(vectors[:, 1:] / np.sqrt(pi)[:, None])
 
 
 def _normal_equations(

@@ -27,9 +27,6 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.weak.passes import Points
 from thalweg.learn.weak.terms import Nodes
 
-__all__ = ["NoiseBias", "noise_bias", "sampling_deviations", "telescoped_noise"]
-
-
 _LOW, _HIGH, _POINTS = -7.0, 5.5, 251
 """Logarithms of the expected counts at which `phi` is tabulated."""
 

@@ -14,9 +14,6 @@ from thalweg._types import Array, Index
 from thalweg.edges.static import Graph
 from thalweg.mobility import formulas
 
-__all__ = ["Points", "normal_equations", "unexplained"]
-
-
 _BLOCK = 8
 """Number of snapshots processed together: the densities of a state then share a cache line."""
 

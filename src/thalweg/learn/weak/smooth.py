@@ -7,9 +7,6 @@ import numpy as np
 from thalweg._types import Array
 from thalweg.snapshots.density import smoothed
 
-__all__ = ["smoothed_in_time"]
-
-
 _MOST_DEGREE = 8
 _LEAST_SHARE = 0.02
 """Least probability of a state, relative to the uniform one."""

@@ -30,9 +30,6 @@ from thalweg.laplacian import Factor, LaplacianSolver
 from thalweg.learn.weak.terms import PairForm, WeakSystem
 from thalweg.status import Status
 
-__all__ = ["Bordered", "DenseProblem", "Problem", "bordered", "choose_ridge", "problem_of"]
-
-
 DENSE_SIZE = 400
 """Number of unknowns up to which the matrices are dense."""
 

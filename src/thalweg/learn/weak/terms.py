@@ -25,7 +25,7 @@ states of the squared residual over all pairs or all edges, are Laplacians too: 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
@@ -42,16 +42,6 @@ from thalweg.laplacian import LaplacianSolver
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.weak.passes import Points, normal_equations
 from thalweg.mobility import Mobility
-
-__all__ = [
-    "Nodes",
-    "Quadrature",
-    "Setting",
-    "WeakSystem",
-    "Weighting",
-    "assemble",
-    "nodes_of",
-]
 
 Quadrature = Literal["trapezoid", "right", "midpoint"]
 Weighting = Literal["metric", "paper", "paper-edges"]
@@ -86,6 +76,12 @@ class Nodes:
         if self.quadrature != "trapezoid":
             return [(j, 1.0)]
         return [(k, 0.5) for k in (j - 1, j) if 0 <= k < self.steps.size]
+
+    def shares(self, basis: TimeBasis) -> Iterator[tuple[float, Array]]:
+        """The time that each node stands for in an interval, and the functions of time there."""
+        for j in range(self.count):
+            for k, share, chi in self.basis(basis, j):
+                yield share * float(self.steps[k]), chi
 
     def basis(self, basis: TimeBasis | None, j: int) -> list[tuple[int, float, Array]]:
         """`(interval, share, chi)` for each interval the node serves.
@@ -137,12 +133,7 @@ class EdgeForm:
         return np.asarray(static.apply_laplacian(source, target, weights, u))
 
     def dense(self, weights: Array) -> Array:
-        source, target, _ = self.kernel.edges
-        n = self.kernel.n_states
-        m = np.zeros((n, n))
-        m[source, target] = m[target, source] = -weights
-        np.fill_diagonal(m, -m.sum(axis=1))
-        return m
+        return static.dense_laplacian(*self.kernel.edges[:2], weights, self.kernel.n_states)
 
 
 @dataclass(frozen=True)

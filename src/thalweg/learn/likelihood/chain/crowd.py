@@ -17,9 +17,6 @@ from thalweg.learn.likelihood.model import Mesh
 from thalweg.learn.likelihood.optimize import Penalty, minimise
 from thalweg.learn.likelihood.tracked import FLOOR, TrackedObjective
 
-__all__ = ["gathered", "held_law"]
-
-
 _GAIN, _VARIANCE = 0.5, 30.0
 """Pull towards the counts, and variance added to each, around whose optimum the crowd is drawn."""
 _WIDTH = 1.5

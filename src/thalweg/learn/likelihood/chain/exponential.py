@@ -21,9 +21,6 @@ import numpy as np
 from thalweg._compile import inner, njit
 from thalweg._types import Array, Index
 
-__all__ = ["FASTEST", "exponential"]
-
-
 FASTEST = 1e8
 """Rates per interval are capped at this value, which is practically immediate, as in `simulate`."""
 _TERMS = 19  # terms of the series; at norm one the remainder is below 1e-17

@@ -18,9 +18,6 @@ from thalweg.learn.likelihood.objective import KinkedObjective
 from thalweg.learn.likelihood.optimize import Minimum, Penalty
 from thalweg.status import Status
 
-__all__ = ["certify"]
-
-
 _WIDTHS = (0.03, 0.15, 0.6, 2.0)
 """Lengths of the probes in standard errors along each axis."""
 _FEWER_WIDTHS = (0.15, 0.6)

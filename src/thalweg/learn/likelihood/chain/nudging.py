@@ -19,9 +19,6 @@ from thalweg.learn.likelihood.optimize import Minimum, Penalty, minimise
 from thalweg.learn.likelihood.tracked import FLOOR, Judgement, TrackedObjective
 from thalweg.status import Status
 
-__all__ = ["Guide", "let_go"]
-
-
 _RELAXATION = 0.5
 _SHARE = 3e-3
 """Variance added to every count at first, as a share of the individuals."""

@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 from thalweg._types import Array
 from thalweg.learn.limits import exhausted
 
-__all__ = ["carry"]
-
-
 _PARTICLES = 100
 _STEPS = (1.0, 0.35, 0.1)
 """Lengths of the Metropolis steps, relative to those best for a normal law; the short ones are for

@@ -30,9 +30,6 @@ from thalweg.learn.likelihood.optimize import Penalty, minimise
 from thalweg.learn.likelihood.tracked import Judgement, TrackedObjective
 from thalweg.status import Status
 
-__all__ = ["Growth", "grow"]
-
-
 _BEAM = 4  # largest number of optima carried to the next stage
 _HOPELESS = 12.0  # an optimum whose log likelihood is this far below the best is dropped
 _SUSPICIOUS = 2.0  # standard deviations of the deviance above which other starts are tried

@@ -18,9 +18,6 @@ from thalweg.edges.static import Graph
 from thalweg.learn.likelihood.chain.exponential import FASTEST, exponential
 from thalweg.mobility import formulas
 
-__all__ = ["LEAST", "Energy", "Parts", "doubts", "follow", "move", "move_each"]
-
-
 LEAST = 1e-290
 """Smallest mass of a state, so that its logarithm exists."""
 

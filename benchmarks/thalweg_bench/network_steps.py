@@ -9,23 +9,31 @@ the samples, `B` their number,
 
 has the derivatives `2/B (n_x g_x + beta S_x - U_x)` in `g_x`, where `n_x` counts the samples and
 `S_x`, `U_x` sum their `s` and `v`. The steps, and Adam, are those of torch up to rounding.
+`fit_neural(..., training=Training(engine=grouped_steps))` takes them.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
-from thalweg._types import Single
+from thalweg._types import Array, Single
+from thalweg.learn.network.paper import Training
+
+__all__ = ["MOST_GROUPED", "grouped_steps"]
+
+MOST_GROUPED = 64
+"""Number of states up to which a batch holds each state many times, so that grouping pays."""
 
 Layers = tuple[Single, Single, Single, Single, Single, Single]
 
 
-class Pace(NamedTuple):
+class _Pace(NamedTuple):
     """The settings of Adam, and its step count."""
 
     batch_size: int
@@ -34,15 +42,42 @@ class Pace(NamedTuple):
     weight_decay: float
 
 
+def grouped_steps(
+    torch: Any, layers: list[Any], log_rho: Any, psi: Any, training: Training
+) -> Callable[[Any], Array]:
+    """The training steps for `fit_neural`, each state of a batch once."""
+    weights = tuple(
+        np.ascontiguousarray(q.detach().cpu().numpy().T)
+        for layer in layers
+        for q in (layer.weight, layer.bias)
+    )
+    moments, squares = (tuple(np.zeros_like(w) for w in weights) for _ in range(2))
+    rho32, psi32 = log_rho.cpu().numpy(), psi.cpu().numpy()
+    size, step = training.batch_size, 0
+
+    def train(samples: Any) -> Array:
+        nonlocal step
+        losses = np.empty(-(-samples.numel() // size))
+        pace = _Pace(size, step, training.learning_rate, training.weight_decay)
+        step = _train(weights, moments, squares, samples.numpy(), rho32, psi32, pace, losses)
+        with torch.no_grad():
+            for layer, w, b in zip(layers, weights[::2], weights[1::2], strict=True):
+                layer.weight.copy_(torch.as_tensor(w.T))
+                layer.bias.copy_(torch.as_tensor(b))
+        return losses
+
+    return train
+
+
 @njit(cache=True)
-def train(
+def _train(
     weights: Layers,
     moments: Layers,
     squares: Layers,
     samples: NDArray[np.int64],
     log_rho: Single,
     psi: Single,
-    pace: Pace,
+    pace: _Pace,
     losses: NDArray[np.float64],
 ) -> int:
     """One pass over the samples, in their order; weights, moments and losses change in place.

@@ -8,12 +8,13 @@ from scipy.stats import chi2
 
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.forecast import band_of
 from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
+from thalweg.learn.profile import walk_profile
 from thalweg.learn.regressor import FreeEnergyRegressor
-from thalweg.learn.uncertainty import beta_interval, forecast_band
 from thalweg.snapshots import Snapshots
 from thalweg_bench import accuracy_cases as cases
 
@@ -21,6 +22,13 @@ KERNEL = MarkovKernel.from_weights([[0, 1, 0, 0], [1, 0, 2, 1], [0, 2, 0, 1], [0
 TIMES = np.linspace(0, 2, 11)
 P0 = np.array([0.4, 0.3, 0.2, 0.1])
 V = np.array([0.5, -0.2, 0.3, -0.6])
+
+
+DROP = 0.5 * float(chi2.ppf(0.95, 1))
+
+
+def interval(fit: LikelihoodFit) -> tuple[float, float]:
+    return walk_profile(fit, drop=DROP).interval(DROP)
 
 
 def true_theta(beta: float) -> np.ndarray:
@@ -57,12 +65,13 @@ def test_joint_covariance_holds_the_parts(fit: LikelihoodFit) -> None:
 
 def test_profile_agrees_with_the_log_scale_where_beta_is_certain() -> None:
     sure = make_fit(200_000)
-    np.testing.assert_allclose(beta_interval(sure), beta_interval(sure, method="log"), rtol=0.02)
+    normal = sure.beta * np.exp(np.array([-1.96, 1.96]) * sure.log_beta_stderr)
+    np.testing.assert_allclose(interval(sure), normal, rtol=0.02)
 
 
 def test_profile_end_is_where_the_likelihood_has_dropped() -> None:
     fit = make_fit(2000, prior_strength=0.01)
-    _, upper = beta_interval(fit)
+    _, upper = interval(fit)
     options = LikelihoodOptions(prior_strength=0.01, beta=float(upper))
     held = fit_likelihood(KERNEL, TIMES, fit.counts, options=options)
     assert held.deviance - fit.deviance == pytest.approx(chi2.ppf(0.95, 1), rel=0.15)
@@ -70,23 +79,23 @@ def test_profile_end_is_where_the_likelihood_has_dropped() -> None:
 
 def test_beta_that_the_data_cannot_tell_from_zero() -> None:
     few = make_fit(200, beta=0.003)
-    lower, upper = beta_interval(few)
+    lower, upper = interval(few)
     assert lower == 0 or lower < 0.003
     assert upper > 0.003
 
 
 def test_band_widens_with_ignorance_and_holds_the_truth(fit: LikelihoodFit) -> None:
     grid = np.array([0.0, 1.0, 2.0, 4.0])
-    band = forecast_band(fit, grid, level=0.999)
+    band = band_of(fit, grid, None, 0.999)
     model = FlowModel(KERNEL, grid)
     truth = model.probabilities(true_theta(0.2), Mesh(np.full(3, 64, dtype=np.int64)))
     assert np.all((band.lower <= truth) & (truth <= band.upper))
-    sure = forecast_band(make_fit(500_000), grid, level=0.999)
+    sure = band_of(make_fit(500_000), grid, None, 0.999)
     assert np.all(sure.upper - sure.lower < band.upper - band.lower)
-    known = forecast_band(fit, grid, p0=P0)
+    known = band_of(fit, grid, P0, 0.95)
     np.testing.assert_allclose(known.lower[0], P0, atol=1e-6)
-    with pytest.raises(InputError, match="before the first snapshot"):
-        forecast_band(fit, [-1.0, 1.0])
+    alone = band_of(fit, grid[:1], None, 0.999)
+    np.testing.assert_allclose([alone.lower[0], alone.upper[0]], [band.lower[0], band.upper[0]])
 
 
 def test_bootstrap_agrees_with_the_information(fit: LikelihoodFit) -> None:
@@ -103,7 +112,7 @@ def test_bootstrap_agrees_with_the_information(fit: LikelihoodFit) -> None:
 @pytest.mark.parametrize("level", [0.0, 1.0, 95.0])
 def test_bad_level(fit: LikelihoodFit, level: float) -> None:
     with pytest.raises(InputError, match=r"between 0 and 1"):
-        beta_interval(fit, level=level)
+        band_of(fit, TIMES, None, level)
 
 
 @pytest.mark.slow
