@@ -86,6 +86,21 @@ def test_jacobian_of_the_push_agrees_with_differences(steps: int, order: int) ->
         assert np.allclose(jacobian[:, p], (ends[0] - ends[1]) / (2 * step), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_points_that_are_stopped_far_outside_no_longer_follow_the_parameters(steps: int) -> None:
+    model, z = small_model(steps, 0)
+    push = {1: 200.0, 2: 18.0}[steps]
+    z = np.append(np.r_[0.0, 0.0, -push, 0.0, -push, 0.0, 0.0, 0.0], 0.2)
+    ends = np.concatenate([model._carry(k, 0, z, False)[0] for k in range(2)])
+    stopped = (ends == model._far[0]) | (ends == model._far[1])
+    assert 0.05 < stopped.any(axis=1).mean() < 0.95
+    jacobian, step = model.jacobian(z), 1e-6
+    for p in range(z.size):
+        e = step * np.eye(z.size)[p]
+        both = [model.residual(model.pushed(z + s * e)) for s in (1, -1)]
+        assert np.allclose(jacobian[:, p], (both[0] - both[1]) / (2 * step), rtol=1e-3, atol=1e-4)
+
+
 def test_covariance_is_that_of_the_moments_over_repeated_samples() -> None:
     """Without movement the residual is a difference of two means, which can be simulated."""
     rng = np.random.default_rng(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -58,7 +58,8 @@ class Interpolation:
     probabilities: Array | None = None
     """Probabilities of the states of the first partition; `None` if individuals are moved."""
     goodness: GoodnessOfFit | None = None
-    """The test of the model behind the cloud; `None` for methods without one."""
+    """The test of the model behind the cloud. For methods without one, `"auto"` tests one potential
+    for all times, and `None` is given otherwise."""
     warning: str = ""
     """Why the cloud should not be trusted; empty if nothing speaks against it."""
     w1_interval: tuple[float, float] | None = None
@@ -249,7 +250,20 @@ class PointInterpolator:
 
     def _chosen(self, time: float, choice: Choice) -> Interpolation:
         guess = combine(choice, lambda name: self._methods.guess(name, time))
-        return self._wrap(time, guess, choice.name, choice.why, choice)
+        return self._wrap(time, self._tested(guess), choice.name, choice.why, choice)
+
+    def _tested(self, guess: Guess) -> Guess:
+        """A guess without a model, with the test of one potential for all times.
+
+        It needs no potential, but whoever reads it should know whether the snapshots have one.
+        """
+        if guess.goodness is not None or not self._methods.available(("landscape",)):
+            return guess
+        against = self._methods.against_one_potential
+        if against:
+            against += "; the cloud was made without that assumption"
+        said = "; ".join(word for word in (guess.warning, against) if word)
+        return replace(guess, goodness=self._methods.fixed.goodness_, warning=said)
 
     def _wrap(
         self, time: float, guess: Guess, method: str, why: str, choice: Choice | None

@@ -184,10 +184,15 @@ class Methods:
         return Couplings(self.clouds, np.random.default_rng([self._seed, 4]), self._most)
 
     @cached_property
+    def fixed(self) -> PointLandscape:
+        """One potential for all times."""
+        model = PointLandscape(seed=self._seed, progress=self._progress)
+        return model.fit(self.times, self.clouds)
+
+    @cached_property
     def landscape(self) -> PointLandscape:
         """One potential for all times, or one that changes in time if that is rejected."""
-        model = PointLandscape(seed=self._seed, progress=self._progress)
-        model.fit(self.times, self.clouds)
+        model = self.fixed
         order = min(_MOST_ORDER, self.times.size - 2)
         if model.goodness_.rejected and order > 0:
             other = PointLandscape(time_order=order, seed=self._seed, progress=self._progress)
@@ -197,6 +202,17 @@ class Methods:
             ):
                 return other
         return model
+
+    @property
+    def against_one_potential(self) -> str:
+        """Why no fixed potential moves the snapshots; empty if none is rejected."""
+        test = self.fixed.goodness_
+        if not test.rejected:
+            return ""
+        return (
+            f"no potential that is constant in time explains the snapshots; {test}: the forces may "
+            "rotate or change in time, or individuals may be born and die"
+        )
 
     def available(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """The methods among `names` for which these snapshots are large enough."""
@@ -222,6 +238,8 @@ class Methods:
         if name == "landscape":
             model = self.landscape
             said = model.warning_
+            if model is not self.fixed:
+                said = "; ".join(w for w in (self.against_one_potential, said) if w)
             if time > self.times[-1]:
                 cloud = self._pooled(time, rng)
                 said = "; ".join(w for w in (said, self._beyond(time)) if w)
