@@ -14,6 +14,7 @@ from thalweg.points.landscape.model import PushModel
 from thalweg.points.landscape.moments import Moments
 from thalweg.points.landscape.on_graph import graph_energy, graph_gradient
 from thalweg.points.landscape.shrinkage import solution
+from thalweg_bench.potentials import POTENTIALS, Particles, gradient
 
 Array = np.ndarray
 
@@ -245,6 +246,38 @@ def test_equal_intervals_leave_one_step_or_the_flow_in_doubt() -> None:
     for slope in (1.0, -np.log(1 - tau) / tau):
         error = model.gradient(clouds[0]) - slope * clouds[0]
         assert np.mean(np.abs(error) < 2 * model.gradient_stderr(clouds[0]) + 1e-3) > 0.9
+
+
+@pytest.mark.parametrize("by_flow", [False, True])
+def test_noise_of_contracting_steps_is_in_doubt_between_one_step_and_the_flow(
+    by_flow: bool,
+) -> None:
+    """The same spread is a third more noise of a flow, which contracts it, than of one step."""
+    rng = np.random.default_rng(21)
+    x, tau, shrink, beta, clouds = rng.uniform(-2, 2, (500, 2)), 0.05, 0.75, 0.02, []
+    rate = -np.log(shrink) / tau
+    spread = np.sqrt(beta / rate * (1 - shrink**2) if by_flow else 2 * beta * tau)
+    for _ in range(5):
+        clouds.append(rng.permutation(x))
+        x = shrink * x + spread * rng.normal(size=x.shape)
+    times = tau * np.arange(5)
+    model = PointLandscape(n_centers=0).fit(times, clouds)
+    assert model.tracked_
+    assert "cannot decide" in model.why_
+    assert abs(model.beta_ - beta) < 1.96 * model.beta_stderr_
+    asked = PointLandscape(n_centers=0, steps=1).fit(times, clouds)
+    assert model.beta_stderr_ > 1.2 * asked.beta_stderr_
+
+
+def test_functions_that_hardly_fail_are_in_the_error_bars_too() -> None:
+    """What they leave, a thousandth of the velocity, looks like noise, and is none."""
+    particles = Particles(POTENTIALS["wavy_plateau"])
+    times, clouds = particles.snapshots(tracked=True, rng=np.random.default_rng(22))
+    model, x = PointLandscape().fit(times[:-1], clouds[:-1]), clouds[-1]
+    slope = gradient(particles.potential, x)
+    error = np.abs(model.gradient(x) - slope)
+    assert np.sqrt((error**2).mean()) < 0.003 * np.sqrt((slope**2).mean())
+    assert np.mean(error < 1.96 * model.gradient_stderr(x)) > 0.85
 
 
 def test_fresh_snapshots_at_equal_intervals_leave_one_step_or_the_flow_in_doubt() -> None:

@@ -59,6 +59,9 @@ _GROWTH_TIMES = 3
 """Least number of snapshots that can separate growth from transport."""
 _FEWEST = 20
 """Individuals per snapshot below which a landscape on R^d is not tried."""
+_CLEARLY = 1e-4
+"""P-value of a fixed potential below which one that changes in time is tried: a hundredth of the
+level of the warning, which chance alone passes in one of a hundred true flows."""
 _SLACK = 1.2
 """Allowance on the deviance of a true flow for smoothing and the mesh in time."""
 _MOST_ORDER = 2
@@ -191,10 +194,10 @@ class Methods:
 
     @cached_property
     def landscape(self) -> PointLandscape:
-        """One potential for all times, or one that changes in time if that is rejected."""
+        """One potential for all times, or one that changes in time if that is clearly rejected."""
         model = self.fixed
         order = min(_MOST_ORDER, self.times.size - 2)
-        if model.goodness_.rejected and order > 0:
+        if model.goodness_.p_value < _CLEARLY and order > 0:
             other = PointLandscape(time_order=order, seed=self._seed, progress=self._progress)
             other.fit(self.times, self.clouds)
             if other.goodness_.chi_square / max(other.goodness_.dof, 1) < (

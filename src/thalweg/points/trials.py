@@ -29,7 +29,7 @@ _BEST = 3
 """Number of methods that mixtures are made of."""
 _WORTH = 0.99
 """Score, relative to a single method, that a mixture must reach."""
-_USUAL_SPREAD, _USUAL_WEIGHT = 0.25, 3
+_USUAL_SPREAD, _USUAL_WEIGHT = 0.35, 3
 """Usual standard deviation of the logarithm of W1 between times, and the number of trials that it
 counts for."""
 _TOWARDS = "halfway to"
