@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from thalweg import FreeEnergy, InputError, MarkovKernel, Snapshots, gradient_flow
+from thalweg import ConvergenceError, FreeEnergy, InputError, MarkovKernel, Snapshots, gradient_flow
 from thalweg.points import (
     Displacement,
     PointInterpolator,
@@ -298,6 +298,29 @@ def test_mixtures_are_weighed_by_their_trials_and_named() -> None:
     assert single[1] / single[0] > high / low
     guess = combine(choice, lambda name: Guess(trial.clouds[name]))
     assert wasserstein1(guess.points, truth) < 0.5 * min(trial.scores.values())
+
+
+def test_a_choice_that_fails_on_all_snapshots_gives_way_to_the_next(
+    moving: tuple, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times, clouds = moving
+    model = PointInterpolator(n_states=12, n_partitions=1).fit(times, clouds)
+    known = model._methods.guess
+
+    def guess(name: str, time: float) -> Guess:
+        if name == "flow":
+            raise ConvergenceError("it overflowed.")
+        return known(name, time)
+
+    monkeypatch.setattr(model._methods, "guess", guess)
+    scores = {"flow": 0.1, "displacement": 0.2, "growing": np.inf}
+    found = model._chosen(1.5, Choice(("flow",), np.ones(1), False, scores, "best", (0.1, 0.2)))
+    assert found.method == "displacement"
+    assert "it overflowed" in found.why
+    assert found.w1_interval is None
+    alone = Choice(("flow",), np.ones(1), False, {"flow": 0.1}, "best", None)
+    with pytest.raises(ConvergenceError, match="overflowed"):
+        model._chosen(1.5, alone)
 
 
 def test_no_weightless_atoms(moving: tuple) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
 from thalweg._door import checked
-from thalweg.errors import InputError, MissingDependencyError
+from thalweg.errors import InputError, MissingDependencyError, ThalwegError
 from thalweg.points.baselines import BASELINES
 from thalweg.points.displacement import MOST_COUPLED, Displacement, displace
 from thalweg.points.goodness import GoodnessOfFit
@@ -249,8 +249,24 @@ class PointInterpolator:
         return self._wrap(time, self._methods.guess(name, time), shown or name, why, None)
 
     def _chosen(self, time: float, choice: Choice) -> Interpolation:
-        guess = combine(choice, lambda name: self._methods.guess(name, time))
+        try:
+            guess = combine(choice, lambda name: self._methods.guess(name, time))
+        except ThalwegError as error:
+            guess, choice = self._instead(choice, time, error)
         return self._wrap(time, self._tested(guess), choice.name, choice.why, choice)
+
+    def _instead(self, choice: Choice, time: float, error: ThalwegError) -> tuple[Guess, Choice]:
+        """The best single method that works, where the choice failed on all snapshots."""
+        for name in sorted(choice.scores, key=choice.scores.__getitem__):
+            if (name,) == choice.parts or not np.isfinite(choice.scores[name]):
+                continue
+            with suppress(ThalwegError):
+                guess = self._methods.guess(name, time)
+                why = f"{choice.why}; on all snapshots this failed ({error}), so {name} was taken"
+                return guess, replace(
+                    choice, parts=(name,), weights=np.ones(1), towards=False, why=why, interval=None
+                )
+        raise error
 
     def _tested(self, guess: Guess) -> Guess:
         """A guess without a model, with the test of one potential for all times.
