@@ -91,7 +91,7 @@ def one_forecast(cell: Cell, rng: np.random.Generator) -> Row:
         "couplings_error": float(np.sqrt(((other(held) - slope) ** 2).sum())) / size,
         "covered": float((np.abs(error) < 1.96 * model.gradient_stderr(held)).mean()),
         "beta_fit": model.beta_, "beta_stderr": model.beta_stderr_, "seen_as": "tracked" if
-        model.tracked_ else "fresh", "p": model.goodness_.p_value, "fit": model.status_.name,
+        model.tracked_ else "fresh", "p": inner.fixed.goodness_.p_value, "fit": model.status_.name,
         "cpu": cpu,
     }  # fmt: skip
 
@@ -104,7 +104,11 @@ def _verdict(table: pd.DataFrame, mode: str) -> str:
     part = table[table["particles"] == mode]
     moves = part[part["none"] > 1.05 * part["floor"]]
     worse = moves[moves["ours"] >= moves["none"]]
-    names = ", ".join(f"{row.potential} (beta {row.beta:g})" for row in worse.itertuples())
+    names = ", ".join(
+        f"{row.potential} (beta {row.beta:g}: {row.ours / row.none:.3f} of it, the true gradient "
+        f"{row.oracle / row.none:.3f})"
+        for row in worse.itertuples()
+    )
     noisy = part[(part["beta"] > 0) & np.isfinite(part["beta_stderr"])]  # else undetermined
     near = ((noisy["beta_fit"] - noisy["beta"]).abs() < 1.96 * noisy["beta_stderr"]).sum()
     return (

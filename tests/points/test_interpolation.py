@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from thalweg import FreeEnergy, InputError, MarkovKernel, Snapshots, gradient_flow
+from thalweg import ConvergenceError, FreeEnergy, InputError, MarkovKernel, Snapshots, gradient_flow
 from thalweg.points import (
     Displacement,
     PointInterpolator,
@@ -20,7 +20,7 @@ from thalweg.points.coupling import unbalanced_coupling
 from thalweg.points.displacement import Couplings
 from thalweg.points.methods import Guess
 from thalweg.points.relaxation import path_entropy
-from thalweg.points.trials import Trial, choose, combine
+from thalweg.points.trials import Choice, Trial, choose, combine
 from thalweg.snapshots import WeightedPoints
 
 
@@ -262,6 +262,14 @@ def test_a_rejected_model_says_so_with_the_cloud() -> None:
     flow = model.interpolate(1.2, method="flow")
     assert flow.goodness.rejected
     assert "contradict" in flow.warning
+    moving = model.interpolate(1.2, method="landscape")  # of a potential that changes in time
+    assert "constant in time" in moving.warning
+    choice = Choice(("displacement",), np.ones(1), False, {}, "asked", None)
+    straight = model._chosen(1.2, choice)  # what auto says of a method without a model
+    assert straight.goodness is not None
+    assert straight.goodness.rejected
+    assert "made without that assumption" in straight.warning
+    assert model.interpolate(1.2, method="displacement").warning == ""
 
 
 def test_clouds_at_rest_are_pooled_and_not_moved() -> None:
@@ -283,8 +291,36 @@ def test_mixtures_are_weighed_by_their_trials_and_named() -> None:
     assert set(choice.parts) == {"a", "b"}
     assert "a" in choice.why
     assert choice.interval is not None
+    low, high = choice.interval
+    assert high > 2 * low  # two trials that agree to all digits are no certainty
+    single = choose([trial], "times").interval
+    assert single is not None
+    assert single[1] / single[0] > high / low
     guess = combine(choice, lambda name: Guess(trial.clouds[name]))
     assert wasserstein1(guess.points, truth) < 0.5 * min(trial.scores.values())
+
+
+def test_a_choice_that_fails_on_all_snapshots_gives_way_to_the_next(
+    moving: tuple, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times, clouds = moving
+    model = PointInterpolator(n_states=12, n_partitions=1).fit(times, clouds)
+    known = model._methods.guess
+
+    def guess(name: str, time: float) -> Guess:
+        if name == "flow":
+            raise ConvergenceError("it overflowed.")
+        return known(name, time)
+
+    monkeypatch.setattr(model._methods, "guess", guess)
+    scores = {"flow": 0.1, "displacement": 0.2, "growing": np.inf}
+    found = model._chosen(1.5, Choice(("flow",), np.ones(1), False, scores, "best", (0.1, 0.2)))
+    assert found.method == "displacement"
+    assert "it overflowed" in found.why
+    assert found.w1_interval is None
+    alone = Choice(("flow",), np.ones(1), False, {"flow": 0.1}, "best", None)
+    with pytest.raises(ConvergenceError, match="overflowed"):
+        model._chosen(1.5, alone)
 
 
 def test_no_weightless_atoms(moving: tuple) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
+from thalweg import ConvergenceError
 from thalweg.points.landscape.shrinkage import Prior, averaged, best_scales, solution
 
 
@@ -55,3 +56,13 @@ def test_strong_data_are_left_alone_and_noise_is_shrunk_to_rest() -> None:
     free = solution(np.linalg.cholesky(normal).T, side, np.zeros(8), True)
     assert np.linalg.norm(mean) < 0.5 * np.linalg.norm(free)
     assert (np.abs(mean) < 2 * np.sqrt(np.diag(spread))).all()
+
+
+def test_what_overflows_has_no_evidence_and_is_never_averaged() -> None:
+    prior = _prior(True)
+    normal, side, square = _problem(8, 60, 1.0)
+    assert best_scales(normal, 1e200 * side, square, prior)[1] == -np.inf
+    assert best_scales(np.full((8, 8), np.inf), side, square, prior)[1] == -np.inf
+    rows = np.linalg.cholesky(normal).T
+    with pytest.raises(ConvergenceError, match="expels points"):
+        averaged(rows, np.full(8, np.inf), square, prior)

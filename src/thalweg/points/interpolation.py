@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
 from thalweg._door import checked
-from thalweg.errors import InputError, MissingDependencyError
+from thalweg.errors import InputError, MissingDependencyError, ThalwegError
 from thalweg.points.baselines import BASELINES
 from thalweg.points.displacement import MOST_COUPLED, Displacement, displace
 from thalweg.points.goodness import GoodnessOfFit
@@ -58,7 +58,8 @@ class Interpolation:
     probabilities: Array | None = None
     """Probabilities of the states of the first partition; `None` if individuals are moved."""
     goodness: GoodnessOfFit | None = None
-    """The test of the model behind the cloud; `None` for methods without one."""
+    """The test of the model behind the cloud. For methods without one, `"auto"` tests one potential
+    for all times, and `None` is given otherwise."""
     warning: str = ""
     """Why the cloud should not be trusted; empty if nothing speaks against it."""
     w1_interval: tuple[float, float] | None = None
@@ -248,8 +249,37 @@ class PointInterpolator:
         return self._wrap(time, self._methods.guess(name, time), shown or name, why, None)
 
     def _chosen(self, time: float, choice: Choice) -> Interpolation:
-        guess = combine(choice, lambda name: self._methods.guess(name, time))
-        return self._wrap(time, guess, choice.name, choice.why, choice)
+        try:
+            guess = combine(choice, lambda name: self._methods.guess(name, time))
+        except ThalwegError as error:
+            guess, choice = self._instead(choice, time, error)
+        return self._wrap(time, self._tested(guess), choice.name, choice.why, choice)
+
+    def _instead(self, choice: Choice, time: float, error: ThalwegError) -> tuple[Guess, Choice]:
+        """The best single method that works, where the choice failed on all snapshots."""
+        for name in sorted(choice.scores, key=choice.scores.__getitem__):
+            if (name,) == choice.parts or not np.isfinite(choice.scores[name]):
+                continue
+            with suppress(ThalwegError):
+                guess = self._methods.guess(name, time)
+                why = f"{choice.why}; on all snapshots this failed ({error}), so {name} was taken"
+                return guess, replace(
+                    choice, parts=(name,), weights=np.ones(1), towards=False, why=why, interval=None
+                )
+        raise error
+
+    def _tested(self, guess: Guess) -> Guess:
+        """A guess without a model, with the test of one potential for all times.
+
+        It needs no potential, but whoever reads it should know whether the snapshots have one.
+        """
+        if guess.goodness is not None or not self._methods.available(("landscape",)):
+            return guess
+        against = self._methods.against_one_potential
+        if against:
+            against += "; the cloud was made without that assumption"
+        said = "; ".join(word for word in (guess.warning, against) if word)
+        return replace(guess, goodness=self._methods.fixed.goodness_, warning=said)
 
     def _wrap(
         self, time: float, guess: Guess, method: str, why: str, choice: Choice | None

@@ -59,6 +59,9 @@ _GROWTH_TIMES = 3
 """Least number of snapshots that can separate growth from transport."""
 _FEWEST = 20
 """Individuals per snapshot below which a landscape on R^d is not tried."""
+_CLEARLY = 1e-4
+"""P-value of a fixed potential below which one that changes in time is tried: a hundredth of the
+level of the warning, which chance alone passes in one of a hundred true flows."""
 _SLACK = 1.2
 """Allowance on the deviance of a true flow for smoothing and the mesh in time."""
 _MOST_ORDER = 2
@@ -184,12 +187,17 @@ class Methods:
         return Couplings(self.clouds, np.random.default_rng([self._seed, 4]), self._most)
 
     @cached_property
-    def landscape(self) -> PointLandscape:
-        """One potential for all times, or one that changes in time if that is rejected."""
+    def fixed(self) -> PointLandscape:
+        """One potential for all times."""
         model = PointLandscape(seed=self._seed, progress=self._progress)
-        model.fit(self.times, self.clouds)
+        return model.fit(self.times, self.clouds)
+
+    @cached_property
+    def landscape(self) -> PointLandscape:
+        """One potential for all times, or one that changes in time if that is clearly rejected."""
+        model = self.fixed
         order = min(_MOST_ORDER, self.times.size - 2)
-        if model.goodness_.rejected and order > 0:
+        if model.goodness_.p_value < _CLEARLY and order > 0:
             other = PointLandscape(time_order=order, seed=self._seed, progress=self._progress)
             other.fit(self.times, self.clouds)
             if other.goodness_.chi_square / max(other.goodness_.dof, 1) < (
@@ -197,6 +205,17 @@ class Methods:
             ):
                 return other
         return model
+
+    @property
+    def against_one_potential(self) -> str:
+        """Why no fixed potential moves the snapshots; empty if none is rejected."""
+        test = self.fixed.goodness_
+        if not test.rejected:
+            return ""
+        return (
+            f"no potential that is constant in time explains the snapshots; {test}: the forces may "
+            "rotate or change in time, or individuals may be born and die"
+        )
 
     def available(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """The methods among `names` for which these snapshots are large enough."""
@@ -222,6 +241,8 @@ class Methods:
         if name == "landscape":
             model = self.landscape
             said = model.warning_
+            if model is not self.fixed:
+                said = "; ".join(w for w in (self.against_one_potential, said) if w)
             if time > self.times[-1]:
                 cloud = self._pooled(time, rng)
                 said = "; ".join(w for w in (said, self._beyond(time)) if w)

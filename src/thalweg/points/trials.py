@@ -29,6 +29,9 @@ _BEST = 3
 """Number of methods that mixtures are made of."""
 _WORTH = 0.99
 """Score, relative to a single method, that a mixture must reach."""
+_USUAL_SPREAD, _USUAL_WEIGHT = 0.35, 3
+"""Usual standard deviation of the logarithm of W1 between times, and the number of trials that it
+counts for."""
 _TOWARDS = "halfway to"
 _AND = " + "
 
@@ -177,15 +180,16 @@ def _least(
 def _interval(
     table: dict[tuple[tuple[str, ...], bool], list[float]], n: int, level: float = 0.9
 ) -> tuple[float, float] | None:
-    """A prediction interval of the next W1, log-normal, from choices made without each trial."""
-    if n < 2:
-        return None
-    scores = [table[_least(table, [j for j in range(n) if j != k])][k] for k in range(n)]
+    """A prediction interval of the next W1, log-normal, from choices made without each trial.
+
+    Two trials that happen to agree do not make it narrow: their spread is pooled with a usual one.
+    """
+    others = [[j for j in range(n) if j != k] or [k] for k in range(n)]
+    scores = [table[_least(table, which)][k] for k, which in enumerate(others)]
     logs = np.log(np.maximum(scores, 1e-300))
     if not np.isfinite(logs).all():
         return None
-    spread = (
-        float(logs.std(ddof=1)) * np.sqrt(1 + 1 / n) * float(student.ppf(0.5 + level / 2, n - 1))
-    )
-    middle = float(logs.mean())
-    return float(np.exp(middle - spread)), float(np.exp(middle + spread))
+    middle, dof = float(logs.mean()), _USUAL_WEIGHT + n - 1
+    square = (_USUAL_WEIGHT * _USUAL_SPREAD**2 + float(((logs - middle) ** 2).sum())) / dof
+    reach = np.sqrt(square * (1 + 1 / n)) * float(student.ppf(0.5 + level / 2, dof))
+    return float(np.exp(middle - reach)), float(np.exp(middle + reach))

@@ -41,6 +41,8 @@ _SIZE = 0.25
 """and the excess standard deviation of the logarithm above which it is."""
 _MATTERS = 0.05
 """Root mean square residual, as a share of the flow's velocity, below which it is ignored."""
+_EXACT = 0.005
+"""The same below which residuals are the functions' own, whatever the noise: kept in error bars."""
 _STAYS = 0.85
 """Independent share of the residuals below which the rest is roughness."""
 _NEAREST = 8
@@ -121,7 +123,8 @@ def evenness(steps: Steps, noise: float, rng: np.random.Generator, *, free: bool
         return Evenness(False, noise, Unresolved(points, seen, _NEAREST), "")
     places, tau = _Places.of(points, rng), float(np.diff(steps.times).mean())
     moved = np.concatenate([f - x for f, x in zip(steps.ends, steps.clouds, strict=False)]) / tau
-    matters = float(seen.mean()) > _MATTERS**2 * float((moved**2).mean())
+    share = float(np.sqrt(seen.mean() / max(float((moved**2).mean()), 1e-300)))
+    matters = share > _MATTERS
     found = most = noise * _new(errors, rows) if free else noise
     rough, said = matters and found < _STAYS * noise, ""
     for done in range(_ROUNDS):
@@ -138,7 +141,7 @@ def evenness(steps: Steps, noise: float, rng: np.random.Generator, *, free: bool
         found = min(found * lower, most)
     # Without noise to average over, nearer individuals show better where the roughness is.
     count = _NEAREST if 2 * found / tau < _LITTLE * float(seen.mean()) else Unresolved.neighbors
-    squares = seen - np.mean(draws, axis=0)
+    squares = seen if share < _EXACT else seen - np.mean(draws, axis=0)
     return Evenness(rough, found, Unresolved(points, squares, count), said)
 
 

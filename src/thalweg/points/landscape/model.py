@@ -335,8 +335,10 @@ class PushModel:
                 end = np.clip(x - tau * self.basis.slope(x, when @ theta), *self._far)
                 return end, None, 2 * beta * tau
             g = self._slope(k, a)
-            end = np.clip(x - tau * (g @ ((when @ theta) * self.scale)), *self._far)
+            end, stopped = self._stop(x - tau * (g @ ((when @ theta) * self.scale)))
             slopes = -tau * np.concatenate([b * g for b in when], axis=2) if wanted else None
+            if slopes is not None:
+                slopes[stopped] = 0.0
             return end, slopes, 2 * beta * tau
         return self._many_steps(k, a, theta, beta, wanted)
 
@@ -363,8 +365,15 @@ class PushModel:
                     slopes[:, :, -1] += share * _before(s) * xi[0]
             change = share * MIDDLE * xi[1] if paired and self.beta is None else 0.0
             x, slopes = self._step(x, slopes, (h, when, when @ theta), (kick, change))
-            x = np.clip(x, *self._far)
+            x, stopped = self._stop(x)
+            if slopes is not None:
+                slopes[stopped] = 0.0
         return x, slopes, beta * h / 3
+
+    def _stop(self, x: Array) -> tuple[Array, NDArray[np.bool_]]:
+        """Points stopped far outside the cloud, and the coordinates that no longer change."""
+        low, high = self._far
+        return np.clip(x, low, high), ~((x >= low) & (x <= high))
 
     def _step(
         self, x: Array, slopes: Array | None, how: tuple[float, Array, Array],
@@ -379,12 +388,12 @@ class PushModel:
             middle = x - 0.5 * h * self.basis.slope(x, theta) + 0.5 * kick
             return x - h * self.basis.slope(np.clip(middle, *self._far), theta) + kick, None
         m = self.n_weights
-        middle = x - 0.5 * h * self.basis.slope(x, theta) + 0.5 * kick
-        middle = np.clip(middle, *self._far)
+        middle, stopped = self._stop(x - 0.5 * h * self.basis.slope(x, theta) + 0.5 * kick)
         inner = slopes - (0.5 * h * self.basis.hessian(x, theta)) @ slopes
         inner[:, :, :m] -= self._columns(x, 0.5 * h * when)
         if self.beta is None:
             inner[:, :, -1] += 0.5 * change
+        inner[stopped] = 0.0
         slopes = slopes - (h * self.basis.hessian(middle, theta)) @ inner
         slopes[:, :, :m] -= self._columns(middle, h * when)
         if self.beta is None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh, qr, solve_triangular
 from scipy.special import log_ndtr
 
+from thalweg.errors import ConvergenceError
 from thalweg.points.landscape.model import PushModel
 
 __all__ = ["Prior", "Scales", "averaged", "best_scales", "solution"]
@@ -85,6 +86,11 @@ def averaged(rows: Array, side: Array, square: float, prior: Prior) -> tuple[Arr
     `rows` are those of the linear problem: its normal matrix is `rows^T rows`.
     """
     found = _evidences(rows.T @ rows, side, square, prior)
+    if not np.isfinite(found.max()):
+        raise ConvergenceError(
+            "every potential that was tried expels points from the cloud; use fewer functions "
+            "(n_centers=0), or snapshots closer in time."
+        )
     weights = np.exp(found - found.max())
     grid, root = prior.grid(), qr(rows, mode="r")[0][: side.size]
     mean, second, total = np.zeros(side.size), np.zeros((side.size, side.size)), 0.0
@@ -128,9 +134,20 @@ def _solved(rows: Array, side: Array, d: Array) -> Array:
 
 
 def _evidences(normal: Array, side: Array, square: float, prior: Prior) -> Array:
-    """Log evidence for every triple of precisions.
+    """Log evidence for every triple of precisions; minus infinity where it cannot be computed.
 
-    First the local functions, then the global ones are rotated to their principal axes and
+    A potential that expels points has derivatives whose squares overflow.
+    """
+    shape = tuple(axis.size for axis in prior.grid())
+    if not all(np.isfinite(part).all() for part in (normal, side, square)):
+        return np.full(shape, -np.inf)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = _finite_evidences(normal, side, square, prior)
+    return np.where(np.isfinite(found), found, -np.inf)
+
+
+def _finite_evidences(normal: Array, side: Array, square: float, prior: Prior) -> Array:
+    """First the local functions, then the global ones are rotated to their principal axes and
     eliminated, so that all precisions of a group cost one decomposition.
     """
     half = 1 / np.sqrt(prior.unit)

@@ -10,7 +10,7 @@ measured by the residuals of the pairs near a point, less what noise explains (`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,8 @@ _DECIDED = 3.0
 """by this difference of log evidence."""
 _TIE = 0.1
 """Difference that is not significant."""
+_MISFIT = 3.0
+"""Ratio of noises above which the other choice does not explain the steps."""
 _TENFOLD = 10.0
 """Ratio of residuals that decides if all intervals are alike."""
 
@@ -180,6 +182,12 @@ def solve_tracks(problem: Problem, models: dict[str, PushModel]) -> Answer | Non
     else:
         start = (steps.fit.weights, 0.5 * tau * steps.fit.noise)
         known = fit_moments(problem, basis, scale, start, steps.count)
+        if steps.share < 1 and problem.beta is None:
+            # Where steps contract, the same spread is more noise of a flow than of one step.
+            other = fit_moments(problem, basis, scale, (steps.other, start[1]), steps.other_count)
+            if other.status is not Status.STALLED and other.noise < _MISFIT * known.noise:
+                off = np.sqrt(1 - steps.share) * (other.noise - known.noise)
+                known = replace(known, noise_stderr=float(np.hypot(known.noise_stderr, off)))
     field = _field(problem, basis, known.weights)
     noise = known.noise if problem.beta is None else float(problem.beta)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -261,6 +269,12 @@ class _Steps:
     share: float
     """Probability of this choice."""
     why: str
+    other_count: int = 1
+
+    @property
+    def other(self) -> Array:
+        """Weights of the other choice."""
+        return self.fit.weights - self.change if self.count > 1 else self.fit.weights + self.change
 
 
 def _choose_steps(
@@ -302,7 +316,10 @@ def _choose_steps(
     said = f"{'the flow in continuous time' if smooth else one} fits the tracks better"
     if share < 1:
         said += ", but equal intervals cannot decide: the error bars include the difference"
-    return _Steps(max(inner, 2) if smooth else 1, now if smooth else fit, change, share, said)
+    many = max(inner, 2)
+    if smooth:
+        return _Steps(many, now, change, share, said, 1)
+    return _Steps(1, fit, change, share, said, many)
 
 
 def _chi(problem: Problem, known: PushModel, field: Field, beta: float, steps: int) -> float:
