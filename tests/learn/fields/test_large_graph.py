@@ -213,3 +213,21 @@ def test_rough_landscape_from_the_graph_alone(kernel: MarkovKernel) -> None:
     assert abs(np.log(fit.beta / BETA)) < 4 * fit.log_beta_stderr
     assert 0.02 < fit.log_beta_stderr < 0.3
     assert np.mean(np.abs(fit.potential - truth) < 3 * fit.potential_stderr) > 0.85
+
+
+def test_a_landscape_too_flat_to_be_seen_has_errors_of_its_size() -> None:
+    """The evidence prefers one that vanishes; errors under that prior covered it in 0.18."""
+    rng = np.random.default_rng(0)
+    kernel = make_graph("delaunay", 300, rng=rng)
+    assert kernel.coordinates is not None
+    x, y = kernel.coordinates.T
+    V = 0.8 * np.cos(np.pi * (x - x.min()) / np.ptp(x))
+    p0 = kernel.stationary * np.exp(np.cos(2 * np.pi * y))
+    times = np.linspace(0, 3, 6)
+    energy = FreeEnergy(V, 0.2)
+    p = gradient_flow(kernel, energy, p0 / p0.sum(), times, rtol=1e-6).probabilities
+    counts = np.array([rng.multinomial(1500, row / row.sum()) for row in p])
+    fit = fit_likelihood_large(kernel, times, counts.astype(float))
+    gap = np.abs(fit.potential - centred(V, kernel))
+    assert np.mean(gap < 1.96 * fit.potential_stderr) > 0.9
+    assert np.median(fit.potential_stderr) > np.sqrt(np.mean(fit.potential**2))
