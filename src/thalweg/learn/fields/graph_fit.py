@@ -350,7 +350,7 @@ class GraphFitter(Fitter):
                 for prior, information in zip(kept, self.level_information, strict=True)
             )
         draws = self._draws_around(pulled, count)
-        if np.mean(self.z[self.n :] ** 2) < np.mean(draws[self.n :] ** 2):
+        if self._spread_of(self.z[:, None]) < self._spread_of(draws):
             self.potential = self._unseen()
             draws = self._draws_around(pulled, count)
         self.initial, self.potential = kept
@@ -367,8 +367,14 @@ class GraphFitter(Fitter):
         )
         return x[:, :-1] + np.outer(x[:, -1], self.rng.standard_normal(count))
 
+    def _spread_of(self, fields: Array) -> float:
+        """Mean square of potentials, one per column, where the population was."""
+        weights = np.exp(self.place.log_p).mean(axis=0)
+        potentials = fields[self.n :] - weights @ fields[self.n :]
+        return float(np.mean(weights @ potentials**2))
+
     def _unseen(self) -> SpectralPrior:
-        """A prior of a potential that is smaller than its own error: as wide as the data allow.
+        """A prior as wide as the data allow, for a potential that is smaller than its own error.
 
         Where a landscape is too flat to be seen the evidence prefers one that vanishes, however
         little the data say, and errors under that prior vanish with it. But `m` modes with
