@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import numpy as np
+from numpy.typing import ArrayLike
 from threadpoolctl import ThreadpoolController
 
 from thalweg.errors import InputError, ThalwegError
@@ -150,6 +151,8 @@ def _refuse(name: str, value: Any, hint: Any, *, plain: bool) -> None:
         raise InputError(f"{name} is {float(value):.3g}, too large for a number here.")
     if isinstance(value, list | tuple) and any(get_origin(kind) is Sequence for kind in kinds):
         shown = f"{value!r:.60}"
+    if _ARRAY_KINDS <= set(kinds):
+        kinds = [np.ndarray, *(kind for kind in kinds if kind not in _ARRAY_KINDS)]
     words = " or ".join(dict.fromkeys(_word(kind) for kind in kinds))
     raise InputError(f"{name} is {shown}; it must be {words}.")
 
@@ -161,6 +164,9 @@ def _kinds(hint: Any) -> Iterator[Any]:
             yield from _kinds(part)
     else:
         yield None if hint is type(None) else hint
+
+
+_ARRAY_KINDS = frozenset(_kinds(ArrayLike))
 
 
 def _fits(value: Any, kind: Any) -> bool:
@@ -197,7 +203,9 @@ def _word(kind: Any) -> str:
     name = getattr(get_origin(kind) or kind, "__name__", str(kind))
     if get_args(kind) == (Hashable,):
         return "a list of text, numbers or tuples"
-    return {"Callable": "a function", "Sequence": "a list"}.get(name, _a(name))
+    return {"Callable": "a function", "Sequence": "a list", "ndarray": "an array of numbers"}.get(
+        name, _a(name)
+    )
 
 
 def _a(name: str) -> str:

@@ -41,6 +41,10 @@ STRANGE = (
         (lambda: FreeEnergyRegressor(interactions=5).fit(KERNEL, SEEN), "interactions is 5"),
         (lambda: FreeEnergyRegressor(epochs="two").fit(KERNEL, SEEN), "epochs is 'two'"),
         (lambda: thalweg.load(None), "path is None; it must be text"),
+        (
+            lambda: FreeEnergyRegressor().fit(KERNEL, SEEN).forecast(None, [3.0]),
+            "times is None; it must be an array of numbers",
+        ),
         (lambda: GEOMETRY.exp(P, [0, 0.1, 0], tolerance=float("nan")), "tolerance is nan"),
         (lambda: GEOMETRY.tangent(P, [0.1, 0, -0.1], tolerance=None), "tolerance is None"),
         (lambda: GEOMETRY.geodesic(P, Q, tolerance=10**30), "tolerance is 1e"),
