@@ -151,7 +151,7 @@ def _refuse(name: str, value: Any, hint: Any, *, plain: bool) -> None:
         raise InputError(f"{name} is {float(value):.3g}, too large for a number here.")
     if isinstance(value, list | tuple) and any(get_origin(kind) is Sequence for kind in kinds):
         shown = f"{value!r:.60}"
-    if _ARRAY_KINDS <= set(kinds):
+    if set(kinds) >= _ARRAY_KINDS:
         kinds = [np.ndarray, *(kind for kind in kinds if kind not in _ARRAY_KINDS)]
     words = " or ".join(dict.fromkeys(_word(kind) for kind in kinds))
     raise InputError(f"{name} is {shown}; it must be {words}.")
