@@ -31,8 +31,8 @@ def _factored(matrix: Array) -> Array:
     top = float(matrix.diagonal().max())
     for share in _RAISED:
         raised = matrix + np.diag(np.full(matrix.shape[0], share * top)) if share else matrix
-        # Symmetric: transposed it is in LAPACK's order. A thousand small factors take half as long
-        # without SciPy's checks.
+        # Symmetric: transposed it is in LAPACK's order. SciPy's checks of so many small matrices
+        # would show.
         factor, failed = dpotrf(raised.T, lower=1)
         if not failed:
             return np.asarray(factor)

@@ -152,8 +152,8 @@ class GraphFitter(Fitter):
         """One damped Gauss-Newton step in the fields and log beta; its predicted decrement.
 
         The levels follow beta and shift its optimum: only a `share` of the step in beta is taken.
-        None is with few individuals per state until the levels are known: without the force of the
-        evidence beta would slide towards zero, to where the flow has no solution.
+        With few individuals per state, beta stays where it is until the levels are known: without
+        the force of the evidence it would slide towards zero, to where the flow has no solution.
         """
         score, slope = self.place.score()
         gradient = self._curvature().prior(self.z[:, None])[:, 0] - score
@@ -379,7 +379,7 @@ class GraphFitter(Fitter):
         Where a landscape is too flat to be seen the evidence prefers one that vanishes, however
         little the data say, and errors under that prior vanish with it. But `m` modes with
         information `f` each lose only `m (f / q)^2 / 4` of log evidence at a precision `q`: half,
-        at the least `q` that is taken here. On 300 states errors were a tenth of the landscape.
+        at the least `q` that is taken here.
         """
         prior, modes = self.potential, np.maximum(self.potential.spectrum.modes, 1e-3)
         least = np.log(self.aboutV) + 0.5 * np.log(0.5 * modes)

@@ -88,9 +88,9 @@ class Preconditioning:
     """Makes preconditioners for one graph; remembers its last fits as starts for the next.
 
     There are two kinds. `flow` takes the modes to be those of the mean transport Laplacian, which
-    is right where the data decide; `graph` those of the kernel, which are the priors' own: with few
-    individuals per state it needed 230 iterations for 3200, on 1000 neighbours in five dimensions,
-    but 2950 for 2430 on a rough landscape. So both are tried there, and the better one is kept.
+    is right where the data decide; `graph` those of the kernel, which are the priors' own. With few
+    individuals per state either can need far fewer iterations than the other: both are tried, and
+    the better one is kept.
 
     Parameters
     ----------
