@@ -14,6 +14,8 @@ from typing import Any
 
 import pandas as pd
 
+from thalweg._types import Progress
+
 __all__ = ["BENCHMARKS", "BenchResult", "BenchSettings", "load_benchmark"]
 
 
@@ -29,7 +31,7 @@ class BenchSettings:
     """Number of graphs per family in a sweep; by default the benchmark's own."""
     folder: Path | None = None
     """Where sweeps keep their journal; without it an interrupted sweep starts again."""
-    progress: Callable[[str, int, int], None] = field(default=lambda what, done, total: None)
+    progress: Progress = field(default=lambda what, done, total: None)
     """Called as `progress(what, done, total)` during the work."""
 
 

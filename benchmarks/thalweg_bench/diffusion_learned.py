@@ -6,9 +6,8 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from thalweg._types import Array
+from thalweg._types import Array, Tokens
 from thalweg.diffusion import (
     ExactModel,
     HammingProcess,
@@ -25,7 +24,6 @@ from thalweg_bench import BenchSettings
 
 __all__ = ["LENGTH", "N_TOKENS", "LearnedResult", "learned_rows", "potts", "total_variation"]
 
-Tokens = NDArray[np.int64]
 Row = dict[str, object]
 
 N_TOKENS, LENGTH = 4, 6

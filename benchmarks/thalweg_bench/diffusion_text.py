@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 import thalweg
-from thalweg._types import Array
+from thalweg._types import Array, Tokens
 from thalweg.diffusion import (
     HammingProcess,
     LogLinearSchedule,
@@ -32,7 +31,6 @@ from thalweg_bench import BenchSettings
 
 __all__ = ["Corpus", "TextResult", "bigram_bits", "corpus", "text_rows"]
 
-Tokens = NDArray[np.int64]
 Row = dict[str, object]
 
 LENGTH = 64

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import linalg
 from scipy.special import polygamma
 
 from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy, centred
 from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph
@@ -28,8 +28,6 @@ from thalweg.learn.fields.likelihood import Likelihood
 from thalweg_bench import BenchResult, BenchSettings
 
 __all__ = ["Case", "draw", "information_limit", "run"]
-
-Array = NDArray[np.float64]
 
 BETA = 0.1
 FAMILIES = ("watts_strogatz", "grid", "regular", "barabasi_albert")

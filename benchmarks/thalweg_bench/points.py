@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from thalweg import __version__
+from thalweg._types import Array
 from thalweg.points import PointLandscape, leave_one_time_out
 from thalweg.points.baselines import even
 from thalweg.points.coupling import wasserstein1
@@ -29,7 +29,6 @@ from thalweg_bench.sweep import Cell, run_sweep
 
 __all__ = ["one_forecast", "one_warning", "run"]
 
-Array = NDArray[np.float64]
 Row = dict[str, Any]
 
 _QUICK = ("styblinski_tang", "oakley_ohagan")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from thalweg._types import Array, Progress
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.points import PointInterpolator, wasserstein1
 from thalweg.points.baselines import even
@@ -21,9 +21,6 @@ from thalweg.snapshots import Snapshots
 from thalweg_bench import BenchResult, BenchSettings
 
 __all__ = ["cells", "run", "verdict"]
-
-Array = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 
 TIMES = np.array([0.0, 0.3, 0.6, 1.0, 1.5, 2.0])
 ASKED = 0.8

@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 
 from thalweg._parallel import unordered
+from thalweg._types import Progress
 from thalweg.errors import InputError
 
 __all__ = ["Cell", "SweepResult", "cell_generator", "run_sweep", "was_interrupted"]
@@ -69,7 +70,7 @@ def run_sweep(
     jobs: int | None = 1,
     folder: Path | None = None,
     fingerprint: str = "",
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    progress: Progress = lambda what, done, total: None,
 ) -> SweepResult:
     """Run `work(cell, rng)` for every cell and collect the rows.
 
@@ -117,7 +118,7 @@ def _finish(
     journal: Journal | None,
     done: dict[str, dict[str, Any]],
     notes: list[str],
-    progress: Callable[[str, int, int], None],
+    progress: Progress,
 ) -> None:
     """Run the cells that are not in `done` or failed, and add them to it and to the journal."""
     failed = [key for key in keys if key in done and set(done[key]) <= _OF_A_FAILURE]

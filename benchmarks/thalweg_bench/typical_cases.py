@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh, expm
 
 from thalweg import (
@@ -20,6 +19,7 @@ from thalweg import (
     hellinger,
     make_graph,
 )
+from thalweg._types import Array
 from thalweg.learn.rivals import no_movement
 from thalweg.status import Status
 from thalweg_bench.sweep import Cell
@@ -27,7 +27,6 @@ from thalweg_bench.typical_rivals import ReversibleChain, fokker_planck, free_re
 
 __all__ = ["KINDS", "METHODS", "DataSet", "make_data", "one_data_set"]
 
-Array = NDArray[np.float64]
 Row = dict[str, Any]
 
 KINDS = ("delaunay", "path", "knn", "watts_strogatz")

@@ -11,15 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.optimize import minimize
 
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 
 __all__ = ["ReversibleChain", "fokker_planck", "free_reversible"]
-
-Array = NDArray[np.float64]
 
 RIDGES = (0.003, 0.03, 0.25, 2.0)
 """Precisions of `u`, one of which is chosen on a left-out snapshot."""

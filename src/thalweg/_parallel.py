@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 from joblib import Parallel, delayed
 
+from thalweg._types import Progress
+
 T = TypeVar("T")
 
 
@@ -27,7 +29,7 @@ def parallel_map(
     items: Sequence[tuple[Any, ...]],
     *,
     jobs: int | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
     what: str = "working",
 ) -> list[T]:
     """`[function(*item) for item in items]`, in order, with progress as pieces finish.

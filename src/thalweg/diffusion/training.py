@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from thalweg._files import atomic_write
 from thalweg._optional import optional
-from thalweg._types import Array, Tokens
+from thalweg._types import Array, Progress, Tokens
 from thalweg.diffusion.losses import (
     context_log_ratios,
     cross_entropy,
@@ -115,7 +115,7 @@ def train(
     device: str = "cpu",
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 200,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> TrainingResult:
     """Train `network` to denoise `data` under the noise of `process` and `schedule`.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from thalweg._types import Progress
 from thalweg.learn.answer import Fitted, degrees
 from thalweg.learn.diagnostics import GoodnessOfFit, goodness_of_many
 from thalweg.learn.few.choose import applies, is_few
@@ -20,7 +20,6 @@ from thalweg.status import Status
 
 if TYPE_CHECKING:
     from thalweg.learn.fields import LargeFit
-
 
 _AT_REST = (
     "No movement was seen: the snapshots could all be samples of one distribution, and a "
@@ -51,7 +50,7 @@ def assess(
     fit: LikelihoodFit,
     *,
     seed: int,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Fitted:
     """The answer with what the data leave open: averaged if they are few, and a verdict on beta.
 

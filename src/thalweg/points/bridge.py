@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import expm
 
 from thalweg import _checks
 from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
 __all__ = ["schroedinger_bridge", "walk_generator"]
-
-Array = NDArray[np.float64]
 
 _SWEEPS = 500
 """Largest number of alternate scalings."""

@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array, Index
 from thalweg.errors import MissingDependencyError
 from thalweg.snapshots import WeightedPoints
 
 __all__ = [
     "Pairs", "coupling", "entropic_coupling", "mean_error", "unbalanced_coupling", "wasserstein1",
 ]  # fmt: skip
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _ITERATIONS = 10_000_000
 """Largest number of iterations of the network simplex."""

@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array, Index
 from thalweg.graphs.points import _Search
 from thalweg.points.coupling import coupling, entropic_coupling, unbalanced_coupling
 from thalweg.snapshots import WeightedPoints
 
 __all__ = ["MOST_COUPLED", "Couplings", "Displacement", "displace"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 MOST_COUPLED = 5000
 """Most individuals per side of one coupling: 3-8 CPU seconds of network simplex."""

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
 from thalweg._door import checked
 from thalweg._optional import optional
 from thalweg._parallel import parallel_map
+from thalweg._types import Array
 from thalweg.errors import InputError, ThalwegError
 from thalweg.points.baselines import BASELINES, FORECAST_BASELINES, even
 from thalweg.points.coupling import mean_error, wasserstein1
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["BASELINES", "FORECAST_BASELINES", "leave_one_time_out"]
-
-Array = NDArray[np.float64]
 
 
 @checked

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import t as student
 
 from thalweg import _checks
+from thalweg._types import Array
 from thalweg.edges.static import edge_weights
 from thalweg.energy import FreeEnergy
 from thalweg.errors import ConvergenceError, InputError
@@ -22,8 +23,6 @@ from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
 
 __all__ = ["GroupedDraws", "design_effect", "grouped_bootstrap", "relaxation_times"]
-
-Array = NDArray[np.float64]
 
 _LEAST_EXPECTED = 5.0
 """Least expected count of a cell in Pearson's statistic."""

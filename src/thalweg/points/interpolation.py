@@ -8,16 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from thalweg import _checks
 from thalweg._door import checked
+from thalweg._types import Array, Progress
 from thalweg.errors import InputError, MissingDependencyError, ThalwegError
 from thalweg.points.baselines import BASELINES
 from thalweg.points.displacement import MOST_COUPLED, Displacement, displace
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape import PointLandscape
-from thalweg.points.methods import CURVED, FORECASTS, METHODS, MOVERS, Guess, Methods, Progress
+from thalweg.points.methods import CURVED, FORECASTS, METHODS, MOVERS, Guess, Methods
 from thalweg.points.relaxation import MOST_STATES, RelaxationFit
 from thalweg.points.trials import Caps, Choice, Trial, choose, combine, run_trial
 from thalweg.snapshots import PointSnapshots, Snapshots, WeightedPoints
@@ -25,7 +26,6 @@ from thalweg.snapshots.clouds import as_clouds, default_states
 
 __all__ = ["FORECASTS", "METHODS", "Interpolation", "PointInterpolator"]
 
-Array = NDArray[np.float64]
 Method = Literal[
     "auto", "flow", "growing", "geodesic", "bridge", "displacement", "curved", "unbalanced",
     "landscape",

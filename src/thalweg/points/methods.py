@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from scipy.special import xlogy
 
 from thalweg._sparse import dense
+from thalweg._types import Array, Progress
 from thalweg.geometry import TransportGeometry
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.points.baselines import even
@@ -28,9 +27,6 @@ from thalweg.snapshots.clouds import assign, build
 from thalweg.status import Status
 
 __all__ = ["FORECASTS", "METHODS", "MOVERS", "Guess", "Methods", "Partition"]
-
-Array = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 
 METHODS = (
     "flow", "growing", "bridge", "geodesic", "displacement", "curved", "unbalanced", "landscape",

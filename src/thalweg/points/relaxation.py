@@ -17,11 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from thalweg import _checks
 from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.errors import ConvergenceError
 from thalweg.flow import gradient_flow
@@ -33,8 +34,6 @@ from thalweg.snapshots import HeatKernel, Snapshots, estimate_probabilities
 from thalweg.status import Status
 
 __all__ = ["RelaxationFit", "fit_relaxation", "path_entropy"]
-
-Array = NDArray[np.float64]
 
 MOST_STATES = 300
 """Largest number of states, since matrices are dense."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import t as student
 
+from thalweg._types import Array
 from thalweg.errors import ThalwegError
 from thalweg.points.baselines import even
 from thalweg.points.coupling import coupling, wasserstein1
@@ -22,8 +22,6 @@ from thalweg.points.methods import Guess, Methods, pooled
 from thalweg.snapshots import WeightedPoints
 
 __all__ = ["Caps", "Choice", "Trial", "choose", "combine", "run_trial"]
-
-Array = NDArray[np.float64]
 
 _BEST = 3
 """Number of methods that mixtures are made of."""

@@ -10,17 +10,15 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 from scipy.linalg.blas import dsyrk
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 
+from thalweg._types import Array
 from thalweg.learn.few.shapes import FieldPrior
 from thalweg.learn.likelihood.sparse.flow import symmetric
 
 __all__ = ["Curvature", "Information", "inverse_of"]
-
-Array = NDArray[np.float64]
 
 _RAISED = (0.0, 1e-15, 1e-13, 1e-11, 1e-9)
 """Shares of the greatest diagonal entry that are added where rounding left no curvature."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.learn.few.inner import Cell
 
 __all__ = ["Column", "Key", "Lattice"]
 
-Array = NDArray[np.float64]
 Key = tuple[int, int]
 """Shape of the prior, and its strength in steps from the shape's best."""
 

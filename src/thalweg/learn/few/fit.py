@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._door import single_threaded
+from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.learn.few.blocks import inverse_of
@@ -35,8 +35,6 @@ from thalweg.snapshots.density import smoothed
 from thalweg.status import Status
 
 __all__ = ["FewFit", "fit_few", "open_above"]
-
-Array = NDArray[np.float64]
 
 _MEMBERS = 12
 """Landscapes kept for forecasts: together they hold most of the weight."""
@@ -83,9 +81,7 @@ class FewFit:
 
 
 @single_threaded
-def fit_few(
-    fit: LikelihoodFit, *, progress: Callable[[str, int, int], None] | None = None
-) -> FewFit:
+def fit_few(fit: LikelihoodFit, *, progress: Progress | None = None) -> FewFit:
     """Average over betas and priors, starting from nothing and from an ordinary fit of the data.
 
     Parameters

@@ -20,8 +20,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.learn.few.blocks import Curvature, Information
 from thalweg.learn.few.shapes import FieldPrior, Shape
 from thalweg.learn.likelihood.model import FlowModel, Mesh
@@ -33,8 +33,6 @@ from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.status import Status
 
 __all__ = ["Cell", "Inner", "Place"]
-
-Array = NDArray[np.float64]
 
 _BETA_SPREAD = 3.0
 """Standard deviation of `log(beta T)` in the hyper-prior."""

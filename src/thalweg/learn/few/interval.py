@@ -9,15 +9,13 @@ where both have fallen, and an end is closed only by a converged column beyond i
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.learn.few.columns import Lattice
 from thalweg.learn.profile import hull
 from thalweg.status import Status
 
 __all__ = ["DROP", "beta_hull"]
-
-Array = NDArray[np.float64]
 
 DROP = 3.32
 """Fall of the log evidence, and of the log likelihood, that excludes a beta.

@@ -8,12 +8,11 @@ sides, or the range of `beta` that the data could speak about ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array, Progress
 from thalweg.errors import ConvergenceError
 from thalweg.learn import limits
 from thalweg.learn.few.columns import Column, Key, Lattice
@@ -24,9 +23,6 @@ from thalweg.learn.profile import RANGE
 from thalweg.status import Status
 
 __all__ = ["explore"]
-
-Array = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 
 POTENTIAL_POWERS = (0, 1, 2, 3)
 INITIAL_POWERS = (1, 2, 3)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
+from thalweg._types import Array
 
 __all__ = ["Mixture"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +20,7 @@ class Mixture:
     betas : Noise levels, shape (members,).
     initials : Distributions at the first time, shape (members, N).
 
+    >>> import numpy as np
     >>> two = Mixture(np.array([0.5, 0.5]), np.zeros((2, 3)), np.ones(2), np.full((2, 3), 1 / 3))
     >>> two.size
     2

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 
 __all__ = ["FieldPrior", "Shape", "make_shapes"]
-
-Array = NDArray[np.float64]
 
 _GAUGE = 1e-3
 """Precision of constants, relative to the strength: they change no flow, but must be held."""

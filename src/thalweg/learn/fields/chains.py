@@ -23,12 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
+from thalweg._types import Array, Index
 from thalweg.mobility import logarithmic
 
 __all__ = ["Chain", "Graph", "adjoint_chain", "forward_chain", "tangent_chain"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 NEWTON_LIMIT = 60
 """Largest number of Newton iterations per step."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+
+from thalweg._types import Array
 
 __all__ = ["Map", "conjugate_gradients"]
 
-Array = NDArray[np.float64]
 Map = Callable[[Array], Array]
 
 

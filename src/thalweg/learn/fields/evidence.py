@@ -11,14 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.learn.fields.posterior import Point, Posterior
 from thalweg.learn.fields.preconditioner import Preconditioner, solve
 
 __all__ = ["Probes", "least_variance", "probe", "slope_of_log_determinant", "updated_scales"]
-
-Array = NDArray[np.float64]
 
 _LEAST_SCALE = 1e-4
 """Least scale of a prior."""

@@ -11,6 +11,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from thalweg import _checks
 from thalweg._door import single_threaded
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.learn.fields.evidence import (
@@ -32,8 +33,6 @@ from thalweg.learn.limits import spend
 from thalweg.status import Status
 
 __all__ = ["fit_likelihood_large"]
-
-Array = NDArray[np.float64]
 
 _JACOBIAN_FLOATS = 1.2e8
 """Largest number of entries in the tangents of the smooth functions: 1 GB."""

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields import chains
 
 __all__ = ["FlowMap", "Run"]
-
-Array = NDArray[np.float64]
 
 _SPREAD = 1.0
 """`s` of the extrapolation: difference of the two chains beyond which it is bounded."""

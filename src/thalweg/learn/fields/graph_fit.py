@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.few.choose import few_per_state
 from thalweg.learn.fields.conjugate_gradients import conjugate_gradients
@@ -29,8 +29,6 @@ from thalweg.learn.limits import spend
 from thalweg.status import Status
 
 __all__ = ["GraphFitter"]
-
-Array = NDArray[np.float64]
 
 _FIRST_SLOPE = 0.2
 """Share of the potential's power that minus the slope in log beta is assumed to be before any

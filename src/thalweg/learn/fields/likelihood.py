@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields.flow_map import FlowMap, Run
 from thalweg.learn.likelihood.model import log_normalised
 
 __all__ = ["Likelihood", "Place"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,16 +15,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.learn.fields.conjugate_gradients import conjugate_gradients
 from thalweg.learn.fields.likelihood import Likelihood, Place
 from thalweg.learn.fields.spectral_solver import Curvature
 from thalweg.learn.observation.multinomial import draw_multinomial
 
 __all__ = ["Following", "Matched", "matched_slope"]
-
-Array = NDArray[np.float64]
 
 _STEPS = 5
 _TRIES = 3

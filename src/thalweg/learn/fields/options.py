@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields.likelihood import Place
@@ -17,9 +16,6 @@ from thalweg.learn.observation import Multinomial
 from thalweg.status import Status
 
 __all__ = ["Fitter", "LargeFit", "LargeOptions", "Progress", "large_fit"]
-
-Array = NDArray[np.float64]
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

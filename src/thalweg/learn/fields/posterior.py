@@ -11,15 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields.likelihood import Likelihood, Place
 from thalweg.learn.fields.prior import FieldPrior
 
 __all__ = ["Point", "Posterior"]
-
-Array = NDArray[np.float64]
 
 _LOG_BETA_PRECISION = 0.1
 _LOG_BETA_CENTRE = float(np.log(0.1))

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
+from thalweg._types import Array
 from thalweg.learn.fields.conjugate_gradients import conjugate_gradients
 from thalweg.learn.fields.prior import FieldPrior
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from thalweg.learn.fields.posterior import Point, Posterior
 
 __all__ = ["Information", "Preconditioner", "solve"]
-
-Array = NDArray[np.float64]
 
 _BATCH = 32
 """Tangents computed together."""

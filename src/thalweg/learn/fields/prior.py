@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 
 __all__ = ["FieldPrior", "cosines", "field_prior", "is_thin"]
-
-Array = NDArray[np.float64]
 
 _PAD = 0.1
 """Margin of the cosines' box around the points at every end, as a share of its side."""

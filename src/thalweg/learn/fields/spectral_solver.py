@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import least_squares
 from scipy.sparse.linalg import splu
 
+from thalweg._types import Array
 from thalweg.laplacian.policy import is_flat
 from thalweg.learn.fields.conjugate_gradients import Map
 from thalweg.learn.fields.likelihood import Place
@@ -27,7 +27,6 @@ from thalweg.mobility import LogMean
 
 __all__ = ["Curvature", "Kind", "Preconditioning"]
 
-Array = NDArray[np.float64]
 Kind = Literal["flow", "graph"]
 
 _LEAST_SHARE = 0.1

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg._compile import njit
+from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 
 __all__ = ["SpectralPrior", "Spectrum", "laplacian"]
 
-Array = NDArray[np.float64]
 Index = NDArray[np.integer]
 
 _SPACING = 0.8

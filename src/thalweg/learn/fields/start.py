@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.weak.fit import fit_weak
 from thalweg.learn.weak.smooth import smoothed_in_time
 
 __all__ = ["Start", "smoothed", "weak_start"]
-
-Array = NDArray[np.float64]
 
 _COUNTS_PER_CELL = 30.0
 """Counts in a neighbourhood over which a snapshot is smoothed."""

@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import chi2
 
-__all__ = ["Chart"]
+from thalweg._types import Array
 
-Array = NDArray[np.float64]
+__all__ = ["Chart"]
 
 _MOST_AXES = 5
 """Largest number of directions that are kept: all polynomials to the third degree are tried."""

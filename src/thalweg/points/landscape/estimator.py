@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from thalweg import _checks
 from thalweg._door import single_threaded
+from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -23,7 +24,6 @@ from thalweg.status import Status
 
 __all__ = ["PointLandscape"]
 
-Array = NDArray[np.float64]
 Feature = Callable[[Array], Array]
 
 _MOST_POINTS = 4000
@@ -110,7 +110,7 @@ class PointLandscape:
         *,
         steps: int | None = None,
         seed: int = 0,
-        progress: Callable[[str, int, int], None] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.n_centers = n_centers
         self.time_order = time_order

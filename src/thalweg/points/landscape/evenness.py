@@ -12,20 +12,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
+from thalweg._types import Array, Index
 from thalweg.points.coupling import coupling
 from thalweg.points.landscape.features import spaced_centers
 from thalweg.points.landscape.field import Field
 from thalweg.points.landscape.problem import Unresolved
 
 __all__ = ["Evenness", "Steps", "evenness", "partners"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _DRAWS = 3
 _PLACES = (5, 60)

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from thalweg._types import Array
 from thalweg.errors import InputError
 
 __all__ = ["AlongAxes", "Basis", "Block", "Gaussians", "Given", "Polynomials", "spaced_centers"]
 
-Array = NDArray[np.float64]
 Function = Callable[[Array], Array]
 
 _KMEANS_POINTS = 4000

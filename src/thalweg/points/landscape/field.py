@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.points.landscape.features import Basis
 
 __all__ = ["END", "MIDDLE", "Field", "bounding_box", "time_basis"]
-
-Array = NDArray[np.float64]
 
 _CHUNK = 500
 """Individuals processed together."""

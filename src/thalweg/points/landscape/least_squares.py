@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigh, solve_triangular
 from scipy.stats import chi2
 
+from thalweg._types import Array
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape.model import PushModel
 from thalweg.points.landscape.moments import Moments
@@ -28,8 +28,6 @@ __all__ = [
     "scatter",
     "weak_start",
 ]
-
-Array = NDArray[np.float64]
 
 _MOST_SHARE = 0.8
 """Largest share of scatter that is subtracted from the information, in any direction."""

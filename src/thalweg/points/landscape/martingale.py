@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 
+from thalweg._types import Array
 from thalweg.points.landscape.features import Basis
 from thalweg.points.landscape.field import Field
 from thalweg.points.landscape.model import PushModel
@@ -25,8 +25,6 @@ from thalweg.points.landscape.problem import Problem
 from thalweg.status import Status
 
 __all__ = ["Followed", "fit_moments"]
-
-Array = NDArray[np.float64]
 
 _ITERATIONS = 5
 _LEAST_SHARE = 1e-5

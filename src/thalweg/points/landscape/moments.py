@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.points.landscape.features import Basis, Gaussians, Polynomials, spaced_centers
 
 __all__ = ["Moments"]
-
-Array = NDArray[np.float64]
 
 _FINE, _WIDE = 120, 30
 _LEAST_SHARE = 1e-5

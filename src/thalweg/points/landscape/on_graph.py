@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
 __all__ = ["graph_energy", "graph_gradient"]
-
-Array = NDArray[np.float64]
 
 _NEIGHBORS = 8
 

@@ -9,9 +9,9 @@ from math import comb
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from thalweg._types import Array, Progress
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape.features import (
     AlongAxes,
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from sklearn.neighbors import NearestNeighbors
 
 __all__ = ["Answer", "Disagreement", "Problem", "Support", "Unresolved", "candidates"]
-
-Array = NDArray[np.float64]
 
 _MOST_POWERS = 60
 """Largest number of monomials."""
@@ -56,7 +54,7 @@ class Problem:
     steps: int | None
     given: tuple[Callable[[Array], Array], ...]
     seed: int
-    progress: Callable[[str, int, int], None]
+    progress: Progress
     guess: Callable[[Array], Array] | None = None
     """Gradient of a potential to start from, such as a graph's."""
 

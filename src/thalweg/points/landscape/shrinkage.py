@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh, qr, solve_triangular
 from scipy.special import log_ndtr
 
+from thalweg._types import Array
 from thalweg.errors import ConvergenceError
 from thalweg.points.landscape.model import PushModel
 
 __all__ = ["Prior", "Scales", "averaged", "best_scales", "solution"]
 
-Array = NDArray[np.float64]
 Scales = tuple[float, float, float]
 """Precisions of smooth functions, of all others, and of the noise, in units of the prior."""
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from scipy.stats import chi2
 
+from thalweg._types import Array
 from thalweg.points.landscape.field import Field, bounding_box
 from thalweg.points.landscape.least_squares import (
     PushFit,
@@ -31,7 +31,6 @@ from thalweg.status import Status
 
 __all__ = ["solve"]
 
-Array = NDArray[np.float64]
 Start = tuple[Prior, Array, Scales, float]
 """Prior, parameters, scales of the prior, and evidence of the weak form."""
 

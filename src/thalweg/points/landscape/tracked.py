@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from thalweg._types import Array
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape.evenness import Steps, evenness, partners
 from thalweg.points.landscape.features import (
@@ -32,8 +32,6 @@ from thalweg.points.landscape.problem import Answer, Problem
 from thalweg.status import Status
 
 __all__ = ["Regression", "coupled_gradient", "solve_tracks", "stiffness"]
-
-Array = NDArray[np.float64]
 
 _SAME_ROWS = 0.5
 """Share of pairs with equal rows above which rows match individuals."""
