@@ -192,7 +192,8 @@ def as_landscape(model: FreeEnergyRegressor | Landscape) -> Landscape:
         )
     fit, n = model._fit, model.kernel_.n_states
     rows = np.zeros((0, n + 1))
-    if not len(model.interactions) and model.time_basis is None:
+    sized = not np.isinf(fit.potential_stderr).any()
+    if sized and not len(model.interactions) and model.time_basis is None:
         if fit.joint_covariance is not None:
             rows = _root(fit.joint_covariance[: n + 1, : n + 1])
         elif fit.draws is not None and len(fit.draws) > 1:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from thalweg._types import Progress
+from thalweg._types import Array, Progress
 from thalweg.learn.answer import Fitted, degrees
 from thalweg.learn.diagnostics import GoodnessOfFit, goodness_of_many
 from thalweg.learn.few.choose import applies, is_few
-from thalweg.learn.few.fit import FewFit, fit_few, open_above
+from thalweg.learn.few.fit import FewFit, fit_few, open_above, reaching
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.limits import exhausted
-from thalweg.learn.profile import walk_profile
+from thalweg.learn.profile import Profile, walk_profile
 from thalweg.learn.verdict import BetaVerdict, movement_p_value
 from thalweg.status import Status
 
@@ -25,6 +25,7 @@ _AT_REST = (
     "No movement was seen: the snapshots could all be samples of one distribution, and a "
     "population at rest shows neither beta nor the height of its landscape."
 )
+_TWO_TIMES = "Two snapshots can be joined at any beta; add a third time."
 _UNFINISHED = "The search was stopped before it had converged: give it more time or iterations."
 _FEWER_DRAWS = 99
 """Number of drawn tables that test for movement on many states."""
@@ -32,6 +33,9 @@ _REJECTED = 4.0
 """Number of standard deviations of the deviance above which a fit to many states is rejected."""
 _STILL = 0.05
 """P-value above which the snapshots could all be samples of one distribution."""
+_HARDLY_MOVED = 0.01
+"""The same where the counts say nothing about beta either: one in twenty populations at rest has a
+smaller p-value than `_STILL` by chance, and its average then misses the potential's size."""
 _WIDE = 0.5
 """Standard error of `log beta` above which a normal interval gives no lower bound."""
 _NORMAL = 1.96
@@ -67,37 +71,44 @@ def assess(
     """
     if fit.status is Status.INTERRUPTED:  # half a fit is not assessed
         return replace(fitted, beta_verdict=ordinary_verdict(fit))
-    still, fresh = False, fit.settings.observation == "independent"
-    if fresh:
-        p = movement_p_value(fit.noise.effective(fit.counts), rng=np.random.default_rng(seed))
-        still = p > _STILL
+    fresh = fit.settings.observation == "independent"
+    p_rest = _rest_p_value(fit, seed) if fresh else 0.0
+    still = p_rest > _STILL
     verdict = ordinary_verdict(fit)
     status: Status = fit.status
-    if applies(fit) and (still or is_few(fit)) and not exhausted():
+    averaged = applies(fit) and (still or is_few(fit)) and not exhausted()
+    if averaged:
         few = fit_few(fit, progress=progress)
         fitted, verdict, status = _averaged(fitted, few), few.verdict, few.status
-    elif applies(fit) and fit.status is Status.CONVERGED:
-        fitted, verdict = _widened(fitted, fit), _walked(fit)
+        still = still or (verdict.vacuous and p_rest > _HARDLY_MOVED)
     elif status in (Status.TIME_LIMIT, Status.MAX_ITERATIONS):
         fitted, verdict = _unfinished(fitted, verdict)
-    free = fit.model.learns_beta and fit.model.features is None
-    if free and still:
+    elif status is Status.CONVERGED and applies(fit):
+        fitted, verdict = _widened(fitted, fit), _of_profile(fit, _profile(fit))
+    elif status is Status.CONVERGED and verdict.vacuous and not still:
+        fitted, verdict = _along_profile(fitted, fit)
+    model = fit.model
+    scaled = model.learns_beta and model.n_potential > 0 and model.fixed_potential is None
+    if scaled and still:
         verdict = BetaVerdict("undetermined", reason=_AT_REST)
-    elif free and fit.times.size == 2:
-        verdict = BetaVerdict(
-            "undetermined",
-            reason="Two snapshots can be joined at any beta; add a third time.",
-        )
-    if verdict.vacuous and fresh and (still or status is Status.CONVERGED):
+    elif scaled and model.features is None and fit.times.size == 2:
+        verdict = BetaVerdict("undetermined", reason=_TWO_TIMES)
+    if verdict.vacuous and (still or status is Status.CONVERGED):
         status = Status.UNDETERMINED
-    error = fitted.beta_stderr
     if verdict.kind == "undetermined":
-        error = np.inf
-    judged = replace(fitted, beta_verdict=verdict, status=status, beta_stderr=error, still=still)
+        fitted = replace(fitted, beta_stderr=np.inf)
+    if scaled and verdict.vacuous and (still or not averaged):
+        # An average still knows where a population at rest stays.
+        fitted = _of_any_size(fitted, fitted.joint_covariance if averaged else None)
+    fitted = replace(fitted, beta_verdict=verdict, status=status, still=still)
     last = fitted.source
     if not last.rejected or last.noise.absorbs_misfit:
-        return judged
-    return _with_misfit(judged, last.deviance_per_degree)
+        return fitted
+    return _with_misfit(fitted, last.deviance_per_degree)
+
+
+def _rest_p_value(fit: LikelihoodFit, seed: int) -> float:
+    return movement_p_value(fit.noise.effective(fit.counts), rng=np.random.default_rng(seed))
 
 
 def assess_many(fitted: Fitted, fit: LargeFit, *, seed: int) -> Fitted:
@@ -151,20 +162,45 @@ def ordinary_verdict(fit: LikelihoodFit) -> BetaVerdict:
     return BetaVerdict("determined", fit.beta * float(np.exp(-_NORMAL * error)), upper)
 
 
-def _walked(fit: LikelihoodFit) -> BetaVerdict:
-    """The verdict from the profile of beta, or from a normal interval if beta is well known."""
-    verdict = ordinary_verdict(fit)
-    if verdict.kind == "given" or fit.log_beta_stderr <= _SURE:
-        return verdict
-    lower, upper = walk_profile(fit, drop=_DROP).interval(_DROP)
+def _profile(fit: LikelihoodFit) -> Profile | None:
+    """The profile of beta; `None` if a normal interval will do."""
+    if not fit.model.learns_beta or fit.log_beta_stderr <= _SURE:
+        return None
+    return walk_profile(fit, drop=_DROP)
+
+
+def _of_profile(fit: LikelihoodFit, profile: Profile | None) -> BetaVerdict:
+    if profile is None:
+        return ordinary_verdict(fit)
+    lower, upper = profile.interval(_DROP)
     both = lower > 0.0 and np.isfinite(upper)
     return BetaVerdict("determined" if both else "undetermined", lower, upper)
 
 
-def _of_any_size(fitted: Fitted) -> Fitted:
+def _along_profile(fitted: Fitted, fit: LikelihoodFit) -> tuple[Fitted, BetaVerdict]:
+    """The answer where the curvature says nothing about beta: its profile may still bound it.
+
+    The potential's errors then reach the landscapes at the ends of the interval.
+    """
+    profile = _profile(fit)
+    verdict = _of_profile(fit, profile)
+    if profile is None or fitted.joint_covariance is None or not np.isfinite(verdict.upper):
+        return fitted, verdict
+    k, n = fit.model.n_potential, fit.model.n_states
+    covariance = fitted.joint_covariance.copy()
+    for i in np.flatnonzero(profile.falls < _DROP)[[0, -1]]:
+        away = fit._centring @ (profile.thetas[i, :k] - fit.theta[:k])
+        covariance[:n, :n] += reaching(covariance[:n, :n], away, float(profile.falls[i]))
+    return _with_covariance(fitted, covariance), verdict
+
+
+def _of_any_size(fitted: Fitted, covariance: Array | None = None) -> Fitted:
     """The answer without error bars: beta sets the size of the potential, and any beta fits."""
     nothing = np.full_like(fitted.potential_stderr, np.inf)
-    return replace(fitted, potential_stderr=nothing, beta_stderr=np.inf, draws=None)
+    return replace(
+        fitted, potential_stderr=nothing, beta_stderr=np.inf, draws=None,
+        joint_covariance=covariance,
+    )  # fmt: skip
 
 
 def _unfinished(fitted: Fitted, verdict: BetaVerdict) -> tuple[Fitted, BetaVerdict]:
@@ -183,7 +219,13 @@ def _widened(fitted: Fitted, fit: LikelihoodFit) -> Fitted:
     covariance = fitted.joint_covariance.copy()
     linear = np.eye(n) - fit.kernel.stationary
     covariance[:n, :n] += (linear * rise**2) @ linear.T
-    stderr = np.sqrt(np.maximum(np.diag(covariance)[:n], 0.0))
+    return _with_covariance(fitted, covariance)
+
+
+def _with_covariance(fitted: Fitted, covariance: Array) -> Fitted:
+    """The answer with another joint covariance, and the potential's errors from it."""
+    variances = np.diag(covariance)[: fitted.energy.n_states]
+    stderr = np.sqrt(np.maximum(variances, 0.0))
     return replace(fitted, joint_covariance=covariance, potential_stderr=stderr)
 
 

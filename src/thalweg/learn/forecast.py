@@ -324,8 +324,9 @@ def bands(
     size = float(fit.visits.sum()) / fit.times.size
     if covariance is None and draws is None:
         raise InputError(
-            "this fit has no covariance to draw a band from; fit with method='likelihood' and let "
-            "the search end, or call predict for the forecast alone."
+            "this fit has no covariance to draw a band from; fit with method='likelihood', let the "
+            "search end, and give beta if the data leave it open, or call predict for the forecast "
+            "alone."
         )
     start = fit.initial if p0 is None else _checks.as_probability(p0, kernel.n_states, "p0")
     best = gradient_flow(kernel, energy, start, times, mobility=mobility, rtol=1e-6)
@@ -397,4 +398,6 @@ def bands(
             )
             apart = (logs, angles)
     lower, upper = band_around(p, deviation, size, level, apart)
+    if p0 is not None and np.isinf(fit.potential_stderr).any():
+        lower[1:], upper[1:] = 0.0, 1.0  # the data do not say how fast another population moves
     return Forecast(best.times, p, lower, upper, level, best.status, kernel.names)

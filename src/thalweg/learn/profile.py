@@ -44,6 +44,8 @@ class Profile:
     falls: Array
     sure: NDArray[np.bool_]
     """Whether the search converged, per point."""
+    thetas: Array
+    """The other parameters, one row per point."""
 
     def interval(self, drop: float) -> tuple[float, float]:
         """Both ends of the interval within a fall of `drop`; 0 and infinity if not closed."""
@@ -92,16 +94,16 @@ def walk_profile(fit: LikelihoodFit, *, drop: float) -> Profile:
     walk.begin()
     for side in (1, -1):
         walk.go(side)
-    rows = sorted(walk.rows)
-    value = np.array([row.value for row in rows])
-    converged = np.array([row.converged for row in rows])
-    return Profile(np.array([row.log_beta for row in rows]), value - value.min(), converged)
+    rows = sorted(walk.rows, key=lambda row: row.log_beta)
+    log_betas, value, converged, thetas = (np.array(column) for column in zip(*rows, strict=True))
+    return Profile(log_betas, value - value.min(), converged, thetas)
 
 
 class _Row(NamedTuple):
     log_beta: float
     value: float
     converged: bool
+    theta: Array
 
 
 class _Near(NamedTuple):
@@ -131,10 +133,11 @@ class _Walk:
     def begin(self) -> None:
         found = self.at(self.centre, self.rest, None, _ITERATIONS[1])
         if found is None:  # the fit itself was computed there
-            self.rows.append(_Row(self.centre, np.inf, False))
+            self.rows.append(_Row(self.centre, np.inf, False, self.rest))
             return
         self.first = found
-        self.rows.append(_Row(self.centre, found.value, found.status is Status.CONVERGED))
+        converged = found.status is Status.CONVERGED
+        self.rows.append(_Row(self.centre, found.value, converged, found.theta))
 
     def go(self, side: int) -> None:
         """Outwards on one side."""
@@ -158,7 +161,7 @@ class _Walk:
                 return
             slope = 0.7 * (found.theta - now.theta) / (new - here)
             here, now = new, found
-            self.rows.append(_Row(new, found.value, converged))
+            self.rows.append(_Row(new, found.value, converged, found.theta))
             rise = found.value - min(row.value for row in self.rows)
             if converged and rise > self.drop:
                 return

@@ -392,7 +392,7 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
                 "bands are drawn for the continuous flow of a fixed potential; use predict."
             )
         when, shift = from_start(self._when(times), self.times_[0], p0)
-        if fit.growth is not None:
+        if fit.growth is not None and fit.joint_covariance is not None:
             found = band_of(fit.source, when, p0, level)
             return in_scale(found, self.time_scale_, shift)
         size = None if p0_size is None else _checks.positive(p0_size, "p0_size")

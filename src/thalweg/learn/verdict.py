@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import xlogy
-from scipy.stats import chi2
+from scipy.stats import chi2, norm
 
 from thalweg._types import Array
 
@@ -105,8 +105,8 @@ _ENOUGH = 30
 """Draws above the observed value that determine a p-value to a fifth of itself."""
 _TIED = 1e-7
 """Difference of two ratios that is rounding."""
-_FIRST = 50
-"""Draws after which a table far outside them is not drawn further."""
+_FIRST, _FAR = 50, 4.0
+"""Draws after which a table that many standard deviations above them is not drawn further."""
 
 
 def movement_p_value(counts: Array, *, rng: np.random.Generator, n_draws: int = 399) -> float:
@@ -141,14 +141,14 @@ def movement_p_value(counts: Array, *, rng: np.random.Generator, n_draws: int = 
         drawn[i] = 2.0 * (_entropies(draw) - margins)  # all tables have these margins
         above += int(drawn[i] >= seen - _TIED)
         done = i + 1
-        if above >= _ENOUGH or (done == _FIRST and seen > _far(drawn[:done])):
+        if above >= _ENOUGH:
             return (above + 1.0) / (done + 1.0)
+        if done == _FIRST:
+            spread = max(float(drawn[:done].std(ddof=1)), _TIED)
+            deviations = (seen - drawn[:done].mean()) / spread
+            if deviations > _FAR:
+                return float(norm.sf(deviations))
     return (above + 1.0) / (n_draws + 1.0)
-
-
-def _far(draws: Array) -> float:
-    """A value that hardly any further draw will reach."""
-    return float(draws.mean() + 4.0 * draws.std(ddof=1))
 
 
 def _entropies(counts: NDArray[np.int64]) -> float:

@@ -228,7 +228,7 @@ def _about(forecast: Forecast, model: FreeEnergyRegressor) -> tuple[str, ...]:
     if not np.isfinite(forecast.lower).all():
         if np.isfinite(model.potential_stderr_).any():
             return (text + f"There are no bands here: {forecast.status.value}",)
-        return (text + "There are no bands: this method of fitting gives no error bars.",)
+        return (text + "There are no bands: this fit has no error bars.",)
     text += (
         f"Bands are meant to contain the true share {forecast.level:.0%} of the time, if one fixed "
         "landscape drives the population. They cover the error of the fit, not the chance in a new "

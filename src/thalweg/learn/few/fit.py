@@ -34,7 +34,7 @@ from thalweg.learn.verdict import BetaVerdict
 from thalweg.snapshots.density import smoothed
 from thalweg.status import Status
 
-__all__ = ["FewFit", "fit_few", "open_above"]
+__all__ = ["FewFit", "fit_few", "open_above", "reaching"]
 
 _MEMBERS = 12
 """Landscapes kept for forecasts: together they hold most of the weight."""
@@ -148,7 +148,7 @@ def _summary(fit: LikelihoodFit, lattice: Lattice, inner: Inner) -> FewFit:
         covariance += _between_columns(lattice, verdict, covariance[n, n] / mean[n] ** 2, pi)
     elif verdict.kind == "undetermined":
         for end, fall in _ends(lattice, verdict, pi):
-            covariance[:n, :n] += _reaching(covariance[:n, :n], end - mean[:n], fall)
+            covariance[:n, :n] += reaching(covariance[:n, :n], end - mean[:n], fall)
         if verdict.lower == 0.0 and not np.isfinite(verdict.upper):
             # The potential's size hangs on beta, and so may as well be none or twice that.
             covariance[:n, :n] += np.outer(mean[:n], mean[:n])
@@ -212,13 +212,13 @@ def _ends(lattice: Lattice, verdict: BetaVerdict, pi: Array) -> list[tuple[Array
     return [(_point(lattice.columns[k].best, pi)[: pi.size], float(lattice.fall[k])) for k in at]
 
 
-def _reaching(covariance: Array, away: Array, fall: float) -> Array:
+def reaching(covariance: Array, away: Array, fall: float) -> Array:
     """What a covariance lacks along a way whose end the data allow.
 
     The average may put nearly all its weight far from there. The end lies as many standard
     deviations away as the `fall` of the log likelihood says, but not less than two of them.
 
-    >>> _reaching(np.eye(2), np.array([10.0, 0.0]), 0.1).round(1)
+    >>> reaching(np.eye(2), np.array([10.0, 0.0]), 0.1).round(1)
     array([[25.,  0.],
            [ 0.,  0.]])
     """
