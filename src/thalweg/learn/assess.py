@@ -27,6 +27,7 @@ _AT_REST = (
 )
 _TWO_TIMES = "Two snapshots can be joined at any beta; add a third time."
 _UNFINISHED = "The search was stopped before it had converged: give it more time or iterations."
+_STOPPED = (Status.TIME_LIMIT, Status.MAX_ITERATIONS)
 _FEWER_DRAWS = 99
 """Number of drawn tables that test for movement on many states."""
 _REJECTED = 4.0
@@ -34,7 +35,7 @@ _REJECTED = 4.0
 _STILL = 0.05
 """P-value above which the snapshots could all be samples of one distribution."""
 _HARDLY_MOVED = 0.01
-"""The same where the counts say nothing about beta either: one in twenty populations at rest has a
+"""The same where the counts do not bound beta from above either: one in twenty populations at rest has a
 smaller p-value than `_STILL` by chance, and its average then misses the potential's size."""
 _WIDE = 0.5
 """Standard error of `log beta` above which a normal interval gives no lower bound."""
@@ -80,8 +81,8 @@ def assess(
     if averaged:
         few = fit_few(fit, progress=progress)
         fitted, verdict, status = _averaged(fitted, few), few.verdict, few.status
-        still = still or (verdict.vacuous and p_rest > _HARDLY_MOVED)
-    elif status in (Status.TIME_LIMIT, Status.MAX_ITERATIONS):
+        still = still or (not np.isfinite(verdict.upper) and p_rest > _HARDLY_MOVED)
+    elif status in _STOPPED:
         fitted, verdict = _unfinished(fitted, verdict)
     elif status is Status.CONVERGED and applies(fit):
         fitted, verdict = _widened(fitted, fit), _of_profile(fit, _profile(fit))
@@ -97,7 +98,7 @@ def assess(
         status = Status.UNDETERMINED
     if verdict.kind == "undetermined":
         fitted = replace(fitted, beta_stderr=np.inf)
-    if scaled and verdict.vacuous and (still or not averaged):
+    if scaled and verdict.vacuous and status not in _STOPPED and (still or not averaged):
         # An average still knows where a population at rest stays.
         fitted = _of_any_size(fitted, fitted.joint_covariance if averaged else None)
     fitted = replace(fitted, beta_verdict=verdict, status=status, still=still)
@@ -131,7 +132,7 @@ def assess_many(fitted: Fitted, fit: LargeFit, *, seed: int) -> Fitted:
         "goodness_of_fit": str(found),
     }
     fitted = replace(fitted, summary=summary)
-    if fit.status in (Status.TIME_LIMIT, Status.MAX_ITERATIONS):
+    if fit.status in _STOPPED:
         fitted, verdict = _unfinished(fitted, fitted.beta_verdict)
         return replace(fitted, beta_verdict=verdict, beta_stderr=np.inf)
     vacuous = fitted.beta_verdict.vacuous
