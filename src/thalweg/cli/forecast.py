@@ -61,21 +61,12 @@ def band_of(
     """
     draws = band_draws(model)
     if draws:
-        early = p0 is None and times[0] > model.times_[0]
-        grid = np.insert(times, 0, model.times_[0]) if early else times
-        band = model.forecast(grid, p0=p0, p0_size=p0_size, n_draws=draws)
-        skip = int(early)
-        return Forecast(
-            band.times[skip:],
-            band.probabilities[skip:],
-            band.lower[skip:],
-            band.upper[skip:],
-            band.level,
-            band.status,
-        )
+        return model.forecast(times, p0=p0, p0_size=p0_size, n_draws=draws)
     path = model.predict(p0, times)
     nothing = np.full_like(path.probabilities, np.nan)
-    return Forecast(path.times, path.probabilities, nothing, nothing, 0.95, path.status)
+    return Forecast(
+        path.times, path.probabilities, path.status, lower=nothing, upper=nothing, level=0.95
+    )
 
 
 def run_forecast(

@@ -74,7 +74,8 @@ def held_out(
     if fit.joint_covariance is None:
         raise InputError(
             "the model has no joint covariance (it has too many states, was not fitted by the "
-            "likelihood, or leaves beta open), so its forecast has no error to judge by; fit with method='likelihood'."
+            "likelihood, or leaves beta open), so its forecast has no error to judge by; fit with "
+            "method='likelihood'."
         )
     if snapshots.times[0] <= model.times_[0]:
         raise InputError(

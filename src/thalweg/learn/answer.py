@@ -19,8 +19,9 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.few.mixture import Mixture
 from thalweg.learn.growth import Growth, GrowthFound, as_growth, growth_of
+from thalweg.learn.inputs import feature_table
 from thalweg.learn.limits import as_progress, reporting, work_limit
-from thalweg.learn.network.features import FeatureNetwork, fit_feature_network
+from thalweg.learn.network.features import FeatureNetwork, WeakLoss, fit_feature_network
 from thalweg.learn.network.paper import Training, fit_neural
 from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
 from thalweg.learn.time_basis import TimeBasis
@@ -147,8 +148,7 @@ class Fitted:
                 "the potential was not learned as a function of features; give features to the "
                 "regressor before fitting."
             )
-        table = _checks.as_array(features, "features")
-        table = table[:, None] if table.ndim == 1 else table
+        table = feature_table(features)
         if table.shape[1] != self.coefficients.shape[1]:
             raise InputError(
                 f"features have {table.shape[1]} columns, but {self.coefficients.shape[1]} were "
@@ -273,10 +273,12 @@ def _neural(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
     summary: dict[str, float | int | str]
     source: Any
     if s.features is not None:
+        loss = WeakLoss(
+            kernel, snapshots.times, p, beta=s.beta, quadrature=s.quadrature, mobility=s.mobility
+        )
         source = fit_feature_network(
-            kernel, snapshots.times, p, s.features, seed=s.seed, beta=s.beta,
-            quadrature=s.quadrature, mobility=s.mobility, device=s.device, progress=s.progress,
-        )  # fmt: skip
+            loss, s.features, seed=s.seed, device=s.device, progress=s.progress
+        )
         network, summary = source.network, {"loss": source.loss, "n_steps": source.n_steps}
     else:
         if s.beta is not None:

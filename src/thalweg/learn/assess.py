@@ -35,8 +35,8 @@ _REJECTED = 4.0
 _STILL = 0.05
 """P-value above which the snapshots could all be samples of one distribution."""
 _HARDLY_MOVED = 0.01
-"""The same where the counts do not bound beta from above either: one in twenty populations at rest has a
-smaller p-value than `_STILL` by chance, and its average then misses the potential's size."""
+"""The same where the counts do not bound beta from above either: by chance one in twenty
+populations at rest has a p-value below `_STILL`, and its average misses the potential's size."""
 _WIDE = 0.5
 """Standard error of `log beta` above which a normal interval gives no lower bound."""
 _NORMAL = 1.96

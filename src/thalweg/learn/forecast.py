@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,7 +13,6 @@ from scipy.linalg import expm
 from thalweg import _checks
 from thalweg._door import single_threaded
 from thalweg._optional import data_frame
-from thalweg._sketch import sketch
 from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
@@ -47,42 +46,26 @@ _MEMBER_STEPS = 20_000
 """Steps after which one of many flows to be averaged is abandoned."""
 
 
-_ROWS = ("times", "probabilities", "lower", "upper")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Forecast:
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Forecast(Trajectory):
     """Probabilities at times, with pointwise bands from the uncertainty of the fit."""
 
-    times: Array
-    probabilities: Array
     lower: Array
     upper: Array
     level: float
-    status: Status
-    names: tuple[Hashable, ...] | None = None
-    """Names of the states, if the kernel has them."""
-    scale: TimeScale = field(default_factory=TimeScale)
-    """What the times mean: dates if the data had dates."""
 
     def after_first(self) -> Forecast:
         """The same forecast without its first time."""
-        rows = {name: getattr(self, name)[1:] for name in _ROWS}
-        return replace(self, **rows)
+        rows = ("times", "probabilities", "lower", "upper")
+        return replace(self, **{name: getattr(self, name)[1:] for name in rows})
 
     def __repr__(self) -> str:
-        first, last = self.scale.labels(self.times[[0, -1]])
-        return (
-            f"Forecast({self.times.size} times from {first} to {last}, "
-            f"{self.probabilities.shape[1]} states, {self.level:.0%} bands, {self.status.name})"
-        )
-
-    def _repr_html_(self) -> str:
-        return sketch(repr(self), self.times, self.probabilities, self.names)
+        inside = super().__repr__().partition("(")[2].removesuffix(f"{self.status.name})")
+        return f"Forecast({inside}{self.level:.0%} bands, {self.status.name})"
 
     def to_frame(self) -> pd.DataFrame:
         """One row per time and state (under its name): probability, lower, upper."""
-        times, n = self.scale.column(self.times), self.probabilities.shape[1]
+        times, n = self.scale.column(self.times), self.n_states
         labels = np.arange(n) if self.names is None else np.array(self.names, dtype=object)
         return data_frame(
             {
@@ -93,6 +76,14 @@ class Forecast:
                 "upper": self.upper.ravel(),
             }
         )
+
+
+class Start(NamedTuple):
+    """Where a forecast starts; by default from the fitted distribution at the first snapshot."""
+
+    p0: ArrayLike | None = None
+    size: float | None = None
+    """Number of individuals behind `p0`; by default it is exact."""
 
 
 def in_scale(answer: _Answer, scale: TimeScale, shift: bool) -> _Answer:
@@ -261,7 +252,9 @@ def band_of(source: Any, times: Array, p0: ArrayLike | None, level: float) -> Fo
     p, deviation = np.exp(log_p), deviation_along(slopes, covariance)
     size = float(source.counts.sum()) / source.times.size
     lower, upper = band_around(p, deviation, size, level)
-    return Forecast(times, p, lower, upper, level, Status.CONVERGED, model.kernel.names)
+    return Forecast(
+        times, p, Status.CONVERGED, names=model.kernel.names, lower=lower, upper=upper, level=level
+    )
 
 
 def _mesh_for(model: FlowModel, fit: LikelihoodFit) -> Mesh:
@@ -283,7 +276,6 @@ def _draws(energy: FreeEnergy, covariance: Array, count: int) -> Array:
     return np.column_stack([energy.potential + moved[:, :n], beta])
 
 
-@single_threaded
 def _between(members: Mixture) -> Array:
     """Covariance of (potential, beta, log initial distribution) between the members."""
     initials = np.log(np.maximum(members.initials, 1e-300))
@@ -300,13 +292,13 @@ def _arcsine(p: Array) -> Array:
     return np.arcsin(np.sqrt(np.clip(p, 0.0, 1.0)))
 
 
+@single_threaded
 def bands(
     kernel: MarkovKernel,
     fit: Fitted,
     times: ArrayLike,
     *,
-    p0: ArrayLike | None,
-    p0_size: float | None = None,
+    begin: Start,
     mobility: Mobility,
     level: float,
     n_draws: int = 32,
@@ -314,12 +306,13 @@ def bands(
 ) -> Forecast:
     """The flow with pointwise bands in [0, 1], by the delta method (see `thalweg.learn.delta`).
 
-    The errors are the fit's covariance of (potential, beta, log initial distribution). With `p0`
-    given the start is certain, or a sample of `p0_size` individuals. Without a covariance, at most
+    The errors are the fit's covariance of (potential, beta, log initial distribution). A given
+    start is certain, or a sample. Without a covariance, at most
     `n_draws` draws of (potential, beta) replace it, and the start is certain unless it is such a
     sample. If the fit averages over landscapes, the flow is their mean, and their spread is taken
     from their flows, which are too nonlinear for the delta method.
     """
+    p0 = begin.p0
     energy, covariance, draws, members = fit.energy, fit.joint_covariance, fit.draws, fit.members
     size = float(fit.visits.sum()) / fit.times.size
     if covariance is None and draws is None:
@@ -331,7 +324,7 @@ def bands(
     start = fit.initial if p0 is None else _checks.as_probability(p0, kernel.n_states, "p0")
     best = gradient_flow(kernel, energy, start, times, mobility=mobility, rtol=1e-6)
     n = kernel.n_states
-    sample = None if p0 is None else p0_size
+    sample = None if p0 is None else begin.size
     if sample is not None:
         start = np.maximum(start, 1e-300)
         size = min(size, sample)
@@ -376,8 +369,9 @@ def bands(
     if deviation is None:
         nothing = np.full_like(best.probabilities, np.nan)
         return Forecast(
-            best.times, best.probabilities, nothing, nothing, level, Status.NOT_FINITE, kernel.names
-        )
+            best.times, best.probabilities, Status.NOT_FINITE, names=kernel.names,
+            lower=nothing, upper=nothing, level=level,
+        )  # fmt: skip
     p, apart = best.probabilities, None
     if members is not None:
         paths, weights = _member_paths(
@@ -400,4 +394,6 @@ def bands(
     lower, upper = band_around(p, deviation, size, level, apart)
     if p0 is not None and np.isinf(fit.potential_stderr).any():
         lower[1:], upper[1:] = 0.0, 1.0  # the data do not say how fast another population moves
-    return Forecast(best.times, p, lower, upper, level, best.status, kernel.names)
+    return Forecast(
+        best.times, p, best.status, names=kernel.names, lower=lower, upper=upper, level=level
+    )

@@ -19,6 +19,7 @@ from thalweg import _checks
 from thalweg._types import Array
 from thalweg._words import p_text
 from thalweg.errors import InputError
+from thalweg.learn.inputs import feature_table
 
 if TYPE_CHECKING:
     from thalweg.learn.likelihood.result import LikelihoodFit
@@ -65,14 +66,7 @@ class Growth:
             return None
         if self.features is None:
             return np.eye(n_states)
-        table = _checks.as_array(self.features, "growth features")
-        table = table[:, None] if table.ndim == 1 else table
-        if table.ndim != 2 or table.shape[0] != n_states:
-            raise InputError(
-                f"growth features have shape {table.shape}; give one row per state, shape "
-                f"({n_states}, number of features)."
-            )
-        return table
+        return feature_table(self.features, n_states, "growth features")
 
     def whole(self, n_times: int) -> Array | None:
         """The totals, checked."""

@@ -7,8 +7,11 @@ from collections.abc import Hashable
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 
+from thalweg import _checks
+from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots import Snapshots
@@ -141,3 +144,19 @@ def _count_column(
             "each row is one individual, leave the column out."
         )
     return known
+
+
+def feature_table(
+    features: ArrayLike, n_states: int | None = None, name: str = "features"
+) -> Array:
+    """Features as a table with one row per state; a single feature is one column.
+
+    >>> feature_table([1.0, 2.0, 3.0], 3).shape
+    (3, 1)
+    """
+    table = _checks.as_array(features, name)
+    table = table[:, None] if table.ndim == 1 else table
+    if table.ndim != 2 or (n_states is not None and table.shape[0] != n_states):
+        rows = "" if n_states is None else f", shape ({n_states}, number of {name})"
+        raise InputError(f"{name} have shape {table.shape}; give one row per state{rows}.")
+    return np.ascontiguousarray(table)

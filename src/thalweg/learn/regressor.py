@@ -32,6 +32,7 @@ from thalweg.learn.answer import (
 )
 from thalweg.learn.forecast import (
     Forecast,
+    Start,
     band_of,
     bands,
     flow_of,
@@ -397,9 +398,8 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
             return in_scale(found, self.time_scale_, shift)
         size = None if p0_size is None else _checks.positive(p0_size, "p0_size")
         found = bands(
-            self.kernel_, fit, when, p0=p0, p0_size=size, mobility=self._mobility, level=level,
-            n_draws=n_draws,
-            progress=as_progress(self.progress),
+            self.kernel_, fit, when, begin=Start(p0, size), mobility=self._mobility, level=level,
+            n_draws=n_draws, progress=as_progress(self.progress),
         )  # fmt: skip
         return in_scale(found, self.time_scale_, shift)
 

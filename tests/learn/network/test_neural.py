@@ -13,7 +13,7 @@ from thalweg.energy import centred
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg.geometry.operators import transport_laplacian
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.network.features import fit_feature_network
+from thalweg.learn.network.features import WeakLoss, fit_feature_network
 from thalweg.learn.network.paper import Training, fit_neural, geodesic_velocity
 from thalweg.learn.weak.fit import fit_weak
 from thalweg.mobility import LogMean
@@ -81,7 +81,7 @@ def test_a_network_of_features_carries_over_to_another_graph() -> None:
     kernel, other = planar(0, 60), planar(1, 45)
     times = np.linspace(0, 3, 31)
     p = gradient_flow(kernel, landscape(kernel), 0.2, kernel.stationary, times)
-    fit = fit_feature_network(kernel, times, p, kernel.coordinates, hidden=(16, 16))
+    fit = fit_feature_network(WeakLoss(kernel, times, p), kernel.coordinates, hidden=(16, 16))
     assert fit.loss > 0.98
     assert fit.energy.beta == pytest.approx(0.2, abs=0.03)
     assert np.corrcoef(fit.energy.potential, landscape(kernel))[0, 1] > 0.99
@@ -89,22 +89,6 @@ def test_a_network_of_features_carries_over_to_another_graph() -> None:
     assert np.corrcoef(carried, landscape(other))[0, 1] > 0.98
     with pytest.raises(InputError, match="columns"):
         fit.predict_potential(np.ones((3, 5)))
-
-
-def test_any_objective_with_a_gradient_trains_it(problem) -> None:
-    kernel, v, times, p, _ = problem
-
-    def objective(potential, beta):
-        gap = potential - potential.mean() - (v - v.mean())
-        return (
-            float(gap @ gap + (np.log(beta) - np.log(0.5)) ** 2) + 1,
-            2 * gap - 2 * gap.mean(),
-            2 * (np.log(beta) - np.log(0.5)) / beta,
-        )
-
-    fit = fit_feature_network(kernel, times, p, np.eye(5), objective=objective, hidden=(8,))
-    assert np.allclose(fit.energy.potential, centred(v, kernel), atol=0.02)
-    assert fit.energy.beta == pytest.approx(0.5, abs=0.02)
 
 
 def test_without_torch_the_error_names_the_cure(problem, monkeypatch) -> None:
@@ -118,8 +102,8 @@ def test_bad_shapes_are_refused(problem) -> None:
     kernel, _, times, p, counts = problem
     with pytest.raises(InputError, match="one row per time"):
         fit_neural(kernel, times, counts[:-1], p)
-    with pytest.raises(InputError, match="one per state"):
-        fit_feature_network(kernel, times, p, np.ones((4, 2)))
+    with pytest.raises(InputError, match="one row per state"):
+        fit_feature_network(WeakLoss(kernel, times, p), np.ones((4, 2)))
 
 
 @pytest.mark.parametrize("features", [None, np.linspace(0.0, 1.0, 4)[:, None]])

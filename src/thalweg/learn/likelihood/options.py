@@ -15,6 +15,7 @@ from thalweg.energy import Entropy, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.growth import Growth
+from thalweg.learn.inputs import feature_table
 from thalweg.learn.likelihood.model import FlowModel
 from thalweg.learn.likelihood.optimize import Optimizer
 from thalweg.learn.observation import CountModel, Multinomial
@@ -95,12 +96,7 @@ class LikelihoodOptions:
         n = kernel.n_states
         features = None
         if self.features is not None:
-            features = np.ascontiguousarray(_checks.as_array(self.features, "features"))
-            if features.ndim != 2 or features.shape[0] != n:
-                raise InputError(
-                    f"features have shape {features.shape}; give one row per state, "
-                    f"shape ({n}, number of features)."
-                )
+            features = feature_table(self.features, n)
         potential = None
         if self.potential is not None:
             potential = _checks.as_vector(self.potential, n, "potential")

@@ -18,15 +18,13 @@ from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.inputs import feature_table
 from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.learn.network import load_torch, one_thread
 from thalweg.learn.weak.fit import fit_weak
 from thalweg.learn.weak.terms import Quadrature, Setting, assemble, nodes_of
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
-
-Objective = Callable[[Array, float], tuple[float, Array, float]]
-"""`(potential, beta) -> (value, its gradient in the potential, its derivative in beta)`."""
 
 _WARM_STEPS, _MAX_ITERATIONS = 200, 300
 """Steps of Adam; then at most so many iterations of L-BFGS."""
@@ -45,7 +43,7 @@ class FeatureNetwork:
 
     def predict_potential(self, features: ArrayLike) -> Array:
         """The potential of states with these features, on whatever graph they lie."""
-        h = _feature_table(features)
+        h = feature_table(features)
         if h.shape[1] != self.shift.size:
             raise InputError(
                 f"features have {h.shape[1]} columns, but the network was trained on "
@@ -72,40 +70,88 @@ class FeatureFit:
         return self.network.predict_potential(features)
 
 
+class WeakLoss:
+    """The weak loss of a potential, with beta known or at its best value for each potential.
+
+    It needs the data only through its normal equations, so a value costs one pass over the edges
+    whatever the number of samples.
+
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    times : array
+        Times of the snapshots.
+    probabilities : array
+        Their probabilities, one row per time.
+    beta : float, optional
+        The noise, if known.
+    quadrature : {"trapezoid", "right", "midpoint"}
+        How the loss is integrated in time; see `fit_weak`.
+    mobility : Mobility, optional
+        By default the logarithmic mean.
+    """
+
+    def __init__(
+        self,
+        kernel: MarkovKernel,
+        times: ArrayLike,
+        probabilities: ArrayLike,
+        *,
+        beta: float | None = None,
+        quadrature: Quadrature = "trapezoid",
+        mobility: Mobility | None = None,
+    ) -> None:
+        p = _checks.as_probabilities(probabilities, kernel.n_states, "probabilities")
+        when = _checks.as_times(times, minimum=2)
+        self.kernel, self.beta = kernel, beta
+        self.system = assemble(
+            kernel, nodes_of(when, quadrature), p, Setting(as_mobility(mobility))
+        )
+        self.best = fit_weak(
+            kernel, when, p, beta=beta, quadrature=quadrature, mobility=mobility, ridge=0.0
+        ).potential
+
+    def on(self, torch: Any, where: Any) -> Callable[[Any], tuple[Any, Any]]:
+        """The loss and beta as functions of a potential on a torch device."""
+        system = self.system
+
+        def tensor(values: ArrayLike) -> Any:
+            return torch.as_tensor(np.asarray(values), dtype=torch.float64, device=where)
+
+        tails, heads = (
+            torch.as_tensor(ends.astype(np.int64), device=where) for ends in self.kernel.edges[:2]
+        )
+        weights, load = tensor(system.weights[0, 0]), tensor(system.load[0])
+        column, gram, moment = tensor(system.columns[0, :, 0]), system.gram[0, 0], system.moments[0]
+
+        def evaluate(v: Any) -> tuple[Any, Any]:
+            if self.beta is None:
+                beta = torch.clamp((moment - column @ v) / gram, min=0.0)
+            else:
+                beta = tensor(self.beta)
+            quadratic = (weights * (v[tails] - v[heads]) ** 2).sum()
+            value = 0.5 * quadratic + beta * (column @ v) + 0.5 * gram * beta**2
+            return value - load @ v - moment * beta, beta
+
+        return evaluate
+
+
 @one_thread
 def fit_feature_network(
-    kernel: MarkovKernel,
-    times: ArrayLike,
-    probabilities: ArrayLike,
+    loss: WeakLoss,
     features: ArrayLike,
     *,
     seed: int = 0,
     hidden: Sequence[int] = (64, 64),
-    beta: float | None = None,
-    quadrature: Quadrature = "trapezoid",
-    mobility: Mobility | None = None,
-    objective: Objective | None = None,
     device: str | None = None,
     progress: Progress | None = None,
 ) -> FeatureFit:
-    """Train `V(x) = net(features_x)` on the weak loss, or on any `objective` with a gradient.
-
-    The weak loss needs the data only through its normal equations, so a step costs one pass over
-    the edges whatever the number of samples; beta is its best value for each `V`. `objective`
-    (a likelihood, say) takes `(V, beta)` and returns a value to be minimised and its derivatives.
-    Adam first, then L-BFGS.
-    """
-    torch = load_torch()
-    p = _checks.as_probabilities(probabilities, kernel.n_states, "probabilities")
-    when = _checks.as_times(times, minimum=2)
-    x = _feature_table(features)
-    if x.shape[0] != kernel.n_states:
-        raise InputError(
-            f"features have {x.shape[0]} rows for {kernel.n_states} states; give one per state."
-        )
+    """Train `V(x) = net(features_x)` on the weak loss: Adam first, then L-BFGS."""
+    torch, kernel = load_torch(), loss.kernel
+    x = feature_table(features, kernel.n_states)
     shift, scale = x.mean(axis=0), x.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
-    start = fit_weak(kernel, when, p, beta=beta, quadrature=quadrature, mobility=mobility)
     where = torch.device(device or "cpu")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -113,9 +159,6 @@ def fit_feature_network(
         layers = [torch.nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
     for layer in layers:
         layer.to(device=where, dtype=torch.float64)
-    log_beta = torch.tensor(
-        np.log(max(start.beta, 1e-2)), dtype=torch.float64, device=where, requires_grad=True
-    )
     inputs = torch.as_tensor((x - shift) / scale, dtype=torch.float64, device=where)
 
     def potential() -> Any:
@@ -124,30 +167,27 @@ def fit_feature_network(
             h = torch.tanh(layer(h))
         return layers[-1](h)[:, 0]
 
-    if objective is None:
-        evaluate, best = _weak_objective(torch, where, kernel, when, p, quadrature, mobility, beta)
-    else:
-        evaluate, best = _outer_objective(torch, objective, log_beta, beta, start), 1.0
-    parameters = [q for layer in layers for q in layer.parameters()]
-    if objective is not None and beta is None:
-        parameters.append(log_beta)
+    evaluate = loss.on(torch, where)
+    free = torch.as_tensor(loss.best, dtype=torch.float64, device=where)
+    best = max(-float(evaluate(free)[0]), 1e-300)
     weights = [layer.weight for layer in layers]
 
-    def loss() -> Any:
+    def penalised() -> Any:
         decay = sum((w**2).sum() for w in weights)
         return evaluate(potential())[0] / best + _WEIGHT_DECAY * decay
 
-    n_steps, status = _train(torch, parameters, loss, progress)
+    parameters = [q for layer in layers for q in layer.parameters()]
+    n_steps, status = _train(torch, parameters, penalised, progress)
     with torch.no_grad():
         v = potential()
-        value, found_beta = evaluate(v)
+        value, beta = evaluate(v)
         network = FeatureNetwork(
             shift,
             scale,
             tuple(layer.weight.detach().cpu().numpy().T.copy() for layer in layers),
             tuple(layer.bias.detach().cpu().numpy().copy() for layer in layers),
         )
-        energy = FreeEnergy(centred(v.cpu().numpy(), kernel), max(float(found_beta), 0.0))
+        energy = FreeEnergy(centred(v.cpu().numpy(), kernel), max(float(beta), 0.0))
     if not np.isfinite(float(value)):
         status = Status.NOT_FINITE
     return FeatureFit(energy, network, -float(value) / best, n_steps, status)
@@ -192,77 +232,3 @@ def _train(
     except KeyboardInterrupt:
         return n_steps, Status.INTERRUPTED
     return n_steps, Status.CONVERGED
-
-
-def _weak_objective(
-    torch: Any,
-    where: Any,
-    kernel: MarkovKernel,
-    times: Array,
-    p: Array,
-    quadrature: Quadrature,
-    mobility: Mobility | None,
-    known_beta: float | None,
-) -> tuple[Callable[[Any], tuple[Any, Any]], float]:
-    """The weak loss of a potential with beta eliminated, and its minimum for a free potential."""
-    setting = Setting(as_mobility(mobility))
-    system = assemble(kernel, nodes_of(times, quadrature), p, setting)
-
-    def tensor(values: ArrayLike) -> Any:
-        return torch.as_tensor(np.asarray(values), dtype=torch.float64, device=where)
-
-    source, target, _ = kernel.edges
-    tails = torch.as_tensor(source.astype(np.int64), device=where)
-    heads = torch.as_tensor(target.astype(np.int64), device=where)
-    weights, load = tensor(system.weights[0, 0]), tensor(system.load[0])
-    column, gram, moment = tensor(system.columns[0, :, 0]), system.gram[0, 0], system.moments[0]
-
-    def evaluate(v: Any) -> tuple[Any, Any]:
-        if known_beta is None:
-            beta = torch.clamp((moment - column @ v) / gram, min=0.0)
-        else:
-            beta = tensor(known_beta)
-        quadratic = (weights * (v[tails] - v[heads]) ** 2).sum()
-        value = 0.5 * quadratic + beta * (column @ v) + 0.5 * gram * beta**2
-        return value - load @ v - moment * beta, beta
-
-    free = fit_weak(
-        kernel, times, p, beta=known_beta, quadrature=quadrature, mobility=mobility, ridge=0.0
-    )
-    return evaluate, max(-float(evaluate(tensor(free.potential))[0]), 1e-300)
-
-
-def _outer_objective(
-    torch: Any, objective: Objective, log_beta: Any, known_beta: float | None, start: Any
-) -> Callable[[Any], tuple[Any, Any]]:
-    """An objective with its own derivatives, as a function torch can differentiate through."""
-    scale = max(abs(objective(start.potential, max(start.beta, 1e-6))[0]), 1e-300)
-
-    class Value(torch.autograd.Function):  # type: ignore[misc]
-        @staticmethod
-        def forward(context: Any, v: Any, beta: Any) -> Any:
-            value, by_v, by_beta = objective(v.detach().cpu().numpy(), float(beta))
-            context.save_for_backward(
-                torch.as_tensor(by_v / scale).to(v), torch.as_tensor(by_beta / scale).to(v)
-            )
-            return torch.as_tensor(value / scale).to(v)
-
-        @staticmethod
-        def backward(context: Any, by_value: Any) -> tuple[Any, Any]:
-            by_v, by_beta = context.saved_tensors
-            return by_value * by_v, by_value * by_beta
-
-    def evaluate(v: Any) -> tuple[Any, Any]:
-        beta = torch.exp(log_beta) if known_beta is None else torch.tensor(known_beta).to(v)
-        return Value.apply(v, beta), beta
-
-    return evaluate
-
-
-def _feature_table(features: ArrayLike) -> Array:
-    table = _checks.as_array(features, "features")
-    if table.ndim == 1:
-        table = table[:, None]
-    if table.ndim != 2:
-        raise InputError(f"features have shape {table.shape}; give one row per state.")
-    return table

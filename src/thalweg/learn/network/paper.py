@@ -4,8 +4,6 @@
 hidden layers of 64) that maps a state to a row of the gradient of `V` and to beta, trained with
 Adam on samples. The loss is quadratic in what it learns, so `thalweg.learn.weak.fit` gives its
 minimiser in closed form.
-
-`fit_feature_network`, of `thalweg.learn.network.features`, is also exported here.
 """
 
 from __future__ import annotations
