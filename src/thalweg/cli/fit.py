@@ -13,7 +13,6 @@ import typer
 from rich.console import Console
 
 from thalweg._files import atomic_folder
-from thalweg._types import Progress
 from thalweg.cli.check import QUICK_STATES, REJECTED, warnings
 from thalweg.cli.forecast import band_of, forecast_grid
 from thalweg.cli.interrupt import stopping_soon
@@ -57,7 +56,7 @@ def run_fit(problem: Problem, out: Path, fitting: Fitting, *, as_json: bool, tit
                 if model.status_ is Status.INTERRUPTED:
                     raise KeyboardInterrupt
                 forecast = band_of(model, forecast_grid(model, horizon))
-                validation = _validated(model, problem, progress)
+                validation = _validated(model, problem)
             if _wanted(fitting.remedies, model):
                 _try_remedies(model, console, asked=fitting.remedies is not None)
             with console.status("drawing the report"):
@@ -149,17 +148,13 @@ def _growth(fitting: Fitting, problem: Problem) -> Growth | None:
     return Growth(totals=problem.snapshots.sizes if chosen == "totals" else None)
 
 
-def _validated(
-    model: FreeEnergyRegressor, problem: Problem, progress: Progress
-) -> CrossValidation | None:
+def _validated(model: FreeEnergyRegressor, problem: Problem) -> CrossValidation | None:
     """A forecast of the last snapshot beside rivals, where that takes no longer than the fit."""
     seen, few = problem.snapshots, problem.kernel.n_states <= QUICK_STATES
     plain = model.method != "neural" and model.observation == "independent"
     if seen.n_times < 3 or not few or not plain or not model.status_:
         return None
-    return cross_validate(
-        model, problem.kernel, seen, scheme="forecast-last", jobs=1, progress=progress
-    )
+    return cross_validate(model, problem.kernel, seen, scheme="forecast-last", jobs=1)
 
 
 def _try_remedies(model: FreeEnergyRegressor, console: Console, *, asked: bool) -> None:

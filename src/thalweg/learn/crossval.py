@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,11 +14,12 @@ from thalweg._door import checked
 from thalweg._optional import data_frame
 from thalweg._parallel import parallel_map
 from thalweg._sparse import dense
-from thalweg._types import Array, Progress
+from thalweg._types import Array
 from thalweg.errors import InputError, ThalwegError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.answer import check_match
 from thalweg.learn.inputs import as_problem
+from thalweg.learn.limits import as_progress
 from thalweg.learn.regressor import FreeEnergyRegressor
 from thalweg.learn.rivals import MOST_STATES, fokker_planck, free_ctmc, no_movement, pure_heat
 from thalweg.snapshots import Snapshots, hellinger
@@ -33,7 +33,6 @@ Scheme = Literal["leave-one-out", "forecast-last", "k-fold"]
 Rival = Callable[[MarkovKernel, Array, Array, Array], Array]
 
 LANDSCAPE = "landscape"
-_COMPARING = "comparing models"
 
 
 def _linear(kernel: MarkovKernel, times: Array, counts: Array, at: Array) -> Array:
@@ -144,14 +143,14 @@ def cross_validate(
     n_folds: int = 5,
     seed: int = 0,
     jobs: int | None = None,
-    progress: Progress | None = None,
 ) -> CrossValidation:
     """Score the landscape on held-out data, beside models without one.
 
     Parameters
     ----------
     model : FreeEnergyRegressor
-        The settings to test; it is cloned, not changed.
+        The settings to test; it is cloned, not changed. Its `progress` is called as
+        `progress(what, done, total)` after every model of every fold.
     kernel : MarkovKernel, networkx graph or matrix
         The graph, as `FreeEnergyRegressor.fit` takes it.
     snapshots : Snapshots or data frame
@@ -167,9 +166,6 @@ def cross_validate(
         Seed of the generator that assigns individuals to folds.
     jobs : int, optional
         Number of worker processes; by default one.
-    progress : callable, optional
-        Called as `progress(what, done, total)`: with `jobs=1` after every model, otherwise after
-        every fold.
 
     Returns
     -------
@@ -192,20 +188,30 @@ def cross_validate(
         raise InputError(f"there is no rival {unknown[0]!r}; choose from {', '.join(RIVALS)}.")
     folds = _folds(seen, scheme, n_folds, np.random.default_rng(seed))
     chosen = [r for r in rivals if r != "Fokker-Planck chain" or graph.n_states <= MOST_STATES]
-    inner: Callable[[int], None] | None = None
-    if jobs == 1 and progress is not None:
-        total = len(folds) * (1 + len(chosen))
-        inner = partial(_report, progress, total)
+    fresh = clone(model).set_params(progress=None)
     work = [
-        (clone(model).set_params(progress=None), graph, chosen, number, *fold, inner)
-        for number, fold in enumerate(folds)
+        (name, fresh, graph, kept, out.times)
+        for kept, out in folds
+        for name in (LANDSCAPE, *chosen)
     ]
-    outer = None if inner is not None else progress
-    answers = parallel_map(_judge, work, jobs=jobs, progress=outer, what=_COMPARING)
-    failures = {name: why for _, failed in answers for name, why in failed.items()}
+    progress = as_progress(model.progress)
+    answers = iter(
+        parallel_map(_predicted, work, jobs=jobs, progress=progress, what="comparing models")
+    )
+    scores: list[Score] = []
+    failures: dict[str, str] = {}
+    for fold, (_, out) in enumerate(folds):
+        predicted: dict[str, Array] = {}
+        for name in (LANDSCAPE, *chosen):
+            answer = next(answers)
+            if isinstance(answer, str):
+                failures[name] = answer
+            else:
+                predicted[name] = answer
+        scores += _scores(fold, out, predicted)
     for name in set(rivals) - set(chosen):
         failures[name] = f"fitted up to {MOST_STATES} states only"
-    return CrossValidation(scheme, tuple(s for scores, _ in answers for s in scores), failures)
+    return CrossValidation(scheme, tuple(scores), failures)
 
 
 def time_splits(snapshots: Snapshots) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -302,40 +308,21 @@ def _counted(seen: Snapshots, counts: Array) -> Snapshots:
     return Snapshots.from_counts(seen.times, counts, names=seen.names)
 
 
-def _report(progress: Progress, total: int, done: int) -> None:
-    progress(_COMPARING, done, total)
-
-
-def _judge(
-    model: FreeEnergyRegressor,
-    kernel: MarkovKernel,
-    rivals: Sequence[str],
-    fold: int,
-    kept: Snapshots,
-    out: Snapshots,
-    fitted: Callable[[int], None] | None = None,
-) -> tuple[list[Score], dict[str, str]]:
-    """Scores of every model on one fold; failures are recorded, not dropped.
-
-    `fitted`: called with the number of models fitted so far, those of earlier folds included.
-    """
-    report = (lambda done: None) if fitted is None else fitted
-    before = fold * (1 + len(rivals))
-    report(before)
-    counts, held = dense(kept.counts), dense(out.counts)
-    predicted: dict[str, Array] = {}
-    failures: dict[str, str] = {}
+def _predicted(
+    name: str, model: FreeEnergyRegressor, kernel: MarkovKernel, kept: Snapshots, at: Array
+) -> Array | str:
+    """Probabilities at the times `at`; the reason where there are none."""
     try:
-        predicted[LANDSCAPE] = model.fit(kernel, kept).predict(None, out.times).probabilities
-    except (ThalwegError, FloatingPointError) as error:
-        failures[LANDSCAPE] = str(error)
-    for done, name in enumerate(rivals, 1):
-        report(before + done)
-        try:
-            predicted[name] = RIVALS[name](kernel, kept.times, counts, out.times)
-        except (ThalwegError, FloatingPointError, np.linalg.LinAlgError) as error:
-            failures[name] = str(error)
-    report(before + 1 + len(rivals))
+        if name == LANDSCAPE:
+            return model.fit(kernel, kept).predict(None, at).probabilities
+        return RIVALS[name](kernel, kept.times, dense(kept.counts), at)
+    except (ThalwegError, FloatingPointError, np.linalg.LinAlgError) as error:
+        return str(error)
+
+
+def _scores(fold: int, out: Snapshots, predicted: dict[str, Array]) -> list[Score]:
+    """Scores of every model on one fold."""
+    held = dense(out.counts)
     logs = {name: np.log(np.maximum(p, 1e-300)) for name, p in predicted.items()}
     scores = []
     for name, p in predicted.items():
@@ -345,4 +332,4 @@ def _judge(
             spread = float(q @ (apart - q @ apart) ** 2) / n
             near = float(hellinger(q, p[k] / p[k].sum()))
             scores.append(Score(name, fold, float(time), float(q @ logs[name][k]), near, spread, n))
-    return scores, failures
+    return scores
