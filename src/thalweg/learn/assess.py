@@ -12,7 +12,7 @@ from thalweg.learn.answer import Fitted, degrees
 from thalweg.learn.diagnostics import GoodnessOfFit, goodness_of_many
 from thalweg.learn.few.choose import applies, is_few
 from thalweg.learn.few.fit import FewFit, fit_few, open_above, reaching
-from thalweg.learn.likelihood.result import LikelihoodFit
+from thalweg.learn.likelihood.result import REJECTED, LikelihoodFit
 from thalweg.learn.limits import exhausted
 from thalweg.learn.profile import Profile, walk_profile
 from thalweg.learn.verdict import BetaVerdict, movement_p_value
@@ -30,8 +30,6 @@ _UNFINISHED = "The search was stopped before it had converged: give it more time
 _STOPPED = (Status.TIME_LIMIT, Status.MAX_ITERATIONS)
 _FEWER_DRAWS = 99
 """Number of drawn tables that test for movement on many states."""
-_REJECTED = 4.0
-"""Number of standard deviations of the deviance above which a fit to many states is rejected."""
 _STILL = 0.05
 """P-value above which the snapshots could all be samples of one distribution."""
 _HARDLY_MOVED = 0.01
@@ -147,7 +145,7 @@ def goodness(fit: LargeFit) -> GoodnessOfFit:
 
 
 def is_rejected(fit: LargeFit) -> bool:
-    return goodness(fit).statistic > _REJECTED
+    return goodness(fit).statistic > REJECTED
 
 
 def ordinary_verdict(fit: LikelihoodFit) -> BetaVerdict:

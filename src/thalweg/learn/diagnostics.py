@@ -23,8 +23,6 @@ from thalweg.learn.likelihood.result import LikelihoodFit
 
 _MOST_CYCLES = 50
 """Largest number of cycle forces in the test."""
-_CYCLE_DRAWS = 400
-"""Number of draws behind the test of cycle forces."""
 _USED = 0.2
 """Relative error of the number of parameters that large fits determine: it comes from a few draws,
 and from a prior that suits no landscape exactly."""
@@ -317,11 +315,11 @@ def _pattern_test(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) ->
     draws = np.array([statistic(draw_counts(fit, rng), False) for _ in range(n_draws)])
     p_value = (float(np.sum(draws >= seen)) + 1.0) / (n_draws + 1.0)
     return GoodnessOfFit(
-        seen, float(draws.mean()), float(draws.std(ddof=1)), p_value, _cycle_test(fit, rng)
+        seen, float(draws.mean()), float(draws.std(ddof=1)), p_value, _cycle_test(fit, rng, n_draws)
     )
 
 
-def _cycle_test(fit: LikelihoodFit, rng: np.random.Generator) -> float:
+def _cycle_test(fit: LikelihoodFit, rng: np.random.Generator, n_draws: int) -> float:
     """The p-value of the score test of clumped counts against forces around cycles."""
     forces, size = cycle_forces(fit.kernel, rng), fit.model.n_parameters
     found = fit.model.sensitivities(fit.theta, fit.mesh, forces=forces)
@@ -336,10 +334,10 @@ def _cycle_test(fit: LikelihoodFit, rng: np.random.Generator) -> float:
     statistic = float(np.sum((terms.pull.ravel() @ cycles) ** 2))
     # The slopes of clumped counts are far from normal: draws give the distribution.
     above = 0
-    for _ in range(_CYCLE_DRAWS):
+    for _ in range(n_draws):
         pull = fit.noise.terms(draw_counts(fit, rng), log_p).pull.ravel()
         above += float(np.sum((pull @ cycles) ** 2)) >= statistic
-    return (above + 1.0) / (_CYCLE_DRAWS + 1.0)
+    return (above + 1.0) / (n_draws + 1.0)
 
 
 def cycle_forces(kernel: MarkovKernel, rng: np.random.Generator) -> Array:

@@ -165,31 +165,9 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
         max_iterations: int | None = None,
         progress: Progress | bool | None = None,
     ) -> None:
-        self.method = method
-        self.observation = observation
-        self.discretization = discretization
-        self.environment = environment
-        self.mobility = mobility
-        self.internal = internal
-        self.beta = beta
-        self.potential = potential
-        self.initial = initial
-        self.features = features
-        self.interactions = interactions
-        self.time_basis = time_basis
-        self.growth = growth
-        self.prior = prior
-        self.use_coordinates = use_coordinates
-        self.smoother = smoother
-        self.quadrature = quadrature
-        self.weighting = weighting
-        self.ridge = ridge
-        self.epochs = epochs
-        self.device = device
-        self.seed = seed
-        self.max_seconds = max_seconds
-        self.max_iterations = max_iterations
-        self.progress = progress
+        given = locals()
+        for name in self._get_param_names():  # scikit-learn's: the parameters of this signature
+            setattr(self, name, given[name])
 
     # ---------------------------------------------------------------- fitting
 

@@ -39,12 +39,9 @@ CtmcMethod = Literal["likelihood", "least-squares"]
 PSEUDO_COUNT = 0.5
 """Added to every count before logarithms are taken (Jeffreys' prior)."""
 
-_DENSE_STATES = 300
-"""Number of states up to which the matrices of the rivals are dense."""
-
-_LOG_FLOOR = -690.0
 MOST_STATES = 300
-"""Largest number of states of the Fokker-Planck chain, whose matrices are dense."""
+"""Largest number of states with dense matrices, and so of the Fokker-Planck chain."""
+_LOG_FLOOR = -690.0
 _RIDGE = 0.01
 """Weight of `|g|^2 / 2` beside the log-likelihood: holds states that were never seen."""
 
@@ -73,7 +70,7 @@ def pure_heat(
     """
     times, counts, at = _check(kernel, times, counts, at)
     start = smoothed(counts[0])
-    if kernel.n_states > _DENSE_STATES:
+    if kernel.n_states > MOST_STATES:
         return _sparse_heat(kernel, times, counts, at, start)
     root = np.sqrt(kernel.stationary)
     symmetric = root[:, None] * kernel.matrix.toarray() / root[None, :]
@@ -124,7 +121,7 @@ def free_ctmc(
     times, counts, at = _check(kernel, times, counts, at)
     rates = _least_squares_rates(kernel, times, counts)
     start = smoothed(counts[0])
-    if kernel.n_states > _DENSE_STATES:
+    if kernel.n_states > MOST_STATES:
         return _sparse_chain(edge_generator(kernel, *np.split(rates, 2)), times[0], at, start)
     if method == "likelihood":
         rates, start = _likeliest_rates(kernel, times, counts, rates, start)

@@ -42,6 +42,7 @@ _PART_TYPES: tuple[type, ...] = (
 _PARTS = {cls.__name__: cls for cls in _PART_TYPES}
 """Types of the settings that are small objects."""
 
+_MEMBERS = ("weights", "potentials", "betas", "initials")
 _ARRAY_SETTINGS = ("potential", "features", "initial")
 _DROPPED_SETTINGS = ("progress", "device", "growth")
 
@@ -73,12 +74,7 @@ def save(
         "numpy": np.__version__,
         "beta": fit.energy.beta,
         "beta_stderr": _number(fit.beta_stderr),
-        "beta_verdict": {
-            "kind": fit.beta_verdict.kind,
-            "lower": fit.beta_verdict.lower,
-            "upper": _number(fit.beta_verdict.upper),
-            "reason": fit.beta_verdict.reason,
-        },
+        "beta_verdict": {**asdict(fit.beta_verdict), "upper": _number(fit.beta_verdict.upper)},
         "internal": _part("internal", fit.energy.internal),
         "status": fit.status.name,
         "time": asdict(fit.scale),
@@ -100,9 +96,7 @@ def save(
     if fit.draws is not None and fit.draws.size <= LARGEST_DRAWS:
         arrays["draws"] = fit.draws
     if fit.members is not None:
-        arrays["member_weights"], arrays["member_betas"] = fit.members.weights, fit.members.betas
-        arrays["member_potentials"] = fit.members.potentials
-        arrays["member_initials"] = fit.members.initials
+        arrays |= {f"member_{name}": getattr(fit.members, name) for name in _MEMBERS}
     if fit.energy.interaction is not None:
         _put_matrix(arrays, "interaction", fit.energy.interaction)
     if fit.network is not None:
@@ -322,8 +316,7 @@ def _growth(header: dict[str, Any], arrays: Arrays, n: int) -> GrowthFound | Non
 def _members(arrays: Arrays, n: int) -> Mixture | None:
     if "member_weights" not in arrays:
         return None
-    w, betas = arrays["member_weights"], arrays["member_betas"]
-    potentials, initials = arrays["member_potentials"], arrays["member_initials"]
+    w, potentials, betas, initials = (arrays[f"member_{name}"] for name in _MEMBERS)
     count = w.size
     sound = (
         w.shape == betas.shape == (count,)

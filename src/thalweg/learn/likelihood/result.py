@@ -17,7 +17,7 @@ from thalweg.learn.likelihood.tracked import TrackedObjective
 from thalweg.learn.observation import CountModel, Multinomial
 from thalweg.status import Status
 
-_REJECTED = 4.0
+REJECTED = 4.0
 """Standard deviations of the deviance above which a model is rejected."""
 
 
@@ -72,7 +72,7 @@ class LikelihoodFit:
     @property
     def rejected(self) -> bool:
         """Whether the deviance rejects the model, by four standard deviations."""
-        return self.deviance > self.expected_deviance + _REJECTED * self.deviance_stderr
+        return self.deviance > self.expected_deviance + REJECTED * self.deviance_stderr
 
     def increments(self, counts: Array) -> TrackedObjective:
         """The increments of a tracked population with these counts, over the horizon fitted."""
