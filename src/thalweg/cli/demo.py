@@ -23,7 +23,7 @@ from thalweg.report.svg import number
 from thalweg.snapshots import Snapshots
 
 
-def run(name: str, out: Path, n_states: int | None, seed: int, as_json: bool = False) -> None:
+def run_demo(name: str, out: Path, n_states: int | None, seed: int, as_json: bool) -> None:
     """Make the population, recover what moved it, and write `index.html` to `out`."""
     console = Console(stderr=True, quiet=as_json)
     rng = np.random.default_rng(seed)
