@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import typer
 from rich.console import Console
+from sklearn.base import clone
 
 from thalweg._files import atomic_folder
 from thalweg._types import Progress
@@ -157,8 +158,11 @@ def _validated(
     plain = model.method != "neural" and model.observation == "independent"
     if seen.n_times < 3 or not few or not plain or not model.status_:
         return None
+    kept = model
+    if isinstance(model.growth, Growth) and model.growth.totals is not None:
+        kept = clone(model).set_params(growth=Growth(totals=seen.sizes[:-1]))
     return cross_validate(
-        model, problem.kernel, seen, scheme="forecast-last", jobs=1, progress=progress
+        kept, problem.kernel, seen, scheme="forecast-last", jobs=1, progress=progress
     )
 
 
