@@ -20,6 +20,7 @@ from rich.table import Table
 from thalweg._files import atomic_write
 from thalweg._version import __version__
 from thalweg._words import did_you_mean
+from thalweg.cli.options import Running
 from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError, MissingDependencyError
 from thalweg_bench import BENCHMARKS, BenchResult, BenchSettings, load_benchmark
@@ -38,49 +39,39 @@ def list_benchmarks() -> None:
     Console().print(table)
 
 
-def run(
-    name: str,
-    *,
-    quick: bool,
-    seed: int,
-    jobs: int,
-    out: Path | None,
-    cluster: str | None = None,
-    instances: int | None = None,
-    as_json: bool = False,
-) -> None:
-    """Run one benchmark: print its table, and write table, figures and settings into `out`."""
+def run(name: str, running: Running) -> None:
+    """Run one benchmark: print its table, and write table, figures and settings into a folder."""
     if name not in BENCHMARKS:
         hint = did_you_mean(name, BENCHMARKS)
         raise InputError(
             f"there is no benchmark {name!r}{hint} The names are {', '.join(BENCHMARKS)}."
         )
     started = time.perf_counter()
-    with progress_bars() as progress, _workers(cluster):
+    with progress_bars() as progress, _workers(running.cluster):
         settings = BenchSettings(
-            quick=quick,
-            seed=seed,
-            jobs=jobs if cluster is None else None,
-            instances=instances,
-            folder=out,
+            quick=running.quick,
+            seed=running.seed,
+            jobs=running.jobs if running.cluster is None else None,
+            instances=running.instances,
+            folder=running.out,
             progress=progress,
         )
         result = load_benchmark(name)(settings)
     seconds = time.perf_counter() - started
     # Scripts read the standard output; messages then go to the standard error.
-    console = Console(stderr=as_json)
-    if as_json:
+    console = Console(stderr=running.json)
+    if running.json:
         rows = json.loads(result.table.to_json(orient="records", double_precision=15))
         print(json.dumps({"benchmark": name, "table": rows, "notes": list(result.notes)}))
     else:
         _print(result.table)
         for note in result.notes:
             console.print(note, soft_wrap=True, highlight=False, markup=False)
-    if out is not None:
-        chosen = {"quick": quick, "seed": seed, "instances": instances, "jobs": jobs}
-        for sentence in _write(out, name, result, chosen, seconds):
+    if running.out is not None:
+        chosen = {key: getattr(running, key) for key in ("quick", "seed", "instances", "jobs")}
+        for sentence in _write(running.out, name, result, chosen, seconds):
             console.print(sentence, soft_wrap=True, highlight=False, markup=False)
-        console.print(f"written to {out}", highlight=False)
+        console.print(f"written to {running.out}", highlight=False)
 
 
 def reproduce(results: Path | None, out: Path | None) -> None:

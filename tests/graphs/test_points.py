@@ -11,7 +11,8 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 from thalweg.errors import InputError
 from thalweg.graphs import neighbor_weights
-from thalweg.graphs.points import _bridges, _components
+from thalweg.graphs.points import _bridges
+from thalweg.graphs.topology import components
 from thalweg.kernel import MarkovKernel
 
 
@@ -46,7 +47,7 @@ def test_components_are_joined_by_the_minimum_spanning_tree(
     x = centre[rng.integers(0, n_clusters, 90)] + rng.normal(size=(90, dimension))
     order = np.argsort(squareform(pdist(x)) + 1e9 * np.eye(90), axis=1)[:, :k]
     row = np.repeat(np.arange(90), k)
-    count, label = _components(90, row, order.ravel())
+    count, label = components(90, row, order.ravel())
     a, b = _bridges(x, count, label)
     assert a.size == count - 1
     # Contract the components: the tree over them must be as short as scipy's.
@@ -94,7 +95,7 @@ def test_large_clouds(n: int, dimension: int) -> None:
     [
         (np.zeros((5, 2)), 5, "n_neighbors is 5, but there are 5 points"),
         (np.zeros((5, 2)), 0, "from 1 to 4"),
-        (np.zeros((5, 2)), 2.5, "must be an integer"),
+        (np.zeros((5, 2)), 2.5, "must be a whole number"),
         (np.array([[0.0], [np.nan], [1.0]]), 1, "points is nan at position 1, 0"),
         (np.zeros(5), 1, "one row per point"),
     ],

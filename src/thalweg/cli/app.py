@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from thalweg._version import __version__
-from thalweg.cli import questions
 from thalweg.cli.options import (
     Clouds,
     Fitting,
     Json,
+    MapOutput,
     ModelFile,
-    Page,
+    Output,
+    PageOutput,
     Pair,
     Reading,
+    ReportOutput,
+    Running,
     Seed,
     SnapshotsFile,
-    Table,
     TimeColumn,
     Times,
     with_groups,
 )
+from thalweg.errors import MissingDependencyError
 
 app = typer.Typer(
     name="thalweg",
@@ -42,6 +48,16 @@ app = typer.Typer(
     ),
 )
 
+DEMOS = {
+    "valleys": "five hundred places on a plane, several valleys (the default)",
+    "cells": "cells that mature from one stem state into three fates, along a branching tree",
+    "molecule": "a molecule with three basins over two dihedral angles, a torus",
+}
+
+
+def _command(function: Callable[..., None]) -> Callable[..., None]:
+    return app.command()(with_groups(function))
+
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -59,16 +75,11 @@ def options(
     """Options that every command has."""
 
 
-def _demo_names() -> list[str]:
-    from thalweg.cli.demo_names import DEMOS
-
-    return list(DEMOS)
-
-
-@app.command()
+@_command
 def demo(
     name: Annotated[
-        str, typer.Argument(help="Name of the example; see --list.", autocompletion=_demo_names)
+        str,
+        typer.Argument(help="Name of the example; see --list.", autocompletion=lambda: list(DEMOS)),
     ] = "valleys",
     out: Annotated[Path, typer.Option(help="Folder in which to write index.html.")] = Path(
         "thalweg-demo"
@@ -84,18 +95,20 @@ def demo(
 
     By default, five hundred places with several valleys; the population starts at the centre.
     """
-    if list_them:
-        from thalweg.cli.demo_names import print_demos
+    if not list_them:
+        from thalweg.cli.demo import run_demo
 
-        print_demos(json)
-        return
-    from thalweg.cli.demo import run
+        run_demo(name, out, states, seed, json)
+    elif json:
+        from json import dumps
 
-    run(name, out, states, seed, json)
+        print(dumps(DEMOS, indent=2))
+    else:
+        for each, what in DEMOS.items():
+            print(f"{each:10s} {what}")
 
 
-@app.command()
-@with_groups
+@_command
 def check(
     snapshots: SnapshotsFile,
     reading: Reading,
@@ -105,14 +118,13 @@ def check(
     ] = True,
     json: Json = False,
 ) -> None:
-    """Look at the data before fitting: what was read, what looks odd, what a fit will cost."""
+    """Look at the data before fitting: what was read, what looks odd, and what a fit will cost."""
     from thalweg.cli.check import print_check
 
     print_check(reading.problem(snapshots), json, snapshots, cost=cost)
 
 
-@app.command()
-@with_groups
+@_command
 def fit(
     snapshots: SnapshotsFile,
     reading: Reading,
@@ -120,7 +132,7 @@ def fit(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("thalweg-fit"),
     json: Json = False,
 ) -> None:
-    """Learn the landscape and the noise from snapshots; write model, tables and a report.
+    """Learn the landscape and the noise from snapshots; write a model, tables and a report.
 
     Writes model.thalweg, states.csv, forecast.csv and report.html.
     """
@@ -133,8 +145,7 @@ def fit(
     run_fit(problem, out, fitting, as_json=json, title=title)
 
 
-@app.command()
-@with_groups
+@_command
 def forecast(
     model: Annotated[
         Path,
@@ -144,10 +155,12 @@ def forecast(
     ],
     times: Times,
     clouds: Clouds,
+    output: Output,
     start: Annotated[
         Path | None,
         typer.Option(
-            "--from", help="Start from the last snapshot of this file, at the first time."
+            "--from",
+            help="Start from the last snapshot in this file, placed at the first of the times.",
         ),
     ] = None,
     time: TimeColumn = None,
@@ -156,31 +169,28 @@ def forecast(
         typer.Option(help="With --points: landscape, flow, growing, displacement or persistence."),
     ] = None,
     seed: Seed = 0,
-    out: Table = None,
-    json: Json = False,
 ) -> None:
     """Forecast the population from a fitted model, with 95 % bands.
 
     With --points: the cloud of points at times after the last one in a table.
     """
-    if clouds.asked:
-        table = clouds.read(model, time)
+    if clouds.requested:
         from thalweg.cli.points import run_points
 
-        run_points(table, times, task="forecast", method=method, seed=seed, out=out, as_json=json)
-        return
-    from thalweg.cli.forecast import run_forecast
+        run_points(clouds.read(model, time), times, "forecast", method, seed, output)
+    else:
+        from thalweg.cli.forecast import run_forecast
 
-    run_forecast(model, times, start, out, json)
+        run_forecast(model, times, start, output)
 
 
-@app.command()
-@with_groups
+@_command
 def interpolate(
     snapshots: SnapshotsFile,
     times: Times,
     reading: Reading,
     clouds: Clouds,
+    output: PageOutput,
     model: Annotated[
         Path | None, typer.Option(help="A model.thalweg; by default the landscape is fitted first.")
     ] = None,
@@ -196,41 +206,30 @@ def interpolate(
         ),
     ] = None,
     seed: Seed = 0,
-    out: Page = None,
-    json: Json = False,
 ) -> None:
     """Estimate the population between the snapshots; with --points, the cloud of points."""
-    if clouds.asked:
-        table = clouds.read(snapshots, reading.time or reading.time_key)
+    if clouds.requested:
         from thalweg.cli.points import run_points
 
-        run_points(
-            table, times, task="interpolate", method=method, seed=seed, out=out, as_json=json
-        )
+        table = clouds.read(snapshots, reading.time or reading.time_key)
+        run_points(table, times, "interpolate", method, seed, output)
         return
     problem = reading.problem(snapshots)
-    problem.announce(quiet=json)
+    problem.announce(quiet=output.json)
     from thalweg.cli.interpolate import run_interpolate
 
-    run_interpolate(
-        problem, times, model_file=model, method=method, seed=seed, out=out, as_json=json
-    )
+    run_interpolate(problem, times, model, method, seed, output)
 
 
-@app.command()
-def report(
-    model: ModelFile,
-    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html"),
-    json: Json = False,
-) -> None:
+@_command
+def report(model: ModelFile, output: ReportOutput) -> None:
     """Draw the report of a fitted model again."""
     from thalweg.cli.forecast import run_report
 
-    run_report(model, out, json)
+    run_report(model, output)
 
 
-@app.command()
-@with_groups
+@_command
 def distance(pair: Pair, json: Json = False) -> None:
     """Compute the transport distance W_K between two populations on a graph."""
     from thalweg.cli.transport import run_distance
@@ -238,86 +237,156 @@ def distance(pair: Pair, json: Json = False) -> None:
     run_distance(pair, json)
 
 
-@app.command()
-@with_groups
+@_command
 def geodesic(
     pair: Pair,
+    output: PageOutput,
     steps: Annotated[int, typer.Option(min=2, max=10_000, help="Number of points.")] = 21,
-    out: Page = None,
-    json: Json = False,
 ) -> None:
     """Compute the shortest path in W_K from one population to another."""
     from thalweg.cli.transport import run_geodesic
 
-    run_geodesic(pair, steps, out, json)
+    run_geodesic(pair, steps, output)
 
 
-@app.command()
+@_command
 def simulate(
     model: ModelFile,
     times: Times,
+    output: Output,
     individuals: Annotated[int, typer.Option(min=1, help="Number of individuals.")] = 1000,
     tracked: Annotated[
-        bool, typer.Option(help="Follow one population, or draw a new one at each time.")
+        bool,
+        typer.Option(help="Follow the same individuals, instead of drawing new ones at each time."),
     ] = False,
     seed: Seed = 0,
-    out: Table = None,
-    json: Json = False,
 ) -> None:
     """Draw snapshots from a fitted model, as a table that [bold]thalweg fit[/] reads."""
     from thalweg.cli.transport import run_simulate
 
-    run_simulate(model, times, individuals, tracked, seed, out, json)
+    run_simulate(model, times, individuals, tracked, seed, output)
 
 
-for question in (questions.fates, questions.compare, questions.steer):
-    app.command()(with_groups(question))
+@_command
+def fates(
+    model: ModelFile,
+    output: Output,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=(
+                "A set of states, as [bold]name=state,state[/]; give at least two. By default, the "
+                "sets that hold an individual longest are found."
+            ),
+        ),
+    ] = None,
+    when: Annotated[
+        bool, typer.Option("--when", help="Give mean times to reach each target, not fates.")
+    ] = False,
+    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
+) -> None:
+    """Where does an individual end up, and when? From every state, with error bars.
+
+    One individual jumps at random in the landscape while the population rests. Its fate is the
+    target that it enters first. Columns: state, fate, probability, stderr, lower, upper; with
+    [bold]--when[/]: state, target, mean_time, stderr, lower, upper.
+
+    thalweg fates model.thalweg --target left=a,b --target right=c
+    """
+    from thalweg.cli.fates import run_fates
+
+    run_fates(model, target or [], when, level, output)
 
 
-@app.command()
+@_command
+def compare(
+    first: SnapshotsFile,
+    second: SnapshotsFile,
+    reading: Reading,
+    output: MapOutput,
+    seed: Seed = 0,
+) -> None:
+    """Are the landscapes behind two data sets the same? Treated against control, for instance.
+
+    Both are fitted on the same graph, separately and together. The p-value says how often data sets
+    of one landscape differ as much as these; states and edges that differ are named at a
+    false-discovery rate of 5 %. The result does not depend on the constant of the potential.
+
+    thalweg compare control.csv treated.csv --graph edges.csv --out difference.html
+    """
+    one, other = reading.problem(first), reading.problem(second)
+    one.announce(quiet=output.json)
+    other.announce(quiet=output.json)
+    from thalweg.cli.compare import run_compare
+
+    run_compare(one, other, (first.name, second.name), seed, output)
+
+
+@_command
+def steer(
+    model: ModelFile,
+    horizon: Annotated[float, typer.Option(help="The time available.")],
+    output: Output,
+    target: Annotated[
+        Path | None, typer.Option(help="The population to reach: the last snapshot in this file.")
+    ] = None,
+    wish: Annotated[
+        str | None,
+        typer.Option(
+            "--raise",
+            help="Instead of --target: the share to reach in some states, as [bold]a,b=0.6[/].",
+        ),
+    ] = None,
+    few: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Push at most this many states, constantly, instead of all of them over time.",
+        ),
+    ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            help="Start from the last snapshot in this file; by default from the fit's last time.",
+        ),
+    ] = None,
+) -> None:
+    """How do I get there? The cheapest potential to add so that the population arrives in time.
+
+    The cost is 1/2 of the time integral of |grad u|^2, weighted by the population. The plan is
+    simulated, and compared with a lower bound on the cost of any plan. Columns: time, state,
+    potential (to add), probability.
+
+    thalweg steer model.thalweg --horizon 3 --raise valley=0.6
+
+    thalweg steer model.thalweg --horizon 3 --raise valley=0.6 --few 2
+    """
+    from thalweg.cli.steer import run_steer
+
+    run_steer(model, horizon, target=target, wish=wish, few=few, start=start, output=output)
+
+
+@_command
 def bench(
+    running: Running,
     name: Annotated[
         str | None, typer.Argument(help="Name of the benchmark; leave it out to list them.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Finish in about a minute.")] = False,
-    seed: Seed = 0,
-    jobs: Annotated[int, typer.Option(help="Worker processes; -1 uses all cores.")] = 1,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for table, figures and settings; a killed sweep resumes here."),
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="The address of a Dask scheduler to send the work to.")
-    ] = None,
-    instances: Annotated[
-        int | None, typer.Option(help="Graphs per family in a sweep; fewer finish sooner.")
-    ] = None,
-    results: Annotated[
-        Path | None,
-        typer.Option("--from", help="For reproduce: the folder that holds the results."),
-    ] = None,
-    json: Json = False,
 ) -> None:
     """Run one of the library's benchmarks: every figure in the documentation comes from these.
 
     [bold]thalweg bench reproduce --from DIR --out docs[/] makes the page 'Reproducing the paper'
     from results that earlier runs wrote below DIR.
     """
-    from thalweg.cli.bench import benchmarks
-
-    command = benchmarks()
+    if find_spec("thalweg_bench") is None:
+        raise MissingDependencyError(
+            "the benchmarks are not installed; in a clone of thalweg, run pip install ./benchmarks."
+        )
+    command = import_module("thalweg_bench.command")
     if name is None:
         command.list_benchmarks()
     elif name == "reproduce":
-        command.reproduce(results, out)
+        command.reproduce(running.results, running.out)
     else:
-        command.run(
-            name,
-            quick=quick,
-            seed=seed,
-            jobs=jobs,
-            out=out,
-            cluster=cluster,
-            instances=instances,
-            as_json=json,
-        )
+        command.run(name, running)

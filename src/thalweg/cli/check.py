@@ -85,7 +85,7 @@ def warnings(problem: Problem) -> list[str]:
         )
     if snapshots.n_times >= 2:
         moved, noise = _motion(problem)
-        if moved < 1.5 * noise:
+        if moved <= 1.5 * noise:
             found.append(
                 f"First and last snapshot differ by a Hellinger distance of {moved:.3g}, and "
                 f"counting noise alone gives about {noise:.3g}: there is little motion to learn "

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from thalweg._files import atomic_write
-from thalweg.cli.output import ends_in, finish, say, write_table
+from thalweg.cli.options import MapOutput
+from thalweg.cli.output import finish, say, write_table
 from thalweg.cli.problem import Problem
 from thalweg.dynamics import compare
 from thalweg.dynamics.joint import ScoreTest
@@ -15,20 +15,19 @@ from thalweg.report.dynamics import comparison_page
 
 
 def run_compare(
-    first: Problem, second: Problem, names: tuple[str, str], *, seed: int,
-    out: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    first: Problem, second: Problem, names: tuple[str, str], seed: int, output: MapOutput
+) -> None:
     """Fit both, test, and write a table (.csv) or a page (.html)."""
-    ends_in(out, ".csv", ".html")
+    out = output.out
     answer = compare(first.snapshots, second.snapshots, first.kernel, seed=seed)
     table = answer.to_frame()
-    if out is not None and out.suffix.lower() == ".csv":
+    if out is not None and not output.as_page:
         write_table(table, out)
     elif out is not None:
         with atomic_write(out) as file:
             file.write(comparison_page(answer, names, f"{names[0]} and {names[1]}"))
     different = table[table["q_value"] <= 0.05]
-    if as_json:
+    if output.json:
         facts: dict[str, Any] = {
             "status": answer.status.name,
             "same": _test(answer.same),

@@ -23,7 +23,7 @@ from thalweg.report.svg import number
 from thalweg.snapshots import Snapshots
 
 
-def run(name: str, out: Path, n_states: int | None, seed: int, as_json: bool = False) -> None:
+def run_demo(name: str, out: Path, n_states: int | None, seed: int, as_json: bool) -> None:
     """Make the population, recover what moved it, and write `index.html` to `out`."""
     console = Console(stderr=True, quiet=as_json)
     rng = np.random.default_rng(seed)
@@ -75,6 +75,12 @@ def _page(
     fine = np.linspace(seen.times[0], seen.times[-1], 61)
     fitted = model.predict(None, fine).probabilities
     stamps = [f"time {number(float(t))}" for t in ahead.times]
+    said, p = findings(model), model.diagnostics_.get("p_value")
+    if p is not None and p < 0.05:
+        said.append(
+            f"These data were drawn from one landscape: a p-value of {p:.2g} is chance, and about "
+            f"{p:.1%} of such demos have one that small."
+        )
     sections = [
         Section(
             "What was seen",
@@ -114,7 +120,7 @@ def _page(
             ("The flow is the steepest descent of F = V + beta H in the transport metric W_K.",),
             (falling,),
         ),
-        Section("What the data say", findings(model), headline=True),
+        Section("What the data say", said, headline=True),
         Section(
             "Numbers",
             facts={

@@ -9,7 +9,6 @@ import numpy as np
 
 from thalweg._types import Array
 from thalweg._words import did_you_mean
-from thalweg.cli.demo_names import DEMOS
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.graphs import lattice, make_graph
@@ -38,8 +37,8 @@ def population(name: str, n_states: int | None, rng: np.random.Generator) -> Pop
         "molecule": _molecule,
     }
     if name not in makers:
-        hint = did_you_mean(name, DEMOS)
-        raise InputError(f"there is no demo {name!r}{hint} The names are {', '.join(DEMOS)}.")
+        hint = did_you_mean(name, makers)
+        raise InputError(f"there is no demo {name!r}{hint} The names are {', '.join(makers)}.")
     return makers[name](n_states, rng)
 
 

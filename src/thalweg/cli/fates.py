@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from thalweg.cli.output import finish, give, say, state_labels
+from thalweg.cli.options import Output
+from thalweg.cli.output import give, say, state_labels
 from thalweg.dynamics import Landscape, fate_probabilities, macrostates, mean_first_passage_time
 from thalweg.errors import InputError
 from thalweg.learn import load
@@ -35,12 +37,9 @@ def named_sets(wanted: Sequence[str]) -> dict[str, list[str]]:
 
 
 def run_fates(
-    model_file: Path, targets: Sequence[str], when: bool, level: float, out: Path | None,
-    as_json: bool,
-) -> None:  # fmt: skip
+    model_file: Path, targets: Sequence[str], when: bool, level: float, output: Output
+) -> None:
     """Fates (or, with `when`, passage times) of a saved model, one row per state and target."""
-    import pandas as pd
-
     model = load(model_file)
     land: Landscape = model.landscape_
     sets: dict[str, Any] = dict(named_sets(targets))
@@ -51,7 +50,7 @@ def run_fates(
         sets = {
             f"set of {labels[int(x)]}": core for x, core in zip(surest, found.cores(), strict=True)
         }
-        if not as_json:
+        if not output.json:
             _explain(sets, labels, found.modes.times.value, found.gap)
     if when:
         parts, status = [], None
@@ -67,9 +66,8 @@ def run_fates(
         table, status = fates.to_frame(), fates.status
         table["state"] = np.repeat(labels, len(sets))
     assert status is not None
-    facts = {"status": status.name, "level": level, "targets": _plain(sets, labels)}
-    give(table, out, as_json, "passage_times" if when else "fates", facts)
-    finish(status)
+    facts = {"level": level, "targets": _plain(sets, labels)}
+    give(table, output, "passage_times" if when else "fates", facts, status)
 
 
 def _plain(sets: dict[str, Any], labels: list[str]) -> dict[str, list[str]]:
@@ -81,8 +79,8 @@ def _plain(sets: dict[str, Any], labels: list[str]) -> dict[str, list[str]]:
 
 def _explain(sets: dict[str, Any], labels: list[str], times: Any, gap: float) -> None:
     say(
-        f"{len(sets)} sets hold an individual longest (slowest relaxation {times[0]:.4g}, the next "
-        f"{gap:.2g} times faster):",
+        f"{len(sets)} sets hold an individual longest (the slowest relaxation takes "
+        f"{times[0]:.4g}; the next one is {gap:.2g} times faster):",
         stderr=True,
     )
     for name, states in _plain(sets, labels).items():

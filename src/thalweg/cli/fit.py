@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import typer
 from rich.console import Console
+from sklearn.base import clone
 
 from thalweg._files import atomic_folder
 from thalweg.cli.check import QUICK_STATES, REJECTED, warnings
@@ -154,7 +155,11 @@ def _validated(model: FreeEnergyRegressor, problem: Problem) -> CrossValidation 
     plain = model.method != "neural" and model.observation == "independent"
     if seen.n_times < 3 or not few or not plain or not model.status_:
         return None
-    return cross_validate(model, problem.kernel, seen, scheme="forecast-last", jobs=1)
+    kept = model
+    if isinstance(model.growth, Growth) and model.growth.totals is not None:
+        fewer = Growth(totals=seen.sizes[:-1])
+        kept = clone(model).set_params(growth=fewer, progress=model.progress)
+    return cross_validate(kept, problem.kernel, seen, scheme="forecast-last", jobs=1)
 
 
 def _try_remedies(model: FreeEnergyRegressor, console: Console, *, asked: bool) -> None:

@@ -8,16 +8,8 @@ import numpy as np
 
 from thalweg._types import Array
 from thalweg.adapters.tables import read_snapshots
-from thalweg.cli.output import (
-    ends_in,
-    finish,
-    give,
-    give_page,
-    long_table,
-    parse_times,
-    say,
-    state_labels,
-)
+from thalweg.cli.options import Output, ReportOutput
+from thalweg.cli.output import give, give_page, long_table, parse_times, say, state_labels
 from thalweg.cli.problem import detected_lines
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -69,11 +61,8 @@ def band_of(
     )
 
 
-def run_forecast(
-    model_file: Path, times: str, start: Path | None, out: Path | None, as_json: bool
-) -> None:
+def run_forecast(model_file: Path, times: str, start: Path | None, output: Output) -> None:
     """Write the flow of a saved model at the given times, from its own start or a snapshot file."""
-    ends_in(out, ".csv")
     model = load(model_file)
     when = parse_times(times, model.time_scale_)
     p0, size = None, None
@@ -91,21 +80,19 @@ def run_forecast(
     frame = long_table(
         model.kernel_, band.times, band.probabilities, *columns, scale=model.time_scale_
     )
-    give(frame, out, as_json, "forecast", {"status": band.status.name, "level": band.level})
-    finish(band.status)
+    give(frame, output, "forecast", {"level": band.level}, band.status)
 
 
-def run_report(model_file: Path, out: Path, as_json: bool) -> None:
+def run_report(model_file: Path, output: ReportOutput) -> None:
     """Write the report of a saved model, without the snapshots it was fitted to."""
     from thalweg.report import findings, fit_page
 
-    ends_in(out, ".html", ".htm")
     model = load(model_file)
     times = model.times_
     span = float(times[-1] - times[0])
     grid = np.unique(np.concatenate([times, np.linspace(times[-1], times[-1] + span, 11)]))
     text = fit_page(model, forecast=band_of(model, grid), title=model_file.stem)
-    give_page(text, out, as_json, {"findings": findings(model)})
+    give_page(text, output, {"findings": findings(model)}, None)
 
 
 def last_snapshot(file: Path, kernel: MarkovKernel) -> tuple[Array, float]:

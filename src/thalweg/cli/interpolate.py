@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from thalweg.cli.output import ends_in, finish, give, give_page, long_table, parse_times
+from thalweg.cli.options import PageOutput
+from thalweg.cli.output import give, give_page, long_table, parse_times
 from thalweg.cli.problem import Problem
 from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError
@@ -24,17 +25,9 @@ _HOW = {
 
 
 def run_interpolate(
-    problem: Problem,
-    times: str,
-    *,
-    model_file: Path | None,
-    method: Any,
-    seed: int,
-    out: Path | None,
-    as_json: bool,
+    problem: Problem, times: str, model_file: Path | None, method: Any, seed: int, to: PageOutput
 ) -> None:
     """Write or print the population at `times`, by the chosen method."""
-    ends_in(out, ".csv", ".html")
     kernel, seen = problem.kernel, problem.snapshots
     when = parse_times(times, seen.scale)
     if method is None:
@@ -46,13 +39,12 @@ def run_interpolate(
         if model_file is not None and method == "flow":
             model = _model(problem, model_file)
         path = interpolate(kernel, seen, when, method=method, model=model, progress=progress)
-    facts = {"method": method, "status": path.status.name}
-    if out is not None and out.suffix.lower() == ".html":
-        give_page(_page(problem, path), out, as_json, facts)
+    facts = {"method": method}
+    if to.as_page:
+        give_page(_page(problem, path), to, facts, path.status)
     else:
         frame = long_table(kernel, when, path.probabilities, scale=seen.scale)
-        give(frame, out, as_json, "interpolation", facts)
-    finish(path.status)
+        give(frame, to, "interpolation", facts, path.status)
 
 
 def _model(problem: Problem, model_file: Path) -> FreeEnergyRegressor:

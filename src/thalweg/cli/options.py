@@ -11,9 +11,11 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
+
+from thalweg.errors import InputError
 
 if TYPE_CHECKING:
     from thalweg.adapters.points import PointTable
@@ -22,13 +24,10 @@ if TYPE_CHECKING:
 
 _EDGES = "Edges as CSV ([bold]source,target[,weight][/]), GraphML, or a scipy .npz matrix."
 _POPULATION = "A table with one state and its share per row."
+_MODEL = "A model.thalweg from [bold]thalweg fit[/]"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-Seed = Annotated[int, typer.Option(min=0, help="Same seed, same results.")]
-Table = Annotated[Path | None, typer.Option(help="CSV file to write; printed by default.")]
-Page = Annotated[
-    Path | None, typer.Option(help="A .csv, or an .html page with a slider; printed by default.")
-]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same results.")]
 SnapshotsFile = Annotated[
     Path,
     typer.Argument(
@@ -38,7 +37,7 @@ SnapshotsFile = Annotated[
         )
     ),
 ]
-TimeColumn = Annotated[str | None, typer.Option("--time", help="The column of times.")]
+TimeColumn = Annotated[str | None, typer.Option(help="The column of times.")]
 Largest = Annotated[
     bool,
     typer.Option("--largest-component", help="Keep the largest piece of a disconnected graph."),
@@ -47,54 +46,99 @@ Times = Annotated[
     str,
     typer.Option(
         help=(
-            "As 1,2,5 or as from:to:how-many, like 0:10:21; in the unit of the data, or as dates "
-            "where they have dates."
+            "As 1,2,5, or as from:to:how-many, like 0:10:21; in the unit of the data, or as dates "
+            "if the data have dates."
         )
     ),
 ]
-ModelFile = Annotated[Path, typer.Argument(help="A model.thalweg from [bold]thalweg fit[/].")]
+ModelFile = Annotated[Path, typer.Argument(help=f"{_MODEL}.")]
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the rows of a result go: printed as a table or as JSON, or written to a file."""
+
+    out: Annotated[Path | None, typer.Option(help="CSV file to write; printed by default.")] = None
+    json: Json = False
+
+    formats: ClassVar[tuple[str, ...]] = (".csv",)
+    """Extensions of the files that the command can write."""
+
+    def __post_init__(self) -> None:
+        """Reject a file whose extension names another format."""
+        if self.out is not None and self.out.suffix.lower() not in ("", *self.formats):
+            raise InputError(
+                f"--out is {self.out.name!r}; this command writes {' or '.join(self.formats)}, so "
+                "end the name in that."
+            )
+
+    @property
+    def as_page(self) -> bool:
+        return self.out is not None and self.out.suffix.lower() == ".html"
+
+
+@dataclass(frozen=True)
+class PageOutput(Output):
+    """Where a curve of populations goes."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A .csv, or an .html page with a slider; printed by default."),
+    ] = None
+
+    formats = (".csv", ".html")
+
+
+@dataclass(frozen=True)
+class MapOutput(PageOutput):
+    """Where a comparison goes."""
+
+    out: Annotated[
+        Path | None, typer.Option(help="A .csv of all states, or an .html page with a map.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class ReportOutput(Output):
+    """Where a report goes."""
+
+    out: Annotated[Path, typer.Option(help="The HTML file to write.")] = Path("report.html")
+
+    formats = (".html", ".htm")
 
 
 @dataclass(frozen=True)
 class Reading:
     """The graph, and how to read the files of a data set."""
 
-    graph: Annotated[Path | None, typer.Option("--graph", help=_EDGES)] = None
+    graph: Annotated[Path | None, typer.Option(help=_EDGES)] = None
     time: TimeColumn = None
-    state: Annotated[str | None, typer.Option("--state", help="The column of states.")] = None
+    state: Annotated[str | None, typer.Option(help="The column of states.")] = None
     count: Annotated[
         str | None,
-        typer.Option(
-            "--count", help="The column of counts; [bold]none[/]: one individual per row."
-        ),
+        typer.Option(help="The column of counts; [bold]none[/]: one individual per row."),
     ] = None
     individuals: Annotated[
         float | None,
-        typer.Option(
-            "--individuals", help="For shares: the number of individuals behind each snapshot."
-        ),
+        typer.Option(help="For shares: the number of individuals behind each snapshot."),
     ] = None
     replicate: Annotated[
-        str | None,
-        typer.Option("--replicate", help="The column of replicates (animals, batches, runs)."),
+        str | None, typer.Option(help="The column of replicates (animals, batches, runs).")
     ] = None
-    weight: Annotated[str | None, typer.Option("--weight", help="The edges' weights.")] = None
+    weight: Annotated[str | None, typer.Option(help="The column of the edges' weights.")] = None
     positions: Annotated[
         Path | None, typer.Option(help="A table with the states' coordinates.")
     ] = None
     largest_component: Largest = False
     time_key: Annotated[
-        str | None, typer.Option("--time-key", help="For .h5ad: the obs column of times.")
+        str | None, typer.Option(help="For .h5ad: the column of obs with the times.")
     ] = None
     state_key: Annotated[
         str | None,
-        typer.Option(
-            "--state-key", help="For .h5ad: the obs column of clusters to take as states."
-        ),
+        typer.Option(help="For .h5ad: the column of obs with clusters, to use as states."),
     ] = None
     neighbors_key: Annotated[
-        str | None,
-        typer.Option("--neighbors-key", help="For .h5ad: the key of the neighbour graph."),
+        str | None, typer.Option(help="For .h5ad: the key of the neighbour graph.")
     ] = None
 
     def problem(self, snapshots: Path) -> Problem:
@@ -109,17 +153,17 @@ class Clouds:
     """For commands that take clouds of points as well as counts on states."""
 
     points: Annotated[
-        bool, typer.Option("--points", help="The file holds points with coordinates, one row each.")
+        bool, typer.Option("--points", help="The file holds points with coordinates, one per row.")
     ] = False
     coordinates: Annotated[
-        str | None, typer.Option("--coordinates", help="With --points: the columns, as x,y.")
+        str | None, typer.Option(help="With --points: the columns of coordinates, as x,y.")
     ] = None
     basis: Annotated[
-        str | None, typer.Option("--basis", help="With --points, for .h5ad: the embedding in obsm.")
+        str | None, typer.Option(help="With --points, for .h5ad: the embedding in obsm.")
     ] = None
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         return bool(self.points or self.coordinates or self.basis)
 
     def read(self, file: Path, time: str | None) -> PointTable:
@@ -136,14 +180,15 @@ class Fitting:
     method: Annotated[
         str,
         typer.Option(
-            help="[bold]likelihood[/] (best), [bold]weak[/] (instant), [bold]neural[/] (paper)."
+            help="[bold]likelihood[/] (most accurate), [bold]weak[/] (instant), [bold]neural[/] "
+            "(the paper's network)."
         ),
     ] = "likelihood"
     observation: Annotated[
         str,
         typer.Option(
-            help="[bold]independent[/] snapshots, [bold]overdispersed[/] ones (individuals in "
-            "clumps, a census), or one [bold]tracked[/] population."
+            help="[bold]independent[/] snapshots, [bold]overdispersed[/] ones (individuals come "
+            "in clumps, as in a census), or one [bold]tracked[/] population."
         ),
     ] = "independent"
     growth: Annotated[
@@ -153,20 +198,23 @@ class Fitting:
             "[bold]totals[/] if the counts are the whole population."
         ),
     ] = "none"
-    beta: Annotated[float | None, typer.Option(help="The noise, if known.")] = None
+    beta: Annotated[float | None, typer.Option(help="The strength of the noise, if known.")] = None
     horizon: Annotated[
-        float | None, typer.Option(help="How far to forecast; as long as the data by default.")
+        float | None,
+        typer.Option(help="How far ahead to forecast; by default as long as the data last."),
     ] = None
     remedies: Annotated[
         bool | None,
         typer.Option(
             "--remedies/--no-remedies",
             help="Try models that may predict better than one landscape: a jump in time, growth, "
-            "another mean, an interaction. By default if it is rejected on up to 30 states.",
+            "another mean, an interaction. By default they are tried on up to 30 states if one "
+            "landscape is rejected.",
         ),
     ] = None
     max_seconds: Annotated[
-        float | None, typer.Option(help="Stop the fit after this time, keeping the best so far.")
+        float | None,
+        typer.Option(help="Stop the fit after this time and keep the best result so far."),
     ] = None
     seed: Seed = 0
 
@@ -177,18 +225,42 @@ class Pair:
 
     first: Annotated[Path, typer.Argument(help=_POPULATION)]
     second: Annotated[Path, typer.Argument(help=_POPULATION)]
-    graph: Annotated[Path, typer.Option("--graph", help=_EDGES)]
+    graph: Annotated[Path, typer.Option(help=_EDGES)]
     mean: Annotated[
-        str, typer.Option(help="logarithmic, geometric, arithmetic or harmonic mobility.")
+        str, typer.Option(help="The mobility: logarithmic, geometric, arithmetic or harmonic.")
     ] = "logarithmic"
     largest_component: Largest = False
 
 
-def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` with the options of each group in the place of the group.
+@dataclass(frozen=True)
+class Running:
+    """How `thalweg bench` runs a benchmark."""
 
-    >>> list(signature(with_groups(lambda: None)).parameters)
-    []
+    quick: Annotated[bool, typer.Option("--quick", help="Finish in about a minute.")] = False
+    seed: Seed = 0
+    jobs: Annotated[int, typer.Option(help="Worker processes; -1 uses all cores.")] = 1
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for table, figures and settings; an interrupted sweep resumes from it."
+        ),
+    ] = None
+    cluster: Annotated[
+        str | None, typer.Option(help="The address of a Dask scheduler to send the work to.")
+    ] = None
+    instances: Annotated[
+        int | None, typer.Option(help="Graphs per family in a sweep; fewer finish sooner.")
+    ] = None
+    results: Annotated[
+        Path | None,
+        typer.Option("--from", help="For reproduce: the folder that holds the results."),
+    ] = None
+    json: Json = False
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` with the options of each group in place of the group.
+
     >>> def show(file: str, clouds: Clouds) -> None: ...
     >>> list(signature(with_groups(show)).parameters)
     ['file', 'points', 'coordinates', 'basis']
@@ -199,16 +271,17 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     for name, own in signature(command).parameters.items():
         if name in groups:
             kinds = get_type_hints(groups[name], include_extras=True)
-            pairs = [
-                (each.name, Parameter.empty if each.default is MISSING else each.default, kind)
-                for each, kind in zip(fields(groups[name]), kinds.values(), strict=True)
+            options = [
+                (f.name, Parameter.empty if f.default is MISSING else f.default, kinds[f.name])
+                for f in fields(groups[name])
             ]
         else:
-            pairs = [(name, own.default, hints[name])]
+            options = [(name, own.default, hints[name])]
         parameters += [
             Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for name, default, kind in pairs
+            for name, default, kind in options
         ]
+    parameters.sort(key=lambda each: each.name in ("out", "json"))  # the last in every help
 
     @wraps(command)
     def spelled_out(**given: Any) -> None:

@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import typer
 from rich.console import Console
 
 from thalweg._files import atomic_write
 from thalweg._types import Array
+from thalweg.adapters.spreadsheet import guarded_frame
+from thalweg.cli.options import Output
 from thalweg.errors import InputError
 from thalweg.snapshots.times import TimeScale
 from thalweg.status import Status
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from thalweg.kernel import MarkovKernel
 
 
@@ -77,8 +78,6 @@ def long_table(
     scale: TimeScale | None = None,
 ) -> pd.DataFrame:
     """One row per time and state: time (a date if the data have dates), state, probability, ..."""
-    import pandas as pd
-
     names = state_labels(kernel)
     if len(times) * len(names) > MOST_CELLS:
         raise InputError(
@@ -94,48 +93,42 @@ def long_table(
     return pd.DataFrame(columns)
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows for JSON: values that are not numbers become null."""
-    return list(json.loads(frame.to_json(orient="records", double_precision=15)))
-
-
 def write_table(frame: pd.DataFrame, path: Path) -> None:
     """Write CSV, completely or not at all."""
-    from thalweg.adapters.spreadsheet import guarded_frame
-
     with atomic_write(path) as file:
         guarded_frame(frame).to_csv(file, index=False)
 
 
 def give(
-    frame: pd.DataFrame, out: Path | None, as_json: bool, key: str, facts: dict[str, Any]
+    frame: pd.DataFrame, output: Output, key: str, facts: dict[str, Any], status: Status | None
 ) -> None:
-    """Print the rows, as JSON if asked, or write them to a file; both if both are asked."""
-    if out is not None:
-        write_table(frame, out)
-    if as_json:
-        answer = dict(facts)
-        if out is None:
-            answer[key] = records(frame)
-        else:
-            answer["files"] = [str(out)]
-        print(json.dumps(answer))
-    elif out is None:
-        from thalweg.adapters.spreadsheet import guarded_frame
-
+    """Print or write the rows, with the facts if JSON was asked for; then `finish`."""
+    facts = facts if status is None else {"status": status.name, **facts}
+    if output.out is not None:
+        write_table(frame, output.out)
+        _give_file(output, facts, "written to")
+    elif output.json:
+        rows = json.loads(frame.to_json(orient="records", double_precision=15))
+        print(json.dumps({**facts, key: rows}))
+    else:
         print(guarded_frame(frame).to_csv(index=False), end="")
-    else:
-        say(f"written to {out}")
+    finish(status)
 
 
-def give_page(text: str, out: Path, as_json: bool, facts: dict[str, Any]) -> None:
-    """Write a page, and print where it is, or the facts as JSON."""
-    with atomic_write(out) as file:
+def give_page(text: str, output: Output, facts: dict[str, Any], status: Status | None) -> None:
+    """Write a page, and print where it is, or the facts if JSON was asked for; then `finish`."""
+    assert output.out is not None
+    with atomic_write(output.out) as file:
         file.write(text)
-    if as_json:
-        print(json.dumps({**facts, "files": [str(out)]}))
+    _give_file(output, facts if status is None else {"status": status.name, **facts}, "open")
+    finish(status)
+
+
+def _give_file(output: Output, facts: dict[str, Any], verb: str) -> None:
+    if output.json:
+        print(json.dumps({**facts, "files": [str(output.out)]}))
     else:
-        say(f"open {out}")
+        say(f"{verb} {output.out}")
 
 
 def number(value: float) -> float | None:
@@ -143,18 +136,9 @@ def number(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def ends_in(out: Path | None, *suffixes: str) -> None:
-    """Reject an output file whose extension names a format that the command does not write."""
-    if out is not None and out.suffix.lower() not in ("", *suffixes):
-        raise InputError(
-            f"--out is {out.name!r}; this command writes {' or '.join(suffixes)}, so end the name "
-            "in that."
-        )
-
-
-def finish(status: Status) -> None:
+def finish(status: Status | None) -> None:
     """Exit with code 3 if a computation did not reach its tolerance; the results are written."""
-    if not status:
+    if status is not None and not status:
         say(f"thalweg: {status.value}", stderr=True)
         raise typer.Exit(3)
 

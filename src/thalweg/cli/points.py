@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from thalweg.adapters.points import PointTable
-from thalweg.cli.output import ends_in, give, parse_times, say
+from thalweg.cli.options import Output
+from thalweg.cli.output import give, parse_times, say
 from thalweg.cli.problem import detected_lines
 from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError
+from thalweg.points import PointInterpolator
 
 
 def run_points(
-    table: PointTable,
-    times: str,
-    *,
-    task: str,
-    method: str | None,
-    seed: int,
-    out: Path | None,
-    as_json: bool,
+    table: PointTable, times: str, task: str, method: str | None, seed: int, output: Output
 ) -> None:
     """Write or print the cloud at each of `times`: its points, their weights, and its warnings."""
-    import pandas as pd
-
-    from thalweg.points import PointInterpolator
-
-    ends_in(out, ".csv")
+    if output.as_page:
+        raise InputError(f"--out is {output.out}; clouds of points are written as .csv.")
     when = parse_times(times, table.scale)
     if table.times.size < 2:
         raise InputError(f"only one time was found, {table.times[0]:g}; at least two are needed.")
-    if not as_json:
+    if not output.json:
         for line in detected_lines(table.messages):
             say(line, stderr=True)
         sizes = ", ".join(str(len(x)) for x in table.clouds[:12])
@@ -60,11 +52,11 @@ def run_points(
         if fact["w1_interval"]:
             low, high = fact["w1_interval"]
             said += f"; W1 to the truth expected between {low:.3g} and {high:.3g} (90 %)"
-        if not as_json:
+        if not output.json:
             say(said, stderr=True)
         if fact["warning"]:
             say(f"thalweg: at time {fact['time']:g}, {fact['warning']}", stderr=True)
-    give(pd.concat(frames, ignore_index=True), out, as_json, "points", {task: facts})
+    give(pd.concat(frames, ignore_index=True), output, "points", {task: facts}, None)
 
 
 def _facts(guess: Any) -> dict[str, Any]:

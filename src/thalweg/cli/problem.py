@@ -30,6 +30,8 @@ _PLAIN = re.compile(
 class Problem:
     """The input of a fit, and the choices made while reading it."""
 
+    name: str
+    """The file of the snapshots."""
     kernel: MarkovKernel
     snapshots: Snapshots
     messages: tuple[str, ...]
@@ -54,17 +56,15 @@ class Problem:
         return f"{sizes.size} snapshots of {each}"
 
     def announce(self, *, quiet: bool) -> None:
-        """Print the choices made, what is odd, and what is about to be fitted."""
+        """Print what is about to be fitted, the choices made, and what is odd."""
         if quiet:
             return
         from thalweg.cli.check import warnings
         from thalweg.cli.output import say
 
-        for line in detected_lines(self.guesses):
+        say(f"{self.name}: {self.summary} on {self.kernel.n_states} states", stderr=True)
+        for line in [*detected_lines(self.guesses), *(f"! {text}" for text in warnings(self))]:
             say(line, stderr=True)
-        for warning in warnings(self):
-            say(f"! {warning}", stderr=True)
-        say(f"{self.summary} on {self.kernel.n_states} states", stderr=True)
 
 
 def detected_lines(guesses: Iterable[str]) -> list[str]:
@@ -115,7 +115,7 @@ def load_problem(snapshots: Path, reading: Reading) -> Problem:
         replicate=reading.replicate,
     )
     messages = (*_named(reading.graph, about_graph), *_named(snapshots, table.messages))
-    return Problem(kernel, table.snapshots, messages)
+    return Problem(snapshots.name, kernel, table.snapshots, messages)
 
 
 def _named(file: Path, messages: Iterable[str]) -> list[str]:
@@ -153,7 +153,8 @@ def _cells(path: Path, reading: Reading) -> Problem:
         own = label_columns(adata, time_key)
         hint = f" (--state-key {own[0]} takes the groups of that column)" if own else ""
         messages.append(said + hint)
-    return Problem(cells.kernel, cells.snapshots, tuple(_named(path, (*messages, *cells.messages))))
+    named = tuple(_named(path, (*messages, *cells.messages)))
+    return Problem(path.name, cells.kernel, cells.snapshots, named)
 
 
 def _positions(path: Path, kernel: MarkovKernel) -> NDArray[np.float64]:

@@ -10,7 +10,8 @@ import numpy as np
 from thalweg._types import Array
 from thalweg.cli.fates import named_sets
 from thalweg.cli.forecast import last_snapshot
-from thalweg.cli.output import finish, give, number, say, state_labels
+from thalweg.cli.options import Output
+from thalweg.cli.output import give, number, say, state_labels
 from thalweg.dynamics import push_few, steer
 from thalweg.errors import InputError
 from thalweg.learn import FreeEnergyRegressor, load
@@ -18,7 +19,7 @@ from thalweg.learn import FreeEnergyRegressor, load
 
 def run_steer(
     model_file: Path, horizon: float, *, target: Path | None, wish: str | None, few: int | None,
-    start: Path | None, out: Path | None, as_json: bool,
+    start: Path | None, output: Output,
 ) -> None:  # fmt: skip
     """Plan from a saved model; write the potential to add, one row per time and state."""
     if (target is None) == (wish is None):
@@ -30,45 +31,29 @@ def run_steer(
             "--few chooses the states to push for --raise; give --raise instead of --target."
         )
     model = load(model_file)
-    kernel = model.kernel_
-    p0 = _population(start, model)
+    land, p0 = model.landscape_, _population(start, model)
     if few is not None:
-        _few(model, p0, horizon, _wish(str(wish)), few, out, as_json)
-        return
-    if target is not None:
-        plan = steer(model.landscape_, p0, _population(target, model), horizon)
+        push = push_few(land, p0, _wish(str(wish)), horizon, most=few)
+        frame, key, status = push.to_frame(), "push", push.status
+        facts: dict[str, Any] = {"cost": push.cost, "reached": push.reached}
+        said = f"The push costs {push.cost:.6g} and reaches a share of {push.reached:.4g}."
     else:
-        plan = steer(model.landscape_, p0, horizon=horizon, raise_mass=_wish(str(wish)))
-    facts: dict[str, Any] = {
-        "status": plan.status.name,
-        "cost": float(plan.cost.value),
-        "cost_stderr": number(float(plan.cost.stderr)),
-        "lower_bound": plan.lower_bound,
-        "missed": plan.missed,
-    }
-    if not as_json:
-        say(str(plan), stderr=out is None)
-    frame = plan.to_frame()
-    frame["state"] = np.tile(state_labels(kernel), plan.times.size)
-    give(frame, out, as_json, "plan", facts)
-    finish(plan.status)
-
-
-def _few(
-    model: FreeEnergyRegressor,
-    p0: Array,
-    horizon: float,
-    wish: tuple[list[str], float],
-    most: int,
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    plan = push_few(model.landscape_, p0, wish, horizon, most=most)
-    facts = {"status": plan.status.name, "cost": plan.cost, "reached": plan.reached}
-    if not as_json:
-        say(f"cost {plan.cost:.6g}; {plan.reached:.4g} is reached.", stderr=out is None)
-    give(plan.to_frame(), out, as_json, "push", facts)
-    finish(plan.status)
+        if target is not None:
+            plan = steer(land, p0, _population(target, model), horizon)
+        else:
+            plan = steer(land, p0, horizon=horizon, raise_mass=_wish(str(wish)))
+        frame, key, status = plan.to_frame(), "plan", plan.status
+        frame["state"] = np.tile(state_labels(model.kernel_), plan.times.size)
+        facts = {
+            "cost": float(plan.cost.value),
+            "cost_stderr": number(float(plan.cost.stderr)),
+            "lower_bound": plan.lower_bound,
+            "missed": plan.missed,
+        }
+        said = str(plan)
+    if not output.json:
+        say(said, stderr=output.out is None)
+    give(frame, output, key, facts, status)
 
 
 def _wish(text: str) -> tuple[list[str], float]:

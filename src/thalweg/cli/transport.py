@@ -13,8 +13,8 @@ from thalweg._types import Array
 from thalweg.adapters.edges import read_graph
 from thalweg.adapters.pieces import read_table
 from thalweg.adapters.tables import state_key
-from thalweg.cli.options import Pair
-from thalweg.cli.output import ends_in, finish, give, give_page, long_table, parse_times, say
+from thalweg.cli.options import Output, PageOutput, Pair
+from thalweg.cli.output import finish, give, give_page, long_table, parse_times, say
 from thalweg.cli.problem import detected_lines
 from thalweg.errors import InputError
 from thalweg.geometry import Geodesic, TransportGeometry
@@ -52,12 +52,11 @@ def _geodesic(pair: Pair) -> tuple[Geodesic, MarkovKernel]:
     return TransportGeometry(found.kernel, _mean(pair.mean)).geodesic(*ends), found.kernel
 
 
-def run_geodesic(pair: Pair, steps: int, out: Path | None, as_json: bool) -> None:
+def run_geodesic(pair: Pair, steps: int, output: PageOutput) -> None:
     """Write the populations along the geodesic, as a table or as a page with a slider."""
-    ends_in(out, ".csv", ".html")
     geodesic, kernel = _geodesic(pair)
-    facts = {"distance": geodesic.distance, "status": geodesic.status.name}
-    if out is not None and out.suffix.lower() == ".html":
+    facts = {"distance": geodesic.distance}
+    if output.as_page:
         from thalweg import plots
         from thalweg.report import Section, page
 
@@ -65,26 +64,17 @@ def run_geodesic(pair: Pair, steps: int, out: Path | None, as_json: bool) -> Non
         said = f"The distance is {geodesic.distance:.6g}; the path has constant speed."
         sections = [Section("The path", (said,), (figure,))]
         text = page("Geodesic", f"{pair.first.name} to {pair.second.name}", sections)
-        give_page(text, out, as_json, facts)
-        finish(geodesic.status)
+        give_page(text, output, facts, geodesic.status)
         return
     points = geodesic.at(np.linspace(0, 1, steps))
     frame = long_table(kernel, points.times, points.probabilities)
-    give(frame, out, as_json, "geodesic", facts)
-    finish(geodesic.status)
+    give(frame, output, "geodesic", facts, geodesic.status)
 
 
 def run_simulate(
-    model_file: Path,
-    times: str,
-    individuals: int,
-    tracked: bool,
-    seed: int,
-    out: Path | None,
-    as_json: bool,
+    model_file: Path, times: str, individuals: int, tracked: bool, seed: int, output: Output
 ) -> None:
     """Draw snapshots from a fitted model, as a table that `thalweg fit` reads."""
-    ends_in(out, ".csv")
     model = load(model_file)
     when = parse_times(times, model.time_scale_)
     # Drawn by the model itself, with its saved mobility and dynamics.
@@ -93,7 +83,7 @@ def run_simulate(
     frame = long_table(model.kernel_, when, dense(seen.counts), scale=model.time_scale_)
     frame = frame.rename(columns={"probability": "count"})
     frame["count"] = frame["count"].astype(int)
-    give(frame[frame["count"] > 0], out, as_json, "snapshots", {"individuals": individuals})
+    give(frame[frame["count"] > 0], output, "snapshots", {"individuals": individuals}, None)
 
 
 def read_population(path: Path, kernel: MarkovKernel) -> Array:

@@ -49,6 +49,33 @@ class GeodesicPoints(NamedTuple):
     speeds: Array
 
 
+class _Curve(NamedTuple):
+    """A path with its forces and its potential in the middle of time, to be evaluated anywhere."""
+
+    problem: PathProblem
+    flux: Array
+    force: Array
+    middle: Array
+
+    def at(self, t: Array) -> tuple[Array, Array]:
+        """Probabilities and potentials at the given times."""
+        problem, mesh, pi = self.problem, self.problem.mesh, self.problem.kernel.stationary
+        piece, place = mesh.locate(t)
+        p = np.where(mesh.is_late(piece, place)[:, None], problem.p1, problem.p0)
+        p = p + mesh.integral_from_ends(piece, place) @ problem.gains(self.flux)
+        p = np.maximum(p, 0.0)
+        p[t == 0], p[t == 1] = problem.p0, problem.p1
+        psi = self.middle - (mesh.integral_from_middle(piece, place) @ self.force) / pi
+        return p, np.asarray(psi - (psi @ pi)[:, None])
+
+    def points(self, t: Array) -> GeodesicPoints:
+        problem, mesh = self.problem, self.problem.mesh
+        p, psi = self.at(t)
+        fluxes = mesh.interpolate(*mesh.locate(t)) @ self.flux
+        speeds = np.sqrt(problem.actions(p / problem.kernel.stationary, fluxes))
+        return GeodesicPoints(t, p, psi, fluxes, speeds)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Geodesic:
     """A constant-speed geodesic on [0, 1], known at all times through `at`."""
@@ -71,10 +98,7 @@ class Geodesic:
     """Newton steps or sweeps."""
     products: int
     """Sweeps and inner iterations: each costs one Laplacian solve, or a pass over all times."""
-    _problem: PathProblem
-    _flux: Array
-    _force: Array
-    _middle: Array
+    _curve: _Curve
 
     def __repr__(self) -> str:
         return (
@@ -99,7 +123,7 @@ class Geodesic:
         t = np.atleast_1d(_checks.as_array(times, "times"))
         if t.ndim != 1 or np.any((t < 0) | (t > 1)):
             raise InputError("times of a geodesic must be a list of numbers between 0 and 1.")
-        return _points(self._problem, self._flux, self._force, self._middle, t)
+        return self._curve.points(t)
 
     @property
     def initial_potential(self) -> Array:
@@ -123,36 +147,11 @@ class Geodesic:
             return 0.0
         from thalweg.paths.lower_bound import dual_bound
 
-        return dual_bound(self._problem, self._flux, self._force, self._middle)
+        return dual_bound(*self._curve)
 
     @cached_property
     def _ends(self) -> GeodesicPoints:
         return self.at([0.0, 1.0])
-
-
-def _points(
-    problem: PathProblem, flux: Array, force: Array, middle: Array, t: Array
-) -> GeodesicPoints:
-    mesh, kernel, pi = problem.mesh, problem.kernel, problem.kernel.stationary
-    p, psi = _curve(problem, flux, force, middle, t)
-    fluxes = mesh.interpolate(*mesh.locate(t)) @ flux
-    speeds = np.sqrt(kinetic.flux_action(*kernel.edges, p / pi, fluxes, problem.spec))
-    return GeodesicPoints(t, p, psi, fluxes, speeds)
-
-
-def _curve(
-    problem: PathProblem, flux: Array, force: Array, middle: Array, t: Array
-) -> tuple[Array, Array]:
-    """Probabilities and potentials at the given times."""
-    mesh, pi = problem.mesh, problem.kernel.stationary
-    piece, place = mesh.locate(t)
-    late = mesh.is_late(piece, place)
-    p = np.where(late[:, None], problem.p1, problem.p0)
-    p = p + mesh.integral_from_ends(piece, place) @ problem.gains(flux)
-    p = np.maximum(p, 0.0)
-    p[t == 0], p[t == 1] = problem.p0, problem.p1
-    psi = middle - (mesh.integral_from_middle(piece, place) @ force) / pi
-    return p, np.asarray(psi - (psi @ pi)[:, None])
 
 
 def solve_geodesic(
@@ -178,7 +177,8 @@ def solve_geodesic(
         )
     kernel, times = problem.kernel, np.linspace(0, 1, n_steps + 1)
     if np.abs(problem.gap).max() == 0.0:
-        return _constant(problem, mobility, times, _TOLERANCE if tolerance is None else tolerance)
+        wanted = _TOLERANCE if tolerance is None else tolerance
+        return _package(_constant(problem), mobility, times, "constant", wanted)
     lowest = tuple(float((p / kernel.stationary).min()) for p in (problem.p0, problem.p1))
     singular = (lowest[0] < _SINGULAR, lowest[1] < _SINGULAR)
     found: Path | None = None
@@ -229,13 +229,12 @@ def _package(
     weight = mesh.weights[:, None] * rho * pi
     candidates = found.psi + (mesh.from_middle @ force) / pi
     middle = (weight * candidates).sum(axis=0) / weight.sum(axis=0)
-    probabilities, potentials = _curve(problem, flux, force, middle, times)
+    curve = _Curve(problem, flux, force, middle)
     return Geodesic(
         kernel,
         mobility,
         times,
-        probabilities,
-        potentials,
+        *curve.at(times),
         found.distance,
         found.status,
         tolerance,
@@ -244,36 +243,15 @@ def _package(
         method,
         found.steps,
         found.products,
-        problem,
-        flux,
-        force,
-        middle,
+        curve,
     )
 
 
-def _constant(problem: PathProblem, mobility: Mobility, times: Array, tolerance: float) -> Geodesic:
-    n, edges = problem.kernel.n_states, problem.kernel.n_edges
-    stay = np.tile(problem.p0, (times.size, 1))
-    zero = np.zeros((problem.mesh.size, n))
-    return Geodesic(
-        problem.kernel,
-        mobility,
-        times,
-        stay,
-        np.zeros_like(stay),
-        0.0,
-        Status.CONVERGED,
-        tolerance,
-        0.0,
-        0.0,
-        "constant",
-        0,
-        0,
-        problem,
-        np.zeros((problem.mesh.size, edges)),
-        zero,
-        np.zeros(n),
-    )
+def _constant(problem: PathProblem) -> Path:
+    """The path from a point to itself."""
+    n, edges, stages = problem.kernel.n_states, problem.kernel.n_edges, problem.mesh.size
+    flux, psi = np.zeros((stages, edges)), np.zeros((stages, n))
+    return Path(problem, flux, psi + 1.0, psi, 0.0, 0.0, 0.0, Status.CONVERGED, 0, 0)
 
 
 class DistanceGradient(NamedTuple):
@@ -289,7 +267,7 @@ class DistanceGradient(NamedTuple):
 
 def distance_gradient(geodesic: Geodesic) -> DistanceGradient:
     """The derivatives of the squared length of a geodesic."""
-    problem, flux = geodesic._problem, geodesic._flux
+    problem, flux = geodesic._curve[:2]
     source, target, conductance = geodesic.kernel.edges
     _, rho, _ = problem.value(flux, 0.0)
     edge = kinetic.stage_weights(source, target, conductance, np.maximum(rho, 1e-300), problem.spec)

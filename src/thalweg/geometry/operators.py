@@ -51,9 +51,8 @@ def transport_laplacian(kernel: MarkovKernel, p: Array, mobility: Mobility) -> s
            [-0.5,  0.5]])
     """
     weights = transport_weights(kernel, p, mobility)
-    source, target, _ = kernel.edges
-    n = kernel.n_states
-    off = sparse.coo_array((weights, (source, target)), shape=(n, n)).tocsr()
+    shape = (kernel.n_states, kernel.n_states)
+    off = sparse.csr_array((weights, kernel.edges[:2]), shape=shape)
     off = off + off.T
     return sparse.csr_array(sparse.diags_array(np.asarray(off.sum(axis=1)).ravel()) - off)
 

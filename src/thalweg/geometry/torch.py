@@ -39,14 +39,9 @@ class _SquaredDistance(torch.autograd.Function):
         )
         result.status.check()
         ctx.save_for_backward(
-            *(
-                torch.as_tensor(g, dtype=like.dtype, device=like.device)
-                for g, like in (
-                    (result.first, p),
-                    (result.second, q),
-                    (result.conductance, conductance),
-                )
-            )
+            p.new_tensor(result.first),
+            q.new_tensor(result.second),
+            conductance.new_tensor(result.conductance),
         )
         return p.new_tensor(result.squared_distance)
 

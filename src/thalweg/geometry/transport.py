@@ -333,14 +333,14 @@ class TransportGeometry:
 
         The parameters are those of `distance_matrix`, and `k`, the number of neighbours.
         """
-        from thalweg.geometry.many import nearest
+        from thalweg.geometry.many import distance_matrix, nearest
 
         rows = _checks.as_probabilities(ps, self.kernel.n_states, "ps")
         if _checks.whole(k, "k", 1) >= len(rows):
             raise InputError(
                 f"k is {k}, but there are {len(rows)} distributions; choose 1 to {len(rows) - 1}."
             )
-        return nearest(self, rows, k, tolerance, jobs, progress)
+        return nearest(distance_matrix(self, rows, None, tolerance, jobs, progress), k)
 
     @checked
     def barycenter(

@@ -78,8 +78,6 @@ def make_graph(
     if family not in _BUILDERS:
         raise InputError(_unknown(family))
     builder, smallest = _BUILDERS[family]
-    if isinstance(n, bool) or not isinstance(n, int | np.integer):
-        raise InputError(f"n is {n!r}; the number of states must be an integer.")
     if n < smallest:
         raise InputError(
             f"n is {int(n)}; a {family} graph needs at least {smallest} states: ask for more."
@@ -138,13 +136,17 @@ def _complete(n: int, rng: np.random.Generator) -> Topology:
 
 
 def _erdos_renyi(n: int, rng: np.random.Generator, *, mean_degree: float | None = None) -> Topology:
-    degree = 1.5 * math.log(n) + 1 if mean_degree is None else _number("mean_degree", mean_degree)
+    degree = (
+        1.5 * math.log(n) + 1
+        if mean_degree is None
+        else _checks.positive(mean_degree, "mean_degree", zero=True)
+    )
     _check_edges(n * degree / 2, f"mean_degree={degree:g} on {n} states")
     return topology.erdos_renyi(n, rng, degree / (n - 1))
 
 
 def _regular(n: int, rng: np.random.Generator, *, degree: int | None = None) -> Topology:
-    d = _integer("degree", min(4, n - 1) if degree is None else degree)
+    d = _checks.whole(min(4, n - 1) if degree is None else degree, "degree")
     if not 3 <= d < n:
         raise InputError(
             f"degree is {d}; a connected random regular graph on {n} states needs one from 3 to "
@@ -159,7 +161,7 @@ def _regular(n: int, rng: np.random.Generator, *, degree: int | None = None) -> 
 def _watts_strogatz(
     n: int, rng: np.random.Generator, *, degree: int | None = None, rewiring: float = 0.2
 ) -> Topology:
-    d = _integer("degree", min(4, (n - 1) // 2 * 2) if degree is None else degree)
+    d = _checks.whole(min(4, (n - 1) // 2 * 2) if degree is None else degree, "degree")
     if d % 2 or not 2 <= d < n:
         raise InputError(f"degree is {d}; give an even number from 2 to {n - 1}.")
     _check_edges(n * d / 2, f"degree={d} on {n} states")
@@ -175,17 +177,17 @@ def _block_model(
     between: float = 1.0,
 ) -> Topology:
     default = min(max(2, round(math.sqrt(n) / 2)), 20)
-    blocks = _integer("n_blocks", default if n_blocks is None else n_blocks)
+    blocks = _checks.whole(default if n_blocks is None else n_blocks, "n_blocks")
     if not 1 <= blocks <= n:
         raise InputError(f"n_blocks is {blocks}; give a number from 1 to {n}.")
-    mean = 1.5 * math.log(n / blocks) + 3 if within is None else _number("within", within)
-    other = _number("between", between)
+    mean = (
+        1.5 * math.log(n / blocks) + 3
+        if within is None
+        else _checks.positive(within, "within", zero=True)
+    )
+    other = _checks.positive(between, "between", zero=True)
     _check_edges(n * (mean + other) / 2, f"within={mean:g}, between={other:g} on {n} states")
     return topology.block_model(n, rng, blocks, mean, other)
-
-
-def _delaunay(n: int, rng: np.random.Generator) -> Topology:
-    return topology.delaunay(n, rng)
 
 
 def _spanning_tree(n: int, rng: np.random.Generator) -> Topology:
@@ -197,7 +199,7 @@ def _spanning_tree(n: int, rng: np.random.Generator) -> Topology:
 def _k_partite(
     n: int, rng: np.random.Generator, *, n_parts: int = 3, probability: float = 1.0
 ) -> Topology:
-    parts = _integer("n_parts", n_parts)
+    parts = _checks.whole(n_parts, "n_parts")
     if not 2 <= parts <= n:
         raise InputError(f"n_parts is {parts}; give a number from 2 to {n}.")
     _check_edges(n * (n - 1) / 2, f"a {parts}-partite graph on {n} states")
@@ -212,12 +214,8 @@ def _torus(n: int, rng: np.random.Generator, *, shape: tuple[int, int] | None = 
     return topology.rectangle(n, _columns(n, shape), periodic=True)
 
 
-def _apollonian(n: int, rng: np.random.Generator) -> Topology:
-    return topology.apollonian(n, rng)
-
-
 def _barabasi_albert(n: int, rng: np.random.Generator, *, n_links: int | None = None) -> Topology:
-    links = _integer("n_links", min(2, n - 1) if n_links is None else n_links)
+    links = _checks.whole(min(2, n - 1) if n_links is None else n_links, "n_links")
     if not 1 <= links < n:
         raise InputError(f"n_links is {links}; give a number from 1 to {n - 1}.")
     _check_edges(n * links, f"n_links={links} on {n} states")
@@ -230,12 +228,12 @@ _BUILDERS: dict[str, tuple[Callable[..., Topology], int]] = {
     "regular": (_regular, 4),
     "watts_strogatz": (_watts_strogatz, 3),
     "block_model": (_block_model, 2),
-    "delaunay": (_delaunay, 3),
+    "delaunay": (topology.delaunay, 3),
     "spanning_tree": (_spanning_tree, 2),
     "k_partite": (_k_partite, 3),
     "grid": (_grid, 2),
     "torus": (_torus, 3),
-    "apollonian": (_apollonian, 3),
+    "apollonian": (topology.apollonian, 3),
     "barabasi_albert": (_barabasi_albert, 2),
 }
 
@@ -249,7 +247,7 @@ GRAPH_FAMILIES: tuple[str, ...] = tuple(_BUILDERS)
 def _columns(n: int, shape: tuple[int, int] | None) -> int:
     """Columns of the squarest rectangle of `n` states, ragged where `n` only factors badly."""
     if shape is not None:
-        rows, columns = (_integer("shape", side) for side in shape)
+        rows, columns = (_checks.whole(side, "shape") for side in shape)
         if rows < 1 or columns < 1 or rows * columns != n:
             raise InputError(
                 f"shape ({rows}, {columns}) has {rows * columns} states, not {n}; make them agree."
@@ -267,19 +265,6 @@ def _check_edges(count: float, what: str) -> None:
             f"{what} has {count:.2g} edges, more than {_MAX_EDGES:.0e}; ask for fewer states or a "
             "sparser family."
         )
-
-
-def _integer(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputError(f"{name} is {value!r}; it must be an integer.")
-    return int(value)
-
-
-def _number(name: str, value: float) -> float:
-    number = float(value)
-    if not (0 <= number < math.inf):
-        raise InputError(f"{name} is {number:g}; it must be finite and not negative.")
-    return number
 
 
 def _probability(name: str, value: float) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from thalweg import _checks
 from thalweg._door import checked
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -24,7 +25,7 @@ def path(n: int) -> MarkovKernel:
     >>> path(3).stationary
     array([0.25, 0.5 , 0.25])
     """
-    n = _size(n, 2, "a path")
+    n = _checks.whole(n, "n", 2)
     state = np.arange(n - 1)
     position = np.column_stack([np.arange(n, dtype=np.float64), np.zeros(n)])
     return _walk(n, state, state + 1, position)
@@ -32,7 +33,7 @@ def path(n: int) -> MarkovKernel:
 
 def cycle(n: int) -> MarkovKernel:
     """States in a ring."""
-    n = _size(n, 3, "a cycle")
+    n = _checks.whole(n, "n", 3)
     state = np.arange(n)
     return _walk(n, state, (state + 1) % n, _circle(n))
 
@@ -43,7 +44,7 @@ def star(n: int) -> MarkovKernel:
     >>> star(4).stationary * 6
     array([3., 1., 1., 1.])
     """
-    n = _size(n, 2, "a star")
+    n = _checks.whole(n, "n", 2)
     leaves = np.arange(1, n)
     position = np.vstack([[0.0, 0.0], _circle(n - 1)])
     return _walk(n, np.zeros(n - 1, dtype=np.int64), leaves, position)
@@ -114,12 +115,8 @@ def triangular_lattice(n_rows: int, n_columns: int) -> MarkovKernel:
     b = [state[:, 1:], state[1:], state[1:, :-1]]
     row, column = np.divmod(state.ravel(), n_columns)
     position = np.column_stack([column + 0.5 * row, -math.sqrt(0.75) * row])
-    return _walk(
-        state.size,
-        np.concatenate([x.ravel() for x in a]),
-        np.concatenate([x.ravel() for x in b]),
-        position,
-    )
+    one, other = (np.concatenate([x.ravel() for x in ends]) for ends in (a, b))
+    return _walk(state.size, one, other, position)
 
 
 @checked
@@ -145,13 +142,10 @@ def hamming_kernel(
     >>> kernel.n_states, kernel.matrix.toarray()[0].round(3).tolist()
     (9, [0.0, 0.25, 0.25, 0.25, 0.0, 0.0, 0.25, 0.0, 0.0])
     """
-    for name, value, least in (("n_tokens", n_tokens, 2), ("length", length, 1)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise InputError(f"{name} is {value!r}; give an integer of at least {least}.")
-    n_states = int(n_tokens) ** int(length)
+    n_states = _checks.whole(n_tokens, "n_tokens", 2) ** _checks.whole(length, "length", 1)
     _check_states(n_states, f"{n_tokens} tokens at {length} positions")
     if token_kernel is None:
-        off = sparse.csr_array(np.full((n_tokens, n_tokens), 1.0) - np.eye(n_tokens))
+        off = sparse.csr_array(1.0 - np.eye(n_tokens))
         flow, pi = off / (n_tokens * (n_tokens - 1)), np.full(n_tokens, 1 / n_tokens)
     else:
         if token_kernel.n_states != n_tokens:
@@ -184,12 +178,6 @@ def _walk(
 def _circle(n: int) -> NDArray[np.float64]:
     angle = 2 * np.pi * np.arange(n) / n
     return np.column_stack([np.cos(angle), np.sin(angle)])
-
-
-def _size(n: int, least: int, what: str) -> int:
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least:
-        raise InputError(f"n is {n!r}; {what} needs an integer of at least {least} states.")
-    return int(n)
 
 
 def _check_states(count: int, what: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from thalweg import _checks
 from thalweg._types import Array, Index
 from thalweg.errors import InputError
+from thalweg.graphs.topology import components
 
 _TREE_DIMENSION = 12
 """Dimension up to which a k-d tree finds neighbours; brute force above."""
@@ -50,9 +50,7 @@ def neighbor_weights(points: ArrayLike, n_neighbors: int = 15) -> sparse.csr_arr
             f"points have shape {x.shape}; give one row per point, shape (points, dimension)."
         )
     n = x.shape[0]
-    if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, int | np.integer):
-        raise InputError(f"n_neighbors is {n_neighbors!r}; it must be an integer.")
-    if not 1 <= n_neighbors < n:
+    if not 1 <= _checks.whole(n_neighbors, "n_neighbors") < n:
         raise InputError(
             f"n_neighbors is {n_neighbors}, but there are {n} points; give a number from 1 to "
             f"{n - 1}."
@@ -63,7 +61,7 @@ def neighbor_weights(points: ArrayLike, n_neighbors: int = 15) -> sparse.csr_arr
         positive = distance[distance > 0]
         scale[scale == 0] = positive.min() if positive.size else 1.0
     row = np.repeat(np.arange(n), n_neighbors)
-    a, b = _bridges(x, *_components(n, row, index.ravel()))
+    a, b = _bridges(x, *components(n, row, index.ravel()))
     row, column = np.concatenate([row, a]), np.concatenate([index.ravel(), b])
     squared = np.concatenate([distance.ravel() ** 2, ((x[a] - x[b]) ** 2).sum(axis=1)])
     value = np.maximum(np.exp(-squared / (scale[row] * scale[column])), _LEAST_WEIGHT)
@@ -105,12 +103,6 @@ def _nearest(x: Array, k: int) -> tuple[Array, Index]:
     return distance[keep].reshape(shape), index[keep].reshape(shape)
 
 
-def _components(n: int, a: Index, b: Index) -> tuple[int, NDArray[np.int32]]:
-    graph = sparse.coo_array((np.ones(a.size, dtype=np.int8), (a, b)), shape=(n, n))
-    count, label = connected_components(graph, directed=False)
-    return int(count), label
-
-
 def _bridges(x: Array, count: int, label: NDArray[np.int32]) -> tuple[Index, Index]:
     """Edges of the Euclidean minimum spanning tree that join the components (Boruvka's rounds).
 
@@ -118,8 +110,7 @@ def _bridges(x: Array, count: int, label: NDArray[np.int32]) -> tuple[Index, Ind
     share one search over all points; a component that holds all nearest neighbours of its points
     gets a search of its own.
     """
-    source: list[int] = []
-    target: list[int] = []
+    edges = [np.zeros((2, 0), dtype=np.int64)]
     everything = _Search(x) if count > 1 else None
     while everything is not None and count > 1:
         sizes = np.bincount(label, minlength=count)
@@ -132,26 +123,22 @@ def _bridges(x: Array, count: int, label: NDArray[np.int32]) -> tuple[Index, Ind
         reach = np.where(found, distance[np.arange(inside.size), first], np.inf)
         # A point that found only its own component gives no more than the radius it searched.
         blind = np.where(found, np.inf, distance[:, -1])
-        new_a: list[int] = []
-        new_b: list[int] = []
+        joined: list[tuple[int, int]] = []
         order = np.argsort(label[inside], kind="stable")
         starts = np.flatnonzero(np.diff(label[inside][order], prepend=-1))
         for members in np.split(order, starts[1:]):
             best = members[np.argmin(reach[members])]
             if reach[best] <= blind[members].min():
-                new_a.append(int(inside[best]))
-                new_b.append(int(index[best, first[best]]))
+                joined.append((int(inside[best]), int(index[best, first[best]])))
             else:
                 own = inside[members]
                 others = np.flatnonzero(label != label[own[0]])
                 far, nearest = _Search(x[others]).query(x[own], 1)
                 closest = int(np.argmin(far[:, 0]))
-                new_a.append(int(own[closest]))
-                new_b.append(int(others[nearest[closest, 0]]))
-        ends = np.array([np.minimum(new_a, new_b), np.maximum(new_a, new_b)])
-        ends = np.unique(ends, axis=1)
-        source.extend(ends[0].tolist())
-        target.extend(ends[1].tolist())
-        merged, renamed = _components(count, label[ends[0]], label[ends[1]])
+                joined.append((int(own[closest]), int(others[nearest[closest, 0]])))
+        ends = np.unique(np.sort(joined, axis=1).T, axis=1)
+        edges.append(ends)
+        merged, renamed = components(count, label[ends[0]], label[ends[1]])
         count, label = merged, renamed[label]
-    return np.array(source, dtype=np.int64), np.array(target, dtype=np.int64)
+    source, target = np.concatenate(edges, axis=1)
+    return source, target

@@ -45,21 +45,21 @@ def _keys(n: int, a: Pairs, b: Pairs) -> Pairs:
 # -------------------------------------------------------------------- connectedness
 
 
-def _labels(graph: Topology) -> tuple[int, NDArray[np.int32]]:
-    ones = np.ones(graph.source.size, dtype=np.int8)
-    matrix = sparse.coo_array((ones, (graph.source, graph.target)), shape=(graph.n, graph.n))
-    count, label = connected_components(matrix, directed=False)
+def components(n: int, a: Pairs, b: Pairs) -> tuple[int, NDArray[np.int32]]:
+    """The number of components of a graph, and the label of each state's own."""
+    graph = sparse.coo_array((np.ones(a.size, dtype=np.int8), (a, b)), shape=(n, n))
+    count, label = connected_components(graph, directed=False)
     return int(count), label
 
 
 def is_connected(graph: Topology) -> bool:
     """Whether a path joins every two states."""
-    return _labels(graph)[0] == 1
+    return components(*graph[:3])[0] == 1
 
 
 def connected(graph: Topology, rng: np.random.Generator) -> Topology:
     """The graph with its components joined to the largest one, each by one random edge."""
-    count, label = _labels(graph)
+    count, label = components(*graph[:3])
     if count == 1:
         return graph
     order = np.argsort(label, kind="stable")

@@ -16,9 +16,7 @@ from scipy import sparse
 
 from thalweg._types import Array
 from thalweg.errors import MissingDependencyError
-from thalweg.laplacian.pattern import Pattern
-
-CholmodMode = Literal["auto", "simplicial", "supernodal"]
+from thalweg.laplacian.pattern import GroundedFactor, Pattern
 
 
 def available() -> bool:
@@ -42,7 +40,9 @@ class CholmodAnalysis:
     relabelling: None = None
 
     @classmethod
-    def of(cls, pattern: Pattern, *, mode: CholmodMode = "auto") -> CholmodAnalysis:
+    def of(
+        cls, pattern: Pattern, *, mode: Literal["auto", "simplicial"] = "auto"
+    ) -> CholmodAnalysis:
         try:
             from sksparse.cholmod import analyze
         except ImportError:
@@ -51,8 +51,7 @@ class CholmodAnalysis:
                 "SuiteSparse headers, for instance Debian's libsuitesparse-dev)."
             ) from None
         n, source, target = pattern.n_nodes, pattern.source, pattern.target
-        degree = np.bincount(source, minlength=n) + np.bincount(target, minlength=n)
-        ground = int(np.argmax(degree))
+        ground = int(np.argmax(pattern.degrees(np.ones(pattern.n_edges))))
         inner = (source != ground) & (target != ground)
         row = (source - (source > ground))[inner].astype(np.int64)
         column = (target - (target > ground))[inner].astype(np.int64)
@@ -70,26 +69,14 @@ class CholmodAnalysis:
         symbolic = analyze(matrix, mode=mode)
         return cls(pattern, ground, symbolic, indices, indptr, inner, place[:size], place[size:])
 
-    def factor(self, weights: Array) -> CholmodFactor | None:
+    def factor(self, weights: Array) -> GroundedFactor | None:
         from sksparse.cholmod import CholmodNotPositiveDefiniteError
 
-        n, source, target = self.pattern.n_nodes, self.pattern.source, self.pattern.target
-        degree = np.bincount(source, weights, n) + np.bincount(target, weights, n)
+        n, degree = self.pattern.n_nodes, self.pattern.degrees(weights)
         data = -np.bincount(self.off_diagonal, weights[self.inner], self.indices.size)
         data[self.diagonal] = np.delete(degree, self.ground)
         matrix = sparse.csc_matrix((data, self.indices, self.indptr), shape=(n - 1, n - 1))
         try:
-            return CholmodFactor(self.symbolic.cholesky(matrix), self.ground)
+            return GroundedFactor(self.ground, self.symbolic.cholesky(matrix))
         except CholmodNotPositiveDefiniteError:
             return None
-
-
-@dataclass(frozen=True, eq=False)
-class CholmodFactor:
-    numeric: Any
-    ground: int
-
-    def apply(self, r: Array, out: Array) -> None:
-        g = self.ground
-        z = self.numeric(np.delete(r, g))
-        out[:g], out[g], out[g + 1 :] = z[:g], 0.0, z[g:]

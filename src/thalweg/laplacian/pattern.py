@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -68,11 +69,17 @@ class Pattern:
     @cached_property
     def matrix(self) -> sparse.csr_array:
         """The symmetric adjacency matrix with ones (repeated edges are added up)."""
-        n = self.n_nodes
-        upper = sparse.coo_array(
-            (np.ones(self.n_edges), (self.source, self.target)), shape=(n, n)
-        ).tocsr()
+        return self.weighted(np.ones(self.n_edges))
+
+    def weighted(self, weights: Array) -> sparse.csr_array:
+        """The symmetric adjacency matrix with these weights."""
+        upper = sparse.csr_array((weights, (self.source, self.target)), shape=(self.n_nodes,) * 2)
         return sparse.csr_array(upper + upper.T)
+
+    def degrees(self, weights: Array) -> Array:
+        """The sum of the weights at each node."""
+        n = self.n_nodes
+        return np.bincount(self.source, weights, n) + np.bincount(self.target, weights, n)
 
     @property
     def matrix_without_ground(self) -> sparse.csr_array:
@@ -138,6 +145,19 @@ class Preconditioner(Protocol):
     def apply(self, r: Array, out: Array) -> None:
         """Write to `out` a `z` with `M z = r`, up to the factorisation's quality and a constant."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class GroundedFactor:
+    """A factor of the matrix without the row and the column of one node, which stays at zero."""
+
+    ground: int
+    inverse: Callable[[Array], Array]
+
+    def apply(self, r: Array, out: Array) -> None:
+        g = self.ground
+        z = self.inverse(np.delete(r, g))
+        out[:g], out[g], out[g + 1 :] = z[:g], 0.0, z[g:]
 
 
 class Analysis(Protocol):

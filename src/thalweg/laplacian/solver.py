@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,34 +46,27 @@ class Prepared(NamedTuple):
     weights: Array
     preconditioner: Preconditioner
 
-    def solve(self, b: Array, tolerance: float) -> krylov.Refined:
+    @property
+    def nodes(self) -> Any:
+        """Where the method's nodes are in the user's order."""
         relabelling = self.analysis.relabelling
-        if relabelling is None:
-            return krylov.solve(
-                self.analysis.pattern, self.weights, self.preconditioner, b, tolerance
-            )
+        return slice(None) if relabelling is None else relabelling.nodes
+
+    def solve(self, b: Array, tolerance: float) -> krylov.Refined:
         solved = krylov.solve(
-            self.analysis.pattern,
-            self.weights,
-            self.preconditioner,
-            b[relabelling.nodes],
-            tolerance,
+            self.analysis.pattern, self.weights, self.preconditioner, b[self.nodes], tolerance
         )
         x = np.empty_like(b)
-        x[relabelling.nodes] = solved.x
+        x[self.nodes] = solved.x
         return solved._replace(x=x)
 
     def roughly(self, b: Array, tolerance: float) -> Array:
         """`x` with `M x = b`: by a direct factor alone, by PCG to `tolerance` for any other."""
         if not self.analysis.direct:
             return self.solve(b, tolerance).x
-        relabelling, x = self.analysis.relabelling, np.empty_like(b)
-        if relabelling is None:
-            self.preconditioner.apply(b, x)
-            return x
-        z = np.empty_like(b)
-        self.preconditioner.apply(b[relabelling.nodes], z)
-        x[relabelling.nodes] = z
+        x, z = np.empty_like(b), np.empty_like(b)
+        self.preconditioner.apply(b[self.nodes], z)
+        x[self.nodes] = z
         return x
 
 

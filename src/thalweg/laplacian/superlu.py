@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.linalg import SuperLU, splu
+from scipy.sparse.linalg import splu
 
 from thalweg._types import Array
-from thalweg.laplacian.pattern import Pattern
+from thalweg.laplacian.pattern import GroundedFactor, Pattern
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,13 +21,11 @@ class SuperLUAnalysis:
     pattern: Pattern
     relabelling: None = None
 
-    def factor(self, weights: Array) -> SuperLUFactor | None:
-        n, source, target = self.pattern.n_nodes, self.pattern.source, self.pattern.target
-        off = sparse.coo_array((weights, (source, target)), shape=(n, n)).tocsr()
-        off = off + off.T
-        degree = np.asarray(off.sum(axis=1)).ravel()
-        m = sparse.csc_array(sparse.diags_array(degree) - off)
-        keep = np.delete(np.arange(n), int(np.argmax(degree)))
+    def factor(self, weights: Array) -> GroundedFactor | None:
+        degree = self.pattern.degrees(weights)
+        ground = int(np.argmax(degree))
+        m = sparse.csc_array(sparse.diags_array(degree) - self.pattern.weighted(weights))
+        keep = np.delete(np.arange(degree.size), ground)
         try:
             lu = splu(
                 sparse.csc_array(m[keep][:, keep]),
@@ -38,14 +35,4 @@ class SuperLUAnalysis:
             )
         except RuntimeError:  # SuperLU's word for a zero pivot
             return None
-        return SuperLUFactor(keep, lu)
-
-
-@dataclass(frozen=True, eq=False)
-class SuperLUFactor:
-    keep: NDArray[np.intp]
-    lu: SuperLU
-
-    def apply(self, r: Array, out: Array) -> None:
-        out[:] = 0.0
-        out[self.keep] = self.lu.solve(r[self.keep])
+        return GroundedFactor(ground, lu.solve)

@@ -103,7 +103,8 @@ class CrossValidation:
         }[self.scheme]
         rivals = [name for name in self.models if name != LANDSCAPE]
         if LANDSCAPE not in self.models or not rivals:
-            return f"Predictions of {what} could not be compared."
+            why = self.failures.get(LANDSCAPE) or next(iter(self.failures.values()), "no rival")
+            return f"Predictions of {what} could not be compared: {why.rstrip('.')}."
         best = rivals[0]
         gap, error = self.gap(best)
         by = f"({gap:+.3g} ± {error:.2g} per individual, in log-likelihood)"

@@ -36,6 +36,14 @@ _MOST_BREAKS = 4
 _SURE = 2.5
 """Standard errors by which a remedy must be ahead: seven are tried."""
 NONE = "one landscape"
+_NEXT = {
+    "growth": ' Fit it with growth="states" (--growth shares).',
+    "a landscape that jumps": " Fit it with time_basis=TimeBasis.piecewise([time]).",
+    "another mean": " Fit it with mobility=.",
+    "an interaction": " Fit it with interactions=.",
+    "free rates without a landscape": " The population may go round in cycles.",
+}
+"""The step that a winner suggests."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +60,8 @@ class Remedies:
         Remedies that could not be tried, and why.
 
     >>> print(Remedies({"growth": (0.02, 0.004), "another mean": (0.001, 0.002)}, {}, {}))
-    Left-out individuals are best predicted with growth (+0.02 ± 0.004 per individual, in \
-log-likelihood, over one landscape).
+    What predicts left-out individuals best is growth: their log-likelihood is higher by 0.02 ± \
+0.004 each than with one landscape. Fit it with growth="states" (--growth shares).
     """
 
     gains: dict[str, tuple[float, float]]
@@ -84,8 +92,8 @@ log-likelihood, over one landscape).
         gain, error = self.gains[best]
         detail = self.details.get(best, "")
         return (
-            f"Left-out individuals are best predicted with {best}{detail} ({gain:+.2g} ± "
-            f"{error:.1g} per individual, in log-likelihood, over one landscape)."
+            f"What predicts left-out individuals best is {best}{detail}: their log-likelihood is "
+            f"higher by {gain:.2g} ± {error:.1g} each than with one landscape.{_NEXT.get(best, '')}"
         )
 
     def __repr__(self) -> str:
@@ -202,7 +210,7 @@ def _jump(fit: LikelihoodFit, counts: Array) -> tuple[Array, str]:
         for k in chosen
     }
     when = max(found, key=lambda t: found[t].log_likelihood)
-    return found[when].probabilities, f" (at time {when:g})"
+    return found[when].probabilities, f" at time {when:g}"
 
 
 def _births(fit: LikelihoodFit, counts: Array) -> tuple[Array, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 
@@ -16,8 +15,11 @@ from thalweg.report.svg import (
     Axes,
     Picture,
     Scale,
+    element,
     number,
+    segment,
     table_text,
+    words,
     wrap,
 )
 
@@ -59,16 +61,11 @@ def fitted_curves(
         for t, y, e in zip(times, observed[:, x], noise[:, k], strict=True):
             at = above.x(float(t))
             low, high = above.y(max(y - 2 * e, 0.0)), above.y(min(y + 2 * e, top))
-            parts.append(
-                f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{low:.1f}" y2="{high:.1f}" '
-                f'stroke="{colour}"/><circle cx="{at:.1f}" cy="{above.y(y):.1f}" r="3.6" '
-                f'fill="{colour}"/>'
-            )
+            parts.append(segment(at, low, at, high, colour))
+            parts.append(element("circle", cx=at, cy=above.y(float(y)), r=3.6, fill=colour))
         for t, r in zip(times, np.clip(residual[:, k], -reach, reach), strict=True):
-            parts.append(
-                f'<circle cx="{below.x(float(t)):.1f}" cy="{below.y(float(r)):.1f}" r="3" '
-                f'fill="{colour}"/>'
-            )
+            at, height = below.x(float(t)), below.y(float(r))
+            parts.append(element("circle", cx=at, cy=height, r=3, fill=colour))
     last = [float(fitted[-1, x]) for x in chosen]
     parts += _end_names(above, [names[x] for x in chosen], last, PALETTE)
     alt = (
@@ -110,11 +107,8 @@ def forecast_curves(
         parts.append(_polyline(axes, times, p[:, x], PALETTE[k], DASHES[k]))
     if axes.x.low < start < axes.x.high:
         at = axes.x(start)
-        parts.append(
-            f'<line x1="{at:.1f}" x2="{at:.1f}" y1="16" y2="330" stroke="{SOFT}" '
-            f'stroke-dasharray="2 4"/><text x="{at + 6:.1f}" y="28" fill="{SOFT}">'
-            "last snapshot</text>"
-        )
+        parts.append(segment(at, 16, at, 330, SOFT, stroke_dasharray="2 4"))
+        parts.append(words(at + 6, 28, "last snapshot"))
     last = [float(p[-1, x]) for x in chosen]
     parts += _end_names(axes, [names[x] for x in chosen], last, PALETTE)
     alt = "Forecast of the share of the population in the states that change most, with bands."
@@ -149,13 +143,13 @@ def ranked(names: Sequence[str], values: Array, stderr: Array | None, most: int 
     for k, x in enumerate(order):
         y = axes.y(k + 0.5)
         a, b = axes.x(values[x] - 2 * errors[x]), axes.x(values[x] + 2 * errors[x])
-        parts.append(
-            f'<line x1="{left:.0f}" x2="{_WIDTH - _RIGHT:.0f}" y1="{y:.1f}" y2="{y:.1f}" '
-            f'stroke="{LINE}"/><text x="{left - 8:.0f}" y="{y + 4:.1f}" text-anchor="end" '
-            f'fill="{INK}">{escape(cut(names[x], 32))}</text><line x1="{a:.1f}" x2="{b:.1f}" '
-            f'y1="{y:.1f}" y2="{y:.1f}" stroke="{PALETTE[0]}" stroke-width="2"/><circle '
-            f'cx="{axes.x(float(values[x])):.1f}" cy="{y:.1f}" r="4" fill="{PALETTE[0]}"/>'
-        )
+        at = axes.x(float(values[x]))
+        parts += [
+            segment(left, y, _WIDTH - _RIGHT, y, LINE),
+            words(left - 8, y + 4, cut(names[x], 32), INK, text_anchor="end"),
+            segment(float(a), y, float(b), y, PALETTE[0], stroke_width=2),
+            element("circle", cx=at, cy=y, r=4, fill=PALETTE[0]),
+        ]
     alt = "The potential of each state, ranked, with bars of two standard errors."
     if order.size < values.size:
         alt = f"The {most // 2} lowest and {most // 2} highest states, with two standard errors."
@@ -184,14 +178,10 @@ def line(x: Array, y: Array, x_label: str, y_label: str, name: str) -> Picture:
 
 
 def _polyline(axes: Axes, x: Array, y: Array, colour: str, dashes: str = "") -> str:
-    return (
-        f'<polyline points="{axes.points(x, y)}" fill="none" stroke="{colour}" stroke-width="2" '
-        f'stroke-linejoin="round"{_dashed(dashes)}/>'
-    )
-
-
-def _dashed(dashes: str) -> str:
-    return f' stroke-dasharray="{dashes}"' if dashes else ""
+    return element(
+        "polyline", points=axes.points(x, y), fill="none", stroke=colour, stroke_width=2,
+        stroke_linejoin="round", stroke_dasharray=dashes or None,
+    )  # fmt: skip
 
 
 def _end_names(
@@ -209,13 +199,10 @@ def _end_names(
         heights[i] = min(heights[i], room)
         room = heights[i] - 13
     for k, height in zip(order, heights, strict=True):
-        parts.append(
-            f'<text x="{axes.x.stop + 8:.1f}" y="{height:.1f}" fill="{colours[k]}" '
-            f'font-size="12">{escape(cut(names[k], 18))}</text>'
-        )
+        parts.append(words(axes.x.stop + 8, height, cut(names[k], 18), colours[k], font_size=12))
     return parts
 
 
 def _band(axes: Axes, x: Array, low: Array, high: Array, colour: str) -> str:
     edge = axes.points(np.concatenate([x, x[::-1]]), np.concatenate([high, low[::-1]]))
-    return f'<polygon points="{edge}" fill="{colour}" fill-opacity="0.18"/>'
+    return element("polygon", points=edge, fill=colour, fill_opacity="0.18")

@@ -22,9 +22,10 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.plots.layout import PALETTE, cut, state_texts
+from thalweg.report.findings import caution
 from thalweg.report.graph import drawn, landscape_picture
 from thalweg.report.page import Section, Table, page
-from thalweg.report.svg import INK, SOFT, Picture, number, table_text, wrap
+from thalweg.report.svg import INK, Picture, element, number, table_text, words, wrap
 
 _MOST_STATES = 400
 """Number of states above which the section would take longer than the rest of the page."""
@@ -67,7 +68,7 @@ def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section |
     ) if open_ended else ()  # fmt: skip
     return Section(
         "Where individuals end",
-        (text, *unsure),
+        (*caution(model), text, *unsure),
         (
             stream_picture(flow, called),
             landscape_picture(
@@ -124,6 +125,7 @@ def stream_picture(flow: Streams, names: Sequence[str]) -> Picture:
         [np.zeros((n_times, 1)), np.cumsum(flow.shares * room + 10.0, axis=1)[:, :-1]], axis=1
     )
     parts, rows = [], []
+    colour = [PALETTE[a % len(PALETTE)] for a in range(size)]
     for k, moved in enumerate(flow.moved):
         start, end = tops[k].copy(), tops[k + 1].copy()
         x0, x1 = left[k] + bar, left[k + 1]
@@ -141,35 +143,31 @@ def stream_picture(flow: Streams, names: Sequence[str]) -> Picture:
                     f"{y1:.1f}L{x1:.1f} {y1 + h:.1f}C{middle:.1f} {y1 + h:.1f} {middle:.1f} "
                     f"{y0 + h:.1f} {x0:.1f} {y0 + h:.1f}Z"
                 )
-                words = f"{names[a]} to {names[b]}: {moved[a, b]:.3f}"
-                parts.append(
-                    f'<path d="{path}" fill="{PALETTE[a % len(PALETTE)]}" fill-opacity="0.35">'
-                    f"<title>{escape(words)}</title></path>"
-                )
+                hover = f"{names[a]} to {names[b]}: {moved[a, b]:.3f}"
+                parts.append(element("path", _title(hover), d=path, fill=colour[a],
+                                     fill_opacity="0.35"))  # fmt: skip
     for k, t in enumerate(flow.times):
         for a in range(size):
-            parts.append(
-                f'<rect x="{left[k]:.1f}" y="{tops[k, a]:.1f}" width="{bar}" '
-                f'height="{max(flow.shares[k, a] * room, 0.5):.1f}" '
-                f'fill="{PALETTE[a % len(PALETTE)]}"><title>'
-                f"{escape(names[a])}: {flow.shares[k, a]:.3f}</title></rect>"
-            )
-        parts.append(
-            f'<text x="{left[k] + bar / 2:.1f}" y="{height - 12:.1f}" text-anchor="middle" '
-            f'fill="{SOFT}">{number(float(t))}</text>'
-        )
+            hover = f"{names[a]}: {flow.shares[k, a]:.3f}"
+            tall = max(float(flow.shares[k, a]) * room, 0.5)
+            parts.append(element("rect", _title(hover), x=left[k], y=tops[k, a], width=bar,
+                                 height=tall, fill=colour[a]))  # fmt: skip
+        middle = left[k] + bar / 2
+        parts.append(words(middle, height - 12, number(float(t)), text_anchor="middle"))
+    beside = left[-1] + bar + 8
     middles = _apart(tops[-1] + 0.5 * flow.shares[-1] * room, 16.0, height - pad)
     for a in range(size):
-        parts.append(
-            f'<text x="{left[-1] + bar + 8:.1f}" y="{middles[a] + 4:.1f}" fill="{INK}">'
-            f"{escape(cut(names[a], 30))}<title>{escape(names[a])}</title></text>"
-        )
-    parts.append(
-        f'<text x="{left[-1] + bar + 8:.1f}" y="{height - 12:.1f}" fill="{SOFT}">time</text>'
-    )
+        body = escape(cut(names[a], 30)) + _title(names[a])
+        parts.append(element("text", body, x=beside, y=middles[a] + 4, fill=INK))
+    parts.append(words(beside, height - 12, "time"))
     alt = f"Streams of individuals between {size} sets of states over {n_times} times."
     data = table_text(["from_time", "to_time", "from", "to", "share"], rows)
     return Picture("streams", wrap(width, height, parts, alt), alt, data)
+
+
+def _title(text: str) -> str:
+    """What is shown when the reader points at an element."""
+    return element("title", escape(text))
 
 
 def _apart(middles: Array, gap: float, lowest: float) -> Array:

@@ -17,6 +17,8 @@ from thalweg.status import Status
 
 _NAMED_STATES = 500
 """Number of states above which single states say little about where a population goes."""
+_REJECTED = 0.01
+"""P-value below which one landscape is said not to explain the data."""
 
 
 def findings(
@@ -34,6 +36,8 @@ def findings(
     if not model.status_ and model.status_ is not Status.UNDETERMINED:
         sentences.append(f"The fit did not finish cleanly. {model.status_.value}")
     sentences += _verdict(diagnostics)
+    if model.growth_ is not None:
+        sentences.append(str(model.growth_))
     sentences += _destination(model)
     sentences.append(_noise(model))
     sentences += _scatter(diagnostics)
@@ -53,15 +57,33 @@ def silences(model: FreeEnergyRegressor) -> list[str]:
         "V is known up to a constant, and only where the population has been: compare states with "
         "each other, not with zero."
     )
+    seen = {"tracked": "followed over time", "overdispersed": "sampled in clumps"}
+    how = seen.get(str(model.observation), "sampled independently")
+    lives = "neither born nor lost" if model.growth is None else "born and lost at constant rates"
+    where = "one landscape that does not change"
+    if model.time_basis is not None:
+        where = "a landscape that changes in time in the way that was chosen"
     said.append(
-        "The fit takes individuals to be sampled independently, neither born nor lost, on one "
-        "landscape that does not change. A forecast goes on as if it never did."
+        f"The fit takes individuals to be {how}, {lives}, on {where}. A forecast assumes that this "
+        "remains so."
     )
     said.append(
         "That a landscape fits does not show that it is the cause: other dynamics can lead through "
         "the same snapshots."
     )
     return said
+
+
+def caution(model: FreeEnergyRegressor) -> tuple[str, ...]:
+    """What to bear in mind beside every picture of the landscape; empty if nothing special."""
+    p = model.diagnostics_.get("p_value")
+    if model.beta_verdict_.kind == "undetermined":
+        said = "The data do not determine beta: what is shown is one possibility among many."
+    elif p is not None and p < _REJECTED:
+        said = f"The test of fit rejects a single landscape ({p_text(p)}): read this with care."
+    else:
+        return ()
+    return (said,)
 
 
 def _unknown(model: FreeEnergyRegressor) -> list[str]:
@@ -93,7 +115,8 @@ def _unknown(model: FreeEnergyRegressor) -> list[str]:
 def _destination(model: FreeEnergyRegressor) -> list[str]:
     """Where the fitted population gathers in the end, and where it came from."""
     kernel = model.kernel_
-    if kernel.n_states > _NAMED_STATES or model.beta_ <= 0 or model.status_ is Status.UNDETERMINED:
+    unknown = model.beta_verdict_.kind == "undetermined"
+    if kernel.n_states > _NAMED_STATES or model.beta_ <= 0 or unknown:
         return []
     rest, first = model.energy_.equilibrium(kernel), model.initial_
     names = state_texts(kernel)
@@ -101,14 +124,13 @@ def _destination(model: FreeEnergyRegressor) -> list[str]:
     if not ends:
         return []
     where = ", ".join(f"{names[x][:40]} ({rest[x]:.0%})" for x in ends)
+    share = "most" if rest[ends].sum() > 0.5 else "the largest shares"
+    said = f"At rest, {share} of the population would be in {where}"
     lost = int(np.argmax(first - rest))
-    shares = f"({first[lost]:.0%} at first, {rest[lost]:.0%} then)"
-    away = f", away from {names[lost][:40]} {shares}"
-    return [
-        f"At rest, the population would be mostly in {where}"
-        + (away if first[lost] > rest[lost] + 0.02 else "")
-        + "."
-    ]
+    if lost not in ends and first[lost] > rest[lost] + 0.02:
+        said += f"; the share of {names[lost][:40]} would fall from {first[lost]:.0%} to "
+        said += f"{rest[lost]:.0%}"
+    return [f"{said}."]
 
 
 def flags(model: FreeEnergyRegressor) -> list[str]:
@@ -150,10 +172,15 @@ def _agreement(
 
 def _verdict(diagnostics: dict[str, Any]) -> list[str]:
     p = diagnostics.get("p_value")
-    if p is None or (diagnostics.get("n_times") == 2 and p >= 0.05):  # two can always be joined
+    if p is None:
         return []
+    if diagnostics.get("n_times") == 2:
+        return [] if p >= 0.05 else [
+            f"The fit does not meet its two snapshots within counting noise ({p_text(p)}). Some "
+            "landscape joins any two, so this says more about the fit than about the population."
+        ]  # fmt: skip
     tried = diagnostics.get("remedies")
-    if p < 0.01:
+    if p < _REJECTED:
         wider = diagnostics.get("errors_widened_by")
         return [
             f"A landscape with noise does not explain these data ({p_text(p)}). "
@@ -180,10 +207,12 @@ def _scatter(diagnostics: dict[str, Any]) -> list[str]:
         effect = (n + s) / (1.0 + s)
     if effect is None:
         return []
-    text = (
-        f"Counts scatter {effect:.3g} times as much (in variance) as those of independent "
-        "individuals would; the error bars allow for it."
-    )
+    text = "Counts scatter no more than those of independent individuals would."
+    if effect > 1.05:
+        text = (
+            f"Counts scatter {effect:.3g} times as much (in variance) as those of independent "
+            "individuals would; the error bars allow for it."
+        )
     if s is not None:
         text += (
             " Without replicates a wrong landscape can pass for scatter: the p-value only tests "
@@ -216,11 +245,14 @@ def _noise(model: FreeEnergyRegressor) -> str:
         if ratio < 12
         else "the landscape dominates: the population gathers in its valleys"
     )
+    found = "is"
     if verdict.kind == "determined":
         error = f" (95 %: {verdict.lower:.3g} to {verdict.upper:.3g})"
+    elif verdict.kind == "given":
+        found, error = "was given as", ""
     return (
-        f"The noise is beta = {model.beta_:.4g}{error}; the landscape spans {spread:.3g}, that is "
-        f"{ratio:.3g} times beta: {kind}."
+        f"The noise {found} beta = {model.beta_:.4g}{error}; the landscape spans {spread:.3g}, "
+        f"which is {ratio:.3g} times beta: {kind}."
     )
 
 

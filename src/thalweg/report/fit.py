@@ -11,6 +11,7 @@ import numpy as np
 from thalweg._sparse import dense
 from thalweg._types import Array
 from thalweg._version import __version__
+from thalweg._words import p_text
 from thalweg.flow import Trajectory
 from thalweg.learn import CrossValidation, FreeEnergyRegressor
 from thalweg.learn.forecast import Forecast
@@ -18,7 +19,7 @@ from thalweg.plots.fluxes import net_fluxes
 from thalweg.plots.layout import state_texts
 from thalweg.report.curves import fitted_curves, forecast_curves, ranked
 from thalweg.report.dynamics import fates_section
-from thalweg.report.findings import findings, flags, silences
+from thalweg.report.findings import caution, findings, flags, silences
 from thalweg.report.graph import drawn, landscape_picture, moving_picture
 from thalweg.report.page import Section, Table, page
 from thalweg.report.svg import number
@@ -52,7 +53,7 @@ def fit_page(
         Section("What the data say", findings(model, snapshots, fitted), headline=True),
         Section(
             "The landscape",
-            (_about_picture(kernel.n_states, whole),),
+            (*caution(model), _about_picture(kernel.n_states, whole)),
             (
                 landscape_picture(
                     shown,
@@ -98,13 +99,16 @@ def fit_page(
             float(model.times_[-1]),
             when,
         )
-        sections.append(Section("Forecast", _about(forecast, model), (ahead,)))
+        about = (*caution(model), *_about(forecast, model))
+        sections.append(Section("Forecast", about, (ahead,)))
     ends = fates_section(model, names)
     sections += [] if ends is None else [ends]
     sections.append(
         Section(
             "Potential by state",
-            ("Bars are two standard errors.",) if stderr is not None else (),
+            caution(model)
+            if stderr is None
+            else (*caution(model), "Bars are two standard errors."),
             (ranked(names, model.potential_, stderr),),
             table=_states(model, names),
         )
@@ -166,16 +170,24 @@ def methods_text(model: FreeEnergyRegressor, snapshots: Snapshots | None) -> str
     if snapshots is not None:
         sizes = np.asarray(snapshots.sizes)
         low, high = f"{sizes.min():g}", f"{sizes.max():g}"
-        counts = f" of {low} individuals each"
-        if low != high:
-            counts = f" of {low} to {high} individuals"
+        counts = (
+            f" of {low} individuals each" if low == high else f" of {low} to {high} individuals"
+        )
     error = f" (standard error {model.beta_stderr_:.2g})" if np.isfinite(model.beta_stderr_) else ""
+    beta = f"The estimate of beta was {model.beta_:.3g}{error}."
+    if model.beta_verdict_.kind == "given":
+        beta = f"beta was fixed at {model.beta_:.3g}."
+    elif model.beta_verdict_.kind == "undetermined":
+        beta = f"The data did not determine beta; {model.beta_:.3g} was used."
+    births = "" if model.growth is None else ", with births and deaths at a rate per state,"
+    p = model.diagnostics_.get("p_value")
+    test = "" if p is None else f" The goodness-of-fit test gave {p_text(p)}."
     return (
         f"The population on {kernel.n_states} states with {kernel.n_edges} edges was modelled as "
         "the gradient flow of a free energy F = V + beta H (H: entropy relative to the graph's "
-        "stationary distribution) in the discrete transport metric W_K (Maas 2011; Rancati, Maas "
-        f"and Locatello). V and beta were estimated from {model.times_.size} snapshots{counts} by "
-        f"{how}, with thalweg {__version__}. The estimate of beta was {model.beta_:.3g}{error}. "
+        f"stationary distribution){births} in the discrete transport metric W_K (Maas 2011; "
+        "Rancati, Maas and Locatello). The energy was estimated from "
+        f"{model.times_.size} snapshots{counts} by {how}, with thalweg {__version__}. {beta}{test} "
         "References: J. Maas, Gradient flows of the entropy for finite Markov chains, J. Funct. "
         "Anal. 261 (2011) 2250-2292; Rancati, Maas and Locatello, Learning Discrete Diffusion on "
         f"Graphs via Free-Energy Gradient Flows; thalweg {__version__}, software."

@@ -13,7 +13,7 @@ from scipy.spatial import cKDTree
 from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import View, view
-from thalweg.plots.layout import cut, strongest_edges
+from thalweg.plots.layout import PALETTE, cut, strongest_edges
 from thalweg.report.svg import (
     INK,
     PAPER,
@@ -21,11 +21,14 @@ from thalweg.report.svg import (
     Picture,
     Scale,
     colours,
+    element,
     levels,
     number,
     palette,
+    segment,
     table_text,
     ticks,
+    words,
     wrap,
 )
 
@@ -150,7 +153,7 @@ def _edges(kernel: MarkovKernel, points: Array) -> str:
     path = "".join(
         f"M{p[0]:.0f} {p[1]:.0f}L{q[0]:.0f} {q[1]:.0f}" for p, q in zip(a, b, strict=True)
     )
-    return f'<path d="{path}" stroke="{SOFT}" stroke-opacity="0.4" fill="none"/>'
+    return element("path", d=path, stroke=SOFT, stroke_opacity="0.4", fill="none")
 
 
 def _nodes(points: Array, radius: float, fills: Sequence[str], hover: Sequence[str]) -> list[str]:
@@ -158,10 +161,8 @@ def _nodes(points: Array, radius: float, fills: Sequence[str], hover: Sequence[s
     outline = f' stroke="{SOFT}" stroke-width="{1.0 if radius > 4 else 0.4}"'
     parts = [f'<g class="nodes"{outline}>']
     for (x, y), fill, text in zip(points, fills, hover, strict=True):
-        parts.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{fill}">'
-            f"<title>{escape(text)}</title></circle>"
-        )
+        title = element("title", escape(text))
+        parts.append(element("circle", title, cx=x, cy=y, r=radius, fill=fill))
     return [*parts, "</g>"]
 
 
@@ -188,11 +189,9 @@ def _arrows(kernel: MarkovKernel, points: Array, radius: float, fluxes: Array) -
         start = a + unit * (radius + 2)
         corners = (tip, foot + side * 1.7 * width, foot - side * 1.7 * width)
         head = " ".join(f"{p[0]:.1f},{p[1]:.1f}" for p in corners)
-        parts.append(
-            f'<line x1="{start[0]:.1f}" y1="{start[1]:.1f}" x2="{foot[0]:.1f}" y2="{foot[1]:.1f}" '
-            f'stroke="#D55E00" stroke-width="{width:.1f}" stroke-opacity="0.85"/>'
-            f'<polygon points="{head}" fill="#D55E00"/>'
-        )
+        shaft = {"stroke_width": float(width), "stroke_opacity": "0.85"}
+        parts.append(segment(*start, *foot, PALETTE[1], **shaft))
+        parts.append(element("polygon", points=head, fill=PALETTE[1]))
     return [*parts, "</g>"]
 
 
@@ -221,10 +220,8 @@ def _labels(points: Array, radius: float, names: Sequence[str], values: Array) -
             inside = box[0] > 2 and box[2] < _SIDE + 12
             if inside and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
-                parts.append(
-                    f'<text x="{left:.1f}" y="{base:.1f}" fill="{INK}" stroke="{PAPER}" '
-                    f'stroke-width="3" paint-order="stroke">{escape(text)}</text>'
-                )
+                halo = {"stroke": PAPER, "stroke_width": 3, "paint_order": "stroke"}
+                parts.append(words(left, base, text, INK, **halo))
                 break
     return parts
 
@@ -241,18 +238,13 @@ def _colour_bar(
     ramp = Scale(low, high if high > low else low + 1.0, bottom, top)
     step = (bottom - top) / 64
     parts = [
-        f'<rect x="{left:.0f}" y="{bottom - (k + 1) * step:.1f}" width="14" '
-        f'height="{step + 0.5:.1f}" fill="{table[4 * k]}"/>'
+        element("rect", x=left, y=bottom - (k + 1) * step, width=14, height=step + 0.5,
+                fill=table[4 * k])
         for k in range(64)
-    ]
+    ]  # fmt: skip
     marks = [float(t) for t in range(int(np.ceil(low)), int(np.floor(high)) + 1)]
     for tick in marks if powers else ticks(low, high, 5):
         text = number(10.0**tick) if powers else number(tick)
-        parts.append(
-            f'<text x="{left + 20:.0f}" y="{ramp(tick) + 4:.1f}" fill="{SOFT}">{text}</text>'
-        )
-    parts.append(
-        f'<text x="{_SIDE + _BAR - 6:.0f}" y="24" text-anchor="end" fill="{SOFT}">'
-        f"{escape(label)}</text>"
-    )
+        parts.append(words(left + 20, ramp(tick) + 4, text))
+    parts.append(words(_SIDE + _BAR - 6, 24, label, text_anchor="end"))
     return parts

@@ -117,6 +117,30 @@ def wrap(width: float, height: float, parts: Iterable[str], alt: str) -> str:
     )
 
 
+def element(tag: str, body: str = "", **attributes: object) -> str:
+    """An element of a drawing; numbers get one decimal, and `_` in a name stands for `-`.
+
+    >>> element("circle", cx=1.25, cy=2, fill_opacity="0.18")
+    '<circle cx="1.2" cy="2" fill-opacity="0.18"/>'
+    """
+    given = "".join(
+        f' {name.replace("_", "-")}="{f"{v:.1f}" if isinstance(v, float) else v}"'
+        for name, v in attributes.items()
+        if v is not None
+    )
+    return f"<{tag}{given}>{body}</{tag}>" if body else f"<{tag}{given}/>"
+
+
+def segment(x1: float, y1: float, x2: float, y2: float, stroke: str, **more: object) -> str:
+    """A straight line."""
+    return element("line", x1=x1, x2=x2, y1=y1, y2=y2, stroke=stroke, **more)
+
+
+def words(x: float, y: float, text: str, fill: str = SOFT, **more: object) -> str:
+    """A line of text, escaped."""
+    return element("text", escape(text), x=x, y=y, fill=fill, **more)
+
+
 @dataclass(frozen=True)
 class Axes:
     """A frame with ticks, labels and a clipped area to draw in."""
@@ -129,37 +153,24 @@ class Axes:
     def draw(self) -> list[str]:
         """Grid lines, tick labels and axis labels."""
         x, y = self.x, self.y
-        parts = []
-        for tick in ticks(y.low, y.high):
-            at = y(tick)
-            parts.append(
-                f'<line x1="{x.start:.1f}" x2="{x.stop:.1f}" y1="{at:.1f}" y2="{at:.1f}" '
-                f'stroke="{LINE}"/><text x="{x.start - 8:.1f}" y="{at + 4:.1f}" text-anchor="end" '
-                f'fill="{SOFT}">{number(tick)}</text>'
-            )
+        parts = [part for tick in ticks(y.low, y.high) for part in self._rung(tick)]
         for tick in ticks(x.low, x.high, 8):
             at = x(tick)
-            parts.append(
-                f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{y.start:.1f}" y2="{y.start + 5:.1f}" '
-                f'stroke="{SOFT}"/><text x="{at:.1f}" y="{y.start + 19:.1f}" text-anchor="middle" '
-                f'fill="{SOFT}">{number(tick)}</text>'
-            )
-        parts.append(
-            f'<line x1="{x.start:.1f}" x2="{x.stop:.1f}" y1="{y.start:.1f}" y2="{y.start:.1f}" '
-            f'stroke="{SOFT}"/>'
-        )
+            parts.append(segment(at, y.start, at, y.start + 5, SOFT))
+            parts.append(words(at, y.start + 19, number(tick), text_anchor="middle"))
+        parts.append(segment(x.start, y.start, x.stop, y.start, SOFT))
         middle = 0.5 * (x.start + x.stop)
-        parts.append(
-            f'<text x="{middle:.1f}" y="{y.start + 38:.1f}" text-anchor="middle" fill="{SOFT}">'
-            f"{escape(self.x_label)}</text>"
-        )
+        parts.append(words(middle, y.start + 38, self.x_label, text_anchor="middle"))
         if self.y_label:
-            at = 0.5 * (y.start + y.stop)
-            parts.append(
-                f'<text transform="translate({x.start - 48:.1f},{at:.1f}) rotate(-90)" '
-                f'text-anchor="middle" fill="{SOFT}">{escape(self.y_label)}</text>'
-            )
+            turned = f"translate({x.start - 48:.1f},{0.5 * (y.start + y.stop):.1f}) rotate(-90)"
+            parts.append(words(0, 0, self.y_label, transform=turned, text_anchor="middle"))
         return parts
+
+    def _rung(self, tick: float) -> tuple[str, str]:
+        """The grid line of a tick of the vertical axis, and its number."""
+        at, left = self.y(tick), self.x.start
+        number_ = words(left - 8, at + 4, number(tick), text_anchor="end")
+        return segment(left, at, self.x.stop, at, LINE), number_
 
     def points(self, x: Array, y: Array) -> str:
         """The `points` of a polyline or polygon."""
