@@ -74,7 +74,7 @@ def test_sparse_rivals_agree_with_dense_ones(
 ) -> None:
     truth = 1e5 * cyclic(kernel)
     dense = rivals.free_ctmc(kernel, TIMES, truth, method="least-squares")
-    monkeypatch.setattr(rivals, "_DENSE_STATES", 2)
+    monkeypatch.setattr(rivals, "MOST_STATES", 2)
     assert np.allclose(rivals.free_ctmc(kernel, TIMES, truth), dense, atol=1e-8)
     assert np.allclose(rivals.pure_heat(kernel, TIMES, truth).sum(axis=1), 1)
 
