@@ -14,10 +14,9 @@ import numpy as np
 import pandas as pd
 
 from thalweg._types import Array
-from thalweg._version import __version__
 from thalweg_bench import BenchResult, BenchSettings
 from thalweg_bench import accuracy_cases as cases
-from thalweg_bench.sweep import Cell, run_sweep
+from thalweg_bench.sweep import Cell, swept
 
 __all__ = ["run"]
 
@@ -91,14 +90,11 @@ class _Bench:
     ) -> list[Any]:
         """The results of `accuracy_cases.run(index, seed, times, **values)` for each index."""
         shared = {"run": run, "seed": self.settings.seed, "grid": grid, **values}
-        sweep = run_sweep(
+        sweep = swept(
+            self.settings,
             "accuracy",
             one_run,
             [{**shared, "index": index} for index in range(count)],
-            seed=self.settings.seed,
-            jobs=self.settings.jobs,
-            folder=self.settings.folder,
-            fingerprint=__version__,
             progress=lambda _, done, total: self.settings.progress(case, done, total),
         )
         for status in sweep.failed["status"]:

@@ -30,11 +30,18 @@ from thalweg.graphs import hamming_kernel
 from thalweg.learn.regressor import FreeEnergyRegressor
 from thalweg.snapshots import Snapshots
 from thalweg_bench import BenchSettings
-from thalweg_bench.diffusion_learned import LENGTH, N_TOKENS, potts, total_variation
+from thalweg_bench.diffusion_learned import (
+    LENGTH,
+    N_TOKENS,
+    Row,
+    figure_row,
+    potts,
+    total_variation,
+)
 
 __all__ = ["memory_rows", "recovery_rows", "reversal_rows", "steering"]
 
-Row = dict[str, object]
+_AWAY = "total variation to p_0"
 
 
 def reversal_rows(settings: BenchSettings) -> list[Row]:
@@ -66,17 +73,11 @@ def reversal_rows(settings: BenchSettings) -> list[Row]:
             started = time.process_time()
             back = time_reversal(path, schedule)
             error = total_variation(back.final, law)
-            rows.append(
-                {
-                    "case": f"exact reversal, 4^6: {name} noise",
-                    "setting": type(schedule).__name__,
-                    "figure": "total variation to p_0",
-                    "value": error,
-                    "target": 1e-6,
-                    "met": str(bool(back.status) and error <= 1e-6),
-                    "cpu seconds": time.process_time() - started,
-                }
+            seconds, setting = time.process_time() - started, type(schedule).__name__
+            row = figure_row(
+                f"exact reversal, 4^6: {name} noise", setting, _AWAY, error, 1e-6, seconds
             )
+            rows.append({**row, "met": str(bool(back.status) and error <= 1e-6)})
             settings.progress("reversal", len(rows), 9)
     return rows
 
@@ -125,33 +126,12 @@ def steering(settings: BenchSettings) -> tuple[list[Row], dict[str, tuple[Array,
                 exact = total_variation(time_reversal(path).final, p)
         curves[name] = (clocks, np.array(errors))
         seconds = time.process_time() - started
-        rows.append(
-            _row(f"tilted noise, exact, 4^4: {name}", "from p_T, clock 4", exact, 1e-6, seconds)
-        )
-        plain = curves["no potential"][1][2]
-        rows.append(
-            _row(
-                f"tilted noise, exact, 4^4: {name}",
-                "from the base, clock 4",
-                errors[2],
-                plain if k else float("nan"),
-                seconds,
-            )
-        )
+        case, plain = f"tilted noise, exact, 4^4: {name}", curves["no potential"][1][2]
+        rows.append(figure_row(case, "from p_T, clock 4", _AWAY, exact, 1e-6, seconds))
+        target = plain if k else np.nan
+        rows.append(figure_row(case, "from the base, clock 4", _AWAY, errors[2], target, seconds))
         settings.progress("steering", k + 1, len(names))
     return rows, curves
-
-
-def _row(case: str, setting: str, value: float, target: float, seconds: float) -> Row:
-    return {
-        "case": case,
-        "setting": setting,
-        "figure": "total variation to p_0",
-        "value": value,
-        "target": target,
-        "met": "" if np.isnan(target) else str(value <= target),
-        "cpu seconds": seconds,
-    }
 
 
 def memory_rows(settings: BenchSettings) -> list[Row]:
@@ -168,16 +148,10 @@ def memory_rows(settings: BenchSettings) -> list[Row]:
         process.noise(clean, float(d), rng=rng)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
+        case = f"matrix-free noise, n = 50257, d = 1024: {name}"
+        figure, seconds = "peak bytes / (d + n)", time.process_time() - started
         rows.append(
-            {
-                "case": f"matrix-free noise, n = 50257, d = 1024: {name}",
-                "setting": "one sample of x_t given x_0",
-                "figure": "peak bytes / (d + n)",
-                "value": peak / (n + d),
-                "target": 100.0,
-                "met": str(peak <= 100 * (n + d)),
-                "cpu seconds": time.process_time() - started,
-            }
+            figure_row(case, "one sample of x_t given x_0", figure, peak / (n + d), 100.0, seconds)
         )
     return rows
 
@@ -199,23 +173,10 @@ def recovery_rows(settings: BenchSettings) -> list[Row]:
     contrast = float(np.sqrt(np.mean(fit.potential_**2)))
     expected = float(np.sqrt(np.mean(np.asarray(fit.potential_stderr_) ** 2)))
     setting = f"{n} individuals at {times.size} times"
+    case = "snapshots of a noising process, Hamming 3^3"
+    figure = f"|beta - {beta}| in standard errors ({fit.beta_:.4f})"
+    flat = "root mean square of V (truth: 0)"
     return [
-        {
-            "case": "snapshots of a noising process, Hamming 3^3",
-            "setting": setting,
-            "figure": f"|beta - {beta}| in standard errors ({fit.beta_:.4f})",
-            "value": float(z),
-            "target": 3.0,
-            "met": str(z <= 3),
-            "cpu seconds": seconds,
-        },
-        {
-            "case": "snapshots of a noising process, Hamming 3^3",
-            "setting": setting,
-            "figure": "root mean square of V (truth: 0)",
-            "value": contrast,
-            "target": 3 * expected,
-            "met": str(contrast <= 3 * expected),
-            "cpu seconds": seconds,
-        },
+        figure_row(case, setting, figure, float(z), 3.0, seconds),
+        figure_row(case, setting, flat, contrast, 3 * expected, seconds),
     ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +29,29 @@ __all__ = ["LENGTH", "N_TOKENS", "LearnedResult", "learned_rows", "potts", "tota
 Row = dict[str, object]
 
 N_TOKENS, LENGTH = 4, 6
+
+
+def figure_row(
+    case: str, setting: str, figure: str, value: float, target: float, seconds: float
+) -> Row:
+    """A row of the table; without a target (NaN) nothing is judged."""
+    return {
+        "case": case, "setting": setting, "figure": figure, "value": value, "target": target,
+        "met": "" if np.isnan(target) else str(value <= target), "cpu seconds": seconds,
+    }  # fmt: skip
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Torch on one thread inside, so that CPU seconds can be compared."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True)
@@ -54,19 +79,9 @@ def total_variation(p: Array, q: Array) -> float:
     return float(0.5 * abs(p - q).sum())
 
 
+@one_torch_thread()
 def learned_rows(settings: BenchSettings) -> LearnedResult:
     """Train with each loss, generate, and compare with the law and with an independent sample."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _learned(settings)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _learned(settings: BenchSettings) -> LearnedResult:
     rng = np.random.default_rng(settings.seed)
     p = potts(N_TOKENS, LENGTH, rng)
     n_samples = 10**5 if settings.quick else 10**6
@@ -109,18 +124,10 @@ def _learned(settings: BenchSettings) -> LearnedResult:
             counts = np.bincount(process.encode(drawn), minlength=p.size)
             found[name, sampling_steps] = total_variation(counts / n_samples, p)
             seconds = trained + time.process_time() - started
-            judged = sampling_steps == 64
-            rows.append(
-                {
-                    "case": f"learned denoiser, 4^6: {name}",
-                    "setting": f"{n_steps} training steps, {sampling_steps} sampling steps",
-                    "figure": "total variation",
-                    "value": found[name, sampling_steps],
-                    "target": target if judged else float("nan"),
-                    "met": str(found[name, sampling_steps] <= target) if judged else "",
-                    "cpu seconds": seconds,
-                }
-            )
+            setting = f"{n_steps} training steps, {sampling_steps} sampling steps"
+            aim, value = target if sampling_steps == 64 else np.nan, found[name, sampling_steps]
+            case = f"learned denoiser, 4^6: {name}"
+            rows.append(figure_row(case, setting, "total variation", value, aim, seconds))
     notes = [
         f"An independent sample of {n_samples} sequences is {fresh:.4f} away from the law; the "
         f"target is twice that plus 0.02, {target:.4f}."
@@ -149,18 +156,16 @@ def sampler_rows(p: Array, noises: dict[str, TokenProcess], settings: BenchSetti
             rng = np.random.default_rng(settings.seed + 1)
             drawn = sample(ExactModel(process, p), schedule, n_samples, rng=rng, n_steps=n_steps)
             counts = np.bincount(process.encode(drawn), minlength=p.size)
-            rows.append(
-                {
-                    "case": f"true scores, 4^6: {name}",
-                    "setting": f"10^5 sequences, {n_steps} sampling steps "
-                    f"(independent sample: {total_variation(fresh, p):.4f})",
-                    "figure": "total variation",
-                    "value": total_variation(counts / n_samples, p),
-                    "target": float("nan"),
-                    "met": "",
-                    "cpu seconds": time.process_time() - started,
-                }
+            setting = (
+                f"10^5 sequences, {n_steps} sampling steps "
+                f"(independent sample: {total_variation(fresh, p):.4f})"
             )
+            rows.append(
+                figure_row(
+                    f"true scores, 4^6: {name}", setting, "total variation",
+                    total_variation(counts / n_samples, p), np.nan, time.process_time() - started,
+                )
+            )  # fmt: skip
     return rows
 
 

@@ -28,10 +28,9 @@ from thalweg.diffusion import (
     train,
 )
 from thalweg_bench import BenchSettings
+from thalweg_bench.diffusion_learned import Row, figure_row, one_torch_thread
 
 __all__ = ["Corpus", "TextResult", "bigram_bits", "corpus", "text_rows"]
-
-Row = dict[str, object]
 
 LENGTH = 64
 _BLOCK = 8 * LENGTH
@@ -114,19 +113,9 @@ def bigram_bits(text: Corpus) -> float:
     return best
 
 
+@one_torch_thread()
 def text_rows(settings: BenchSettings) -> TextResult:
     """Train the small transformer under masking noise and compare with the bigram model."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _text(settings)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _text(settings: BenchSettings) -> TextResult:
     import torch
 
     text = corpus(np.random.default_rng(settings.seed))
@@ -169,15 +158,11 @@ def _text(settings: BenchSettings) -> TextResult:
         temperature=0.7,
     )  # fmt: skip
     seconds = time.process_time() - started
-    row: Row = {
-        "case": "text of the documentation, length 64",
-        "setting": f"{n_steps} training steps, {n} characters, {text.train.size} to learn from",
-        "figure": "held-out bits per character (bound)",
-        "value": bound.bits,
-        "target": bigram,
-        "met": str(bound.bits < bigram),
-        "cpu seconds": seconds,
-    }
+    row = figure_row(
+        "text of the documentation, length 64",
+        f"{n_steps} training steps, {n} characters, {text.train.size} to learn from",
+        "held-out bits per character (bound)", bound.bits, bigram, seconds,
+    )  # fmt: skip
     note = (
         f"Held-out text: at most {bound.bits:.3f} bits per character (standard error "
         f"{bound.stderr:.3f}) against {bigram:.3f} of a bigram model of the same text."

@@ -23,7 +23,6 @@ from thalweg import (
     gradient_flow,
     make_graph,
 )
-from thalweg._version import __version__
 from thalweg.dynamics import (
     Estimate,
     Landscape,
@@ -34,7 +33,7 @@ from thalweg.dynamics import (
     mean_first_passage_time,
 )
 from thalweg_bench import BenchSettings
-from thalweg_bench.sweep import Cell, run_sweep
+from thalweg_bench.sweep import Cell, swept
 
 __all__ = [
     "coverage_rows",
@@ -118,10 +117,7 @@ def one_naming(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
 
 def sweep(settings: BenchSettings, name: str, work: Any, cells: list[dict[str, Any]]) -> Any:
     """The finished cells of this benchmark's sweep `name`."""
-    return run_sweep(
-        f"dynamics-{name}", work, cells, seed=settings.seed, jobs=settings.jobs,
-        folder=settings.folder, fingerprint=__version__, progress=settings.progress,
-    ).table  # fmt: skip
+    return swept(settings, f"dynamics-{name}", work, cells).table
 
 
 def coverage_rows(settings: BenchSettings) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from thalweg._types import Array
-from thalweg._version import __version__
 from thalweg.energy import FreeEnergy
 from thalweg.flow.integrate import gradient_flow
 from thalweg.geometry import TransportGeometry
@@ -36,7 +35,7 @@ from thalweg.mobility import (
 )
 from thalweg_bench import BenchResult, BenchSettings
 from thalweg_bench.geodesic_hard import conic_rows, far_rows, jko_rows
-from thalweg_bench.sweep import Cell, run_sweep
+from thalweg_bench.sweep import Cell, swept
 
 __all__ = ["run"]
 
@@ -55,16 +54,9 @@ def run(settings: BenchSettings, only: Collection[str] = ()) -> BenchResult:
     `only`: names of parts of the benchmark (such as "near pairs"); all of them if empty.
     """
     names = [name for name in _parts() if not only or name in only]
-    sweep = run_sweep(
-        "geodesic",
-        one_part,
-        [{"part": name, "quick": settings.quick, "seed": settings.seed} for name in names],
-        seed=settings.seed,
-        jobs=1,  # processor times are compared: nothing may run beside
-        folder=settings.folder,
-        fingerprint=__version__,
-        progress=settings.progress,
-    )
+    cells = [{"part": name, "quick": settings.quick, "seed": settings.seed} for name in names]
+    # Processor times are compared: nothing may run beside.
+    sweep = swept(settings, "geodesic", one_part, cells, jobs=1)
     rows = [
         row for found in sweep.table.get("rows", []) if isinstance(found, list) for row in found
     ]

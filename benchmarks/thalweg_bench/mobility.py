@@ -23,7 +23,7 @@ from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.mobility import ArithmeticMean, GeometricMean, HarmonicMean, LogMean, Mobility
 from thalweg_bench import BenchResult, BenchSettings
-from thalweg_bench.sweep import Cell, run_sweep
+from thalweg_bench.sweep import Cell, swept
 
 __all__ = ["MEANS", "choose", "run"]
 
@@ -74,11 +74,8 @@ def run(settings: BenchSettings) -> BenchResult:
         {**dict(zip(names, values, strict=True)), "n_states": 6, "beta": 0.2, "horizon": 4.0}
         for values in product(instances, families, MEANS, sizes)
     ]
-    sweep = run_sweep(
-        "mobility", choose, cells, seed=settings.seed, jobs=settings.jobs, folder=settings.folder,
-        fingerprint=f"{__version__}|{'quick' if settings.quick else 'full'}",
-        progress=settings.progress,
-    )  # fmt: skip
+    version = f"{__version__}|{'quick' if settings.quick else 'full'}"
+    sweep = swept(settings, "mobility", choose, cells, fingerprint=version)
     done = sweep.table[sweep.table["status"] == "ok"]
     rows = []
     for (n, true), part in done.groupby(["n", "true"], sort=False):

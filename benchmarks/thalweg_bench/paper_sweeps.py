@@ -15,7 +15,7 @@ from thalweg.plots.layout import PALETTE
 from thalweg_bench import BenchResult, BenchSettings
 from thalweg_bench.comparison import LIMITS, METHODS, compare, melt, summary
 from thalweg_bench.published import TABLE1
-from thalweg_bench.sweep import SweepResult, run_sweep
+from thalweg_bench.sweep import SweepResult, swept
 
 __all__ = ["run_energy", "run_limit", "run_samples", "run_size", "run_table1", "run_timegrid"]
 
@@ -83,16 +83,8 @@ def _costliest_last(cells: list[dict[str, Any]], costly: Callable[[dict[str, Any
 
 
 def _sweep(name: str, settings: BenchSettings, cells: list[dict[str, Any]]) -> SweepResult:
-    return run_sweep(
-        name,
-        compare,
-        cells,
-        seed=settings.seed,
-        jobs=settings.jobs,
-        folder=settings.folder,
-        fingerprint=f"{__version__}|{'quick' if settings.quick else 'full'}",
-        progress=settings.progress,
-    )
+    version = f"{__version__}|{'quick' if settings.quick else 'full'}"
+    return swept(settings, name, compare, cells, fingerprint=version)
 
 
 def run_limit(settings: BenchSettings) -> BenchResult:
@@ -225,50 +217,40 @@ def _line(
     return BenchResult(table, {name: _curves(headline, axis, label)}, notes)
 
 
+_COUNTED = {
+    "collapsed": "{count} of {total} forecasts collapsed",
+    "unconverged": "{count} of {total} fits did not converge ({which}); they are counted in the "
+    "errors.",
+    "rejected": "the deviance rejects {count} of {total} fits; they are counted in the errors.",
+    "chaotic": "in {count} of {total} cells linear theory misses the chain (slopes above 1e8, or "
+    "draws that disagree with it): the limit is that of draws.",
+}
+"""What is counted in the columns of a method, and how it is said."""
+
+
 def _collapses(table: pd.DataFrame) -> list[str]:
-    """How often a method's forecast ended on one state where the truth did not."""
-    notes, total = [], 0
+    """How often a forecast ended on one state where the truth did not, and which fits to doubt."""
+    notes: dict[str, list[str]] = {kind: [] for kind in _COUNTED}
+    forecasts = 0
     for column in table.columns:
-        if column.startswith("collapsed_"):
-            known = table[column].dropna().astype(bool)
-            total += known.size
-            if known.any():
-                method = column.removeprefix("collapsed_")
-                notes.append(f"{method}: {int(known.sum())} of {known.size} forecasts collapsed")
-    if total and not notes:
-        notes.append(f"none of {total} forecasts collapsed onto one state.")
-    for column in table.columns:
-        if column.startswith("status_"):
-            ends = table[column].dropna()
-            other = ends[ends != "CONVERGED"].value_counts()
-            if len(other):
-                which = ", ".join(f"{count} {name}" for name, count in other.items())
-                method = column.removeprefix("status_")
-                notes.append(
-                    f"{method}: {int(other.sum())} of {ends.size} fits did not converge ({which}); "
-                    "they are counted in the errors."
-                )
-        if column.startswith("rejected_"):
-            known = table[column].dropna().astype(bool)
-            if known.any():
-                method = column.removeprefix("rejected_")
-                notes.append(
-                    f"{method}: the deviance rejects {int(known.sum())} of {known.size} fits; they "
-                    "are counted in the errors."
-                )
-        if column.startswith("chaotic_"):
-            known = table[column].dropna().astype(bool)
-            if known.any():
-                method = column.removeprefix("chaotic_")
-                notes.append(
-                    f"{method}: in {int(known.sum())} of {known.size} cells linear theory misses "
-                    "the chain (slopes above 1e8, or draws that disagree with it): the limit is "
-                    "that of draws."
-                )
+        kind, _, method = str(column).partition("_")
+        values, which = table[column].dropna(), ""
+        if kind == "status" and method:
+            kind, ends = "unconverged", values[values != "CONVERGED"].value_counts()
+            which = ", ".join(f"{count} {name}" for name, count in ends.items())
+            values = values != "CONVERGED"
+        if kind not in _COUNTED:
+            continue
+        forecasts += values.size if kind == "collapsed" else 0
+        count = int(values.astype(bool).sum())
+        if count:
+            said = _COUNTED[kind].format(count=count, total=values.size, which=which)
+            notes[kind].append(f"{method}: {said}")
+    if forecasts and not notes["collapsed"]:
+        notes["collapsed"] = [f"none of {forecasts} forecasts collapsed onto one state."]
     failed = table[table["status"] != "ok"]
-    if len(failed):
-        notes.append(f"{len(failed)} cells failed: {failed['status'].iloc[0]}")
-    return notes
+    failures = [f"{len(failed)} cells failed: {failed['status'].iloc[0]}"] if len(failed) else []
+    return [*(note for kind in notes.values() for note in kind), *failures]
 
 
 def _curves(table: pd.DataFrame, axis: str, label: str) -> go.Figure:

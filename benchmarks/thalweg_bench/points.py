@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from thalweg import __version__
 from thalweg._types import Array
 from thalweg.points import PointLandscape, leave_one_time_out
 from thalweg.points.baselines import even
@@ -25,7 +24,7 @@ from thalweg.snapshots import WeightedPoints
 from thalweg_bench import BenchResult, BenchSettings, points_scale
 from thalweg_bench.potentials import POTENTIALS, Particles, gradient
 from thalweg_bench.realdata_sets import blood_cells, data_folder
-from thalweg_bench.sweep import Cell, run_sweep
+from thalweg_bench.sweep import Cell, swept
 
 __all__ = ["one_forecast", "one_warning", "run"]
 
@@ -47,7 +46,7 @@ def run(settings: BenchSettings) -> BenchResult:
         {"potential": name, "d": d, "beta": beta, "particles": mode}
         for name, d in cases for beta in (0.0, 0.1) for mode in _AIMS
     ]  # fmt: skip
-    table = _sweep(settings, "points", one_forecast, cells)
+    table = swept(settings, "points", one_forecast, cells).table
     notes = [_verdict(table, mode) for mode in _AIMS]
     notes.append(
         "JKOnet* is research code without a package to install: 'couplings' is its linear variant, "
@@ -55,13 +54,6 @@ def run(settings: BenchSettings) -> BenchResult:
     )
     notes += [*_warnings(settings), *_blood(settings)]
     return BenchResult(table, {}, (*notes, *points_scale.run(settings).notes))
-
-
-def _sweep(settings: BenchSettings, name: str, work: Any, cells: list[Row]) -> pd.DataFrame:
-    return run_sweep(
-        name, work, cells, seed=settings.seed, jobs=settings.jobs, folder=settings.folder,
-        fingerprint=__version__, progress=settings.progress,
-    ).table  # fmt: skip
 
 
 def one_forecast(cell: Cell, rng: np.random.Generator) -> Row:
@@ -151,7 +143,7 @@ def _warnings(settings: BenchSettings) -> list[str]:
         "gradient flow": 3 if settings.quick else _LEVELS,
     }
     cells = [{"kind": kind, "index": k} for kind, n in counts.items() for k in range(n)]
-    table = _sweep(settings, "points-warnings", one_warning, cells)
+    table = swept(settings, "points-warnings", one_warning, cells).table
     said = []
     for kind, part in table.groupby("kind", sort=False):
         aim = "at most 5 %" if kind == "gradient flow" else "all"

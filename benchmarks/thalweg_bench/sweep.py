@@ -27,9 +27,11 @@ import pandas as pd
 
 from thalweg._parallel import unordered
 from thalweg._types import Progress
+from thalweg._version import __version__
 from thalweg.errors import InputError
+from thalweg_bench import BenchSettings
 
-__all__ = ["Cell", "SweepResult", "cell_generator", "run_sweep", "was_interrupted"]
+__all__ = ["Cell", "SweepResult", "cell_generator", "run_sweep", "swept", "was_interrupted"]
 
 Cell = Mapping[str, Any]
 Work = Callable[[Cell, np.random.Generator], Mapping[str, Any]]
@@ -106,6 +108,17 @@ def run_sweep(
             "the others."
         )
     return SweepResult(pd.DataFrame(rows), tuple(notes))
+
+
+def swept(
+    settings: BenchSettings, name: str, work: Work, cells: Sequence[Cell], **changed: Any
+) -> SweepResult:
+    """`run_sweep` as the user set it up; `changed` are other arguments of it."""
+    usual = {
+        "seed": settings.seed, "jobs": settings.jobs, "folder": settings.folder,
+        "fingerprint": __version__, "progress": settings.progress,
+    }  # fmt: skip
+    return run_sweep(name, work, cells, **{**usual, **changed})
 
 
 def _finish(

@@ -16,9 +16,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kstest
 
-from thalweg._version import __version__
 from thalweg_bench import BenchResult, BenchSettings
-from thalweg_bench.sweep import run_sweep
+from thalweg_bench.sweep import swept
 from thalweg_bench.typical_cases import KINDS, METHODS, one_data_set
 
 __all__ = ["run"]
@@ -61,16 +60,7 @@ def cells(settings: BenchSettings) -> list[Row]:
 
 def run(settings: BenchSettings) -> BenchResult:
     """Coverage, collapses, forecasts, status and CPU time."""
-    sweep = run_sweep(
-        "typical",
-        one_data_set,
-        cells(settings),
-        seed=settings.seed,
-        jobs=settings.jobs,
-        folder=settings.folder,
-        fingerprint=__version__,
-        progress=settings.progress,
-    )
+    sweep = swept(settings, "typical", one_data_set, cells(settings))
     table = sweep.table
     notes = list(sweep.notes)
     notes += [f"failed: {status}" for status in sweep.failed["status"].unique()]

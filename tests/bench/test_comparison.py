@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from scipy.linalg import expm
 
+from thalweg.cli.options import Running
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import jump_rates
@@ -183,7 +184,7 @@ def test_every_benchmark_has_its_function() -> None:
 
 def test_files_of_a_run_and_the_page_made_from_them(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(bench, "static_pictures", lambda figures: {})
-    bench.run("w2", quick=True, seed=0, jobs=1, out=tmp_path / "w2")
+    bench.run("w2", Running(quick=True, out=tmp_path / "w2"))
     assert "static pictures" in capsys.readouterr().out
     written = {path.name for path in (tmp_path / "w2").iterdir()}
     assert {"w2.csv", "w2.json", "w2-speed.html"} <= written

@@ -144,7 +144,7 @@ def _symmetric(
     shape = (len(names), len(names))
     forth = sparse.coo_array((value, (x, y)), shape=shape).tocsr()
     times = sparse.coo_array((np.ones(len(value)), (x, y)), shape=shape).tocsr()
-    _tell(messages, times.tocoo(), times.data > 1, names, "listed more than once", "are added")
+    _note_odd(messages, times.tocoo(), times.data > 1, names, "listed more than once", "are added")
     loops = times.diagonal() > 0
     if loops.any():
         first = names[int(np.argmax(loops))]
@@ -157,12 +157,12 @@ def _symmetric(
     total = sparse.csr_array(forth + forth.T)
     gap = abs(forth - forth.T).multiply(there.multiply(there.T)).tocoo()
     odd = (gap.data > 1e-10 * max(abs(value).max(initial=0.0), 1e-300)) & (gap.row < gap.col)
-    _tell(messages, gap, odd, names, "with different weights there and back", "are averaged")
+    _note_odd(messages, gap, odd, names, "with different weights there and back", "are averaged")
     ways.data = 1 / ways.data
     return sparse.csr_array(total.multiply(ways))
 
 
-def _tell(
+def _note_odd(
     messages: list[str], edges: Any, odd: NDArray[np.bool_], names: list[str], what: str, rule: str
 ) -> None:
     if odd.any():
