@@ -22,6 +22,7 @@ from thalweg.dynamics import (
 from thalweg.dynamics import exponentials as exponentials_module
 from thalweg.dynamics import walk as walk_module
 from thalweg.flow.rates import velocity
+from thalweg_bench.dynamics import sample_paths
 
 
 def random_landscape(n: int, rng: np.random.Generator, beta: float = 0.4) -> Landscape:
@@ -165,7 +166,7 @@ def test_simulated_individuals_agree():
     q = transition_rates(land.kernel, land.energy)
     stop = np.zeros(8, bool)
     stop[[0, 1]] = True
-    where, when = walk_module.sample_paths(q, np.full(20_000, 5), stop, rng=rng)
+    where, when = sample_paths(q, np.full(20_000, 5), stop, rng=rng)
     share = committor(land, 0, 1).value[5]
     assert abs(np.mean(where == 1) - share) < 5 * np.sqrt(share * (1 - share) / 20_000)
     tau = mean_first_passage_time(land, [0, 1]).value[5]

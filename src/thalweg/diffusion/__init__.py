@@ -62,16 +62,12 @@ if TYPE_CHECKING:
     )
 
 _LAZY = {
-    "Bound": "training",
-    "MLPDenoiser": "networks",
-    "NetworkModel": "training",
-    "NetworkScores": "training",
-    "TrainingResult": "training",
-    "TransformerDenoiser": "networks",
-    "cross_entropy": "losses",
-    "likelihood_bound": "training",
-    "score_entropy": "losses",
-    "train": "training",
+    **dict.fromkeys(("cross_entropy", "score_entropy"), "losses"),
+    **dict.fromkeys(("MLPDenoiser", "TransformerDenoiser"), "networks"),
+    **dict.fromkeys(
+        ("Bound", "NetworkModel", "NetworkScores", "TrainingResult", "likelihood_bound", "train"),
+        "training",
+    ),
 }
 
 __all__ = [

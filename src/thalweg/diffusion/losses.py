@@ -104,9 +104,8 @@ def score_entropy_terms(log_score: Any, log_ratio: Any) -> Any:
     z = (log_score - log_ratio).clamp(-60.0, 60.0)
     small = z.abs() < 1e-2
     near = z * z / 2 * (1 + z / 3)
-    far = torch.expm1(torch.where(small, torch.ones_like(z), z)) - torch.where(
-        small, torch.ones_like(z), z
-    )
+    large = torch.where(small, torch.ones_like(z), z)
+    far = torch.expm1(large) - large
     return torch.exp(log_ratio) * torch.where(small, near, far)
 
 

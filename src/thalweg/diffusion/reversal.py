@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.integrate import DOP853
+from scipy.special import gammaln
 
 from thalweg import _checks
 from thalweg._door import single_threaded
@@ -27,9 +28,6 @@ from thalweg.kernel import MarkovKernel
 from thalweg.status import Status
 
 EdgeRates = tuple[Array, Array]
-
-_MAX_NUMBERS = 2**28
-"""Largest number of stored probabilities: 2 GB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +53,7 @@ def heat_path(kernel: MarkovKernel, p0: ArrayLike, total: float) -> NoisingPath:
     p0 = _checks.as_probability(p0, kernel.n_states, "p0")
     total = _checks.positive(total, "total")
     count = math.ceil(total + 9 * math.sqrt(total) + 25)
-    if count * kernel.n_states > _MAX_NUMBERS:
+    if count * kernel.n_states > 2**28:  # 2 GB
         raise InputError(
             f"{kernel.n_states} states up to the clock {total:g} need {count} stored steps, more "
             "than memory should hold; use hamming_path for sequences, or a shorter clock."
@@ -65,8 +63,8 @@ def heat_path(kernel: MarkovKernel, p0: ArrayLike, total: float) -> NoisingPath:
     steps[0] = p0
     for k in range(1, count):
         steps[k] = transpose @ steps[k - 1]
-    log_factorial = np.array([math.lgamma(k + 1) for k in range(count)])
     terms = np.arange(count)
+    log_factorial = gammaln(terms + 1)
 
     def probability(clock: float) -> Array:
         if clock <= 0:

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from thalweg import _checks
 from thalweg._types import Array, Index, Progress, Tokens
-from thalweg.diffusion.draws import codes_of, draw_from_rows, draw_from_table
+from thalweg.diffusion.draws import draw_from_rows, draw_from_table
 from thalweg.diffusion.models import ContextModel, ScoreModel, TemperedModel
 from thalweg.diffusion.schedules import Schedule
 from thalweg.diffusion.sequences import HammingProcess
@@ -237,7 +237,7 @@ def _distinct(process: HammingProcess, x: Tokens) -> tuple[Tokens, Index | None]
     """The distinct sequences, and the index of each; `None` if that would not pay."""
     if process.n_states > x.shape[0]:
         return x, None
-    codes = codes_of(x, process.n_tokens)
+    codes = process.encode(x)
     seen = np.bincount(codes, minlength=process.n_states) > 0
     return process.decode(np.flatnonzero(seen)), (np.cumsum(seen) - 1)[codes]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -40,33 +40,54 @@ class Schedule(ABC):
 
 
 @dataclass(frozen=True)
-class ConstantSchedule(Schedule):
+class _Formula(Schedule):
+    """A schedule given by formulas for arrays."""
+
+    total: float
+
+    def __post_init__(self) -> None:
+        for part in fields(self):
+            _checks.positive(getattr(self, part.name), part.name)
+
+    def rate(self, time: ArrayLike) -> Array:
+        return np.asarray(self._rate(np.asarray(time, dtype=np.float64)))
+
+    def clock(self, time: ArrayLike) -> Array:
+        return np.asarray(self._clock(np.asarray(time, dtype=np.float64)))
+
+    def time(self, clock: ArrayLike) -> Array:
+        return np.asarray(self._time(np.asarray(clock, dtype=np.float64)))
+
+    @abstractmethod
+    def _rate(self, t: Array) -> Array: ...
+    @abstractmethod
+    def _clock(self, t: Array) -> Array: ...
+    @abstractmethod
+    def _time(self, s: Array) -> Array: ...
+
+
+@dataclass(frozen=True)
+class ConstantSchedule(_Formula):
     """`beta_t = total`.
 
     >>> float(ConstantSchedule(10.0).clock(0.25))
     2.5
     """
 
-    total: float
+    def _rate(self, t: Array) -> Array:
+        return np.full(t.shape, self.total)
 
-    def __post_init__(self) -> None:
-        _checks.positive(self.total, "total")
+    def _clock(self, t: Array) -> Array:
+        return self.total * t
 
-    def rate(self, time: ArrayLike) -> Array:
-        return np.full(np.shape(time), self.total)
-
-    def clock(self, time: ArrayLike) -> Array:
-        return np.asarray(self.total * np.asarray(time, dtype=np.float64))
-
-    def time(self, clock: ArrayLike) -> Array:
-        return np.asarray(np.asarray(clock, dtype=np.float64) / self.total)
+    def _time(self, s: Array) -> Array:
+        return s / self.total
 
 
 @dataclass(frozen=True)
-class LinearSchedule(Schedule):
+class LinearSchedule(_Formula):
     """`beta_t` rises linearly; `start` is `beta_0` over the mean rate, between 0 and 2."""
 
-    total: float
     start: float = 0.1
 
     def __post_init__(self) -> None:
@@ -78,16 +99,14 @@ class LinearSchedule(Schedule):
     def _slope(self) -> float:
         return 2 * (1 - self.start)
 
-    def rate(self, time: ArrayLike) -> Array:
-        t = np.asarray(time, dtype=np.float64)
-        return np.asarray(self.total * (self.start + self._slope * t))
+    def _rate(self, t: Array) -> Array:
+        return self.total * (self.start + self._slope * t)
 
-    def clock(self, time: ArrayLike) -> Array:
-        t = np.asarray(time, dtype=np.float64)
-        return np.asarray(self.total * t * (self.start + self._slope * t / 2))
+    def _clock(self, t: Array) -> Array:
+        return self.total * t * (self.start + self._slope * t / 2)
 
-    def time(self, clock: ArrayLike) -> Array:
-        s = np.asarray(clock, dtype=np.float64) / self.total
+    def _time(self, s: Array) -> Array:
+        s = s / self.total
         # The root of slope t^2 / 2 + start t = s in the form that does not cancel.
         root = np.sqrt(np.maximum(self.start**2 + 2 * self._slope * s, 0.0))
         with np.errstate(invalid="ignore"):
@@ -95,91 +114,71 @@ class LinearSchedule(Schedule):
 
 
 @dataclass(frozen=True)
-class ExponentialSchedule(Schedule):
+class ExponentialSchedule(_Formula):
     """Geometric: `beta_t` is proportional to `growth^t`."""
 
-    total: float
     growth: float = 100.0
 
     def __post_init__(self) -> None:
-        _checks.positive(self.total, "total")
-        if _checks.positive(self.growth, "growth") == 1:
+        super().__post_init__()
+        if self.growth == 1:
             raise InputError("growth is 1; use ConstantSchedule.")
 
-    def rate(self, time: ArrayLike) -> Array:
+    def _rate(self, t: Array) -> Array:
         log = math.log(self.growth)
-        t = np.asarray(time, dtype=np.float64)
-        return np.asarray(self.total * log * np.exp(log * t) / (self.growth - 1))
+        return self.total * log * np.exp(log * t) / (self.growth - 1)
 
-    def clock(self, time: ArrayLike) -> Array:
-        t = np.asarray(time, dtype=np.float64)
-        return np.asarray(self.total * np.expm1(math.log(self.growth) * t) / (self.growth - 1))
+    def _clock(self, t: Array) -> Array:
+        return self.total * np.expm1(math.log(self.growth) * t) / (self.growth - 1)
 
-    def time(self, clock: ArrayLike) -> Array:
-        s = np.asarray(clock, dtype=np.float64) / self.total
-        return np.asarray(np.log1p(s * (self.growth - 1)) / math.log(self.growth))
+    def _time(self, s: Array) -> Array:
+        return np.log1p(s / self.total * (self.growth - 1)) / math.log(self.growth)
 
 
 @dataclass(frozen=True)
-class CosineSchedule(Schedule):
+class CosineSchedule(_Formula):
     """A token that decays at rate 1 per `unit` of clock survives with probability `cos(a t)^2`.
 
     `sigma(t) = -2 unit log cos(a t)`, with `a` such that the clock ends at `total`. For sequences
     let `unit` be the length.
     """
 
-    total: float
     unit: float = 1.0
-
-    def __post_init__(self) -> None:
-        _checks.positive(self.total, "total")
-        _checks.positive(self.unit, "unit")
 
     @property
     def _angle(self) -> float:
         return math.acos(math.exp(-self.total / (2 * self.unit)))
 
-    def rate(self, time: ArrayLike) -> Array:
-        t = np.asarray(time, dtype=np.float64)
-        return np.asarray(2 * self.unit * self._angle * np.tan(self._angle * t))
+    def _rate(self, t: Array) -> Array:
+        return 2 * self.unit * self._angle * np.tan(self._angle * t)
 
-    def clock(self, time: ArrayLike) -> Array:
-        t = np.asarray(time, dtype=np.float64)
+    def _clock(self, t: Array) -> Array:
         # log cos^2 = log(1 - sin^2), which keeps its accuracy at short times.
-        return np.asarray(-self.unit * np.log1p(-(np.sin(self._angle * t) ** 2)))
+        return -self.unit * np.log1p(-(np.sin(self._angle * t) ** 2))
 
-    def time(self, clock: ArrayLike) -> Array:
-        s = np.asarray(clock, dtype=np.float64) / self.unit
-        return np.asarray(np.arcsin(np.sqrt(-np.expm1(-s))) / self._angle)
+    def _time(self, s: Array) -> Array:
+        return np.arcsin(np.sqrt(-np.expm1(-s / self.unit))) / self._angle
 
 
 @dataclass(frozen=True)
-class LogLinearSchedule(Schedule):
+class LogLinearSchedule(_Formula):
     """A token that decays at rate 1 per `unit` of clock is lost with a probability linear in `t`.
 
     `sigma(t) = -unit log(1 - a t)`: the natural schedule of masking noise, where the number of
     masks grows steadily.
     """
 
-    total: float
     unit: float = 1.0
-
-    def __post_init__(self) -> None:
-        _checks.positive(self.total, "total")
-        _checks.positive(self.unit, "unit")
 
     @property
     def _lost(self) -> float:
         return -math.expm1(-self.total / self.unit)
 
-    def rate(self, time: ArrayLike) -> Array:
-        t = np.asarray(time, dtype=np.float64)
-        return np.asarray(self.unit * self._lost / (1 - self._lost * t))
+    def _rate(self, t: Array) -> Array:
+        return self.unit * self._lost / (1 - self._lost * t)
 
-    def clock(self, time: ArrayLike) -> Array:
-        t = np.asarray(time, dtype=np.float64)
-        return np.asarray(-self.unit * np.log1p(-self._lost * t))
+    def _clock(self, t: Array) -> Array:
+        return -self.unit * np.log1p(-self._lost * t)
 
-    def time(self, clock: ArrayLike) -> Array:
-        s = np.asarray(clock, dtype=np.float64) / self.unit
-        return np.asarray(-np.expm1(-s) / self._lost)
+    def _time(self, s: Array) -> Array:
+        return -np.expm1(-s / self.unit) / self._lost

@@ -12,6 +12,8 @@ and, because `K` is reversible, the rates of the reversed heat flow carry no cor
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
@@ -42,8 +44,7 @@ def score_ratios(kernel: MarkovKernel, p: ArrayLike) -> sparse.csr_array:
            [0. , 1. , 0. ]])
     """
     p = _positive(kernel, p)
-    rows, neighbor, indptr = _pattern(kernel)
-    return _matrix(kernel, p[neighbor] / p[rows], neighbor, indptr)
+    return _along(kernel, lambda x, y: p[y] / p[x])
 
 
 def entropy_gradient(kernel: MarkovKernel, p: ArrayLike) -> sparse.csr_array:
@@ -57,8 +58,7 @@ def entropy_gradient(kernel: MarkovKernel, p: ArrayLike) -> sparse.csr_array:
     """
     p = _positive(kernel, p)
     log_rho = np.log(p) - np.log(kernel.stationary)
-    rows, neighbor, indptr = _pattern(kernel)
-    return _matrix(kernel, log_rho[rows] - log_rho[neighbor], neighbor, indptr)
+    return _along(kernel, lambda x, y: np.asarray(log_rho[x] - log_rho[y]))
 
 
 def scores_from_entropy_gradient(
@@ -69,14 +69,14 @@ def scores_from_entropy_gradient(
     The factor `pi(y) / pi(x)` is the stationary correction, which turns densities into
     probabilities; it is 1 for uniform noise and far from it for masking noise.
     """
-    rows, neighbor, indptr = _pattern(kernel)
-    if gradient.shape != (kernel.n_states, kernel.n_states) or gradient.nnz != neighbor.size:
+    size = 2 * kernel.n_edges
+    if gradient.shape != (kernel.n_states, kernel.n_states) or gradient.nnz != size:
         raise InputError(
             f"the gradient has shape {gradient.shape} and {gradient.nnz} entries; give one entry "
-            f"for each of the {neighbor.size} directed edges, as entropy_gradient does."
+            f"for each of the {size} directed edges, as entropy_gradient does."
         )
     pi = kernel.stationary
-    return _matrix(kernel, pi[neighbor] / pi[rows] * np.exp(-gradient.data), neighbor, indptr)
+    return _along(kernel, lambda x, y: np.asarray(pi[y] / pi[x] * np.exp(-gradient.data)))
 
 
 @checked
@@ -149,12 +149,11 @@ def _positive(kernel: MarkovKernel, p: ArrayLike) -> Array:
     return p
 
 
-def _pattern(kernel: MarkovKernel) -> tuple[Index, NDArray[np.int32], Index]:
-    indptr, neighbor, _ = kernel.adjacency
-    return np.repeat(np.arange(kernel.n_states), np.diff(indptr)), neighbor, indptr
-
-
-def _matrix(
-    kernel: MarkovKernel, data: Array, neighbor: NDArray[np.int32], indptr: Index
+def _along(
+    kernel: MarkovKernel, values: Callable[[Index, NDArray[np.int32]], Array]
 ) -> sparse.csr_array:
-    return sparse.csr_array((data, neighbor, indptr), shape=(kernel.n_states, kernel.n_states))
+    """The matrix of `values(x, y)` on the directed edges of the kernel."""
+    indptr, neighbor, _ = kernel.adjacency
+    rows = np.repeat(np.arange(kernel.n_states), np.diff(indptr))
+    shape = (kernel.n_states, kernel.n_states)
+    return sparse.csr_array((values(rows, neighbor), neighbor, indptr), shape=shape)

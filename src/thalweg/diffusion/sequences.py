@@ -9,6 +9,7 @@ functions that say so enumerate the `n_tokens ** length` states.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -163,10 +164,7 @@ class HammingProcess:
         """The stationary distribution over all sequences."""
         self._check_enumerable()
         factors = np.broadcast_to(self.tokens.stationary, (self.length, self.n_tokens))
-        out = np.ones(1)
-        for factor in factors:
-            out = np.multiply.outer(out, factor).ravel()
-        return out
+        return reduce(np.kron, factors)
 
     # ---------------------------------------------------------------- checks
 

@@ -281,14 +281,10 @@ class MarginalFlowTokens(TableTokens):
     def _generators(self, marginals: Array) -> Array:
         """The rate matrix at each position, `(length, n, n)`, when the marginals are these."""
         source, target, conductance = self.kernel.edges
-        pi = self.kernel.stationary
+        pi, v = self.kernel.stationary, self.potential
         rho = marginals / pi
-        forth, back = _split(
-            rho[:, source],
-            rho[:, target],
-            self.potential[:, source] - self.potential[:, target],
-            self.beta,
-        )
+        drop = v[:, source] - v[:, target]
+        forth, back = _split(rho[:, source], rho[:, target], drop, self.beta)
         out = np.zeros((*marginals.shape, marginals.shape[1]))
         out[:, source, target] = conductance / pi[source] * forth
         out[:, target, source] = conductance / pi[target] * back

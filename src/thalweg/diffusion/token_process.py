@@ -99,10 +99,10 @@ class TableTokens(TokenProcess):
         return (weights[..., None, :] @ table)[..., 0, :]
 
     def outflow(self, tokens: Tokens, time: Array) -> Array:
-        return _others(_picked(self._generators_at(time), tokens, -2), tokens)
+        return others(_picked(self._generators_at(time), tokens, -2), tokens)
 
     def inflow(self, tokens: Tokens, time: Array) -> Array:
-        return _others(_picked(self._generators_at(time), tokens, -1), tokens)
+        return others(_picked(self._generators_at(time), tokens, -1), tokens)
 
 
 def _picked(table: Array, tokens: Tokens, axis: int) -> Array:
@@ -111,7 +111,7 @@ def _picked(table: Array, tokens: Tokens, axis: int) -> Array:
     return np.take_along_axis(full, tokens[..., None, None], axis=axis).squeeze(axis)
 
 
-def _others(rates: Array, tokens: Tokens) -> Array:
+def others(rates: Array, tokens: Tokens) -> Array:
     """The rates without those of a token to itself."""
     np.put_along_axis(rates, tokens[..., None], 0.0, -1)
     return rates

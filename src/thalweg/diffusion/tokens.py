@@ -24,11 +24,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import factorial
 
 from thalweg import _checks
 from thalweg._types import Array, Tokens
 from thalweg.diffusion.draws import draw_from_base
-from thalweg.diffusion.token_process import TableTokens, TokenProcess, at_tokens, like, one_hot
+from thalweg.diffusion.token_process import (
+    TableTokens,
+    TokenProcess,
+    at_tokens,
+    like,
+    one_hot,
+    others,
+)
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
@@ -68,12 +76,8 @@ class RefreshTokens(TokenProcess):
     def rows(self, tokens: Tokens, time: Array) -> Array:
         keep = np.exp(-self.rate * np.asarray(time))[:, None, None]
         out = np.broadcast_to(self.base, (*tokens.shape, self.n_tokens)) * (1 - keep)
-        np.put_along_axis(
-            out,
-            tokens[..., None],
-            np.take_along_axis(out, tokens[..., None], -1) + keep,
-            -1,
-        )
+        own = tokens[..., None]
+        np.put_along_axis(out, own, np.take_along_axis(out, own, -1) + keep, -1)
         return out
 
     def columns(self, tokens: Tokens, start: Array, stop: Array) -> Array:
@@ -88,15 +92,12 @@ class RefreshTokens(TokenProcess):
         return keep * weights + (1 - keep) * weights.sum(-1)[..., None] * like(weights, self.base)
 
     def outflow(self, tokens: Tokens, time: Array) -> Array:
-        out = np.array(np.broadcast_to(self.rate * self.base, (*tokens.shape, self.n_tokens)))
-        np.put_along_axis(out, tokens[..., None], 0.0, -1)
-        return out
+        rates = np.broadcast_to(self.rate * self.base, (*tokens.shape, self.n_tokens))
+        return others(np.array(rates), tokens)
 
     def inflow(self, tokens: Tokens, time: Array) -> Array:
         into = self.rate * at_tokens(self.base, tokens)[..., None]
-        out = np.repeat(into, self.n_tokens, axis=-1)
-        np.put_along_axis(out, tokens[..., None], 0.0, -1)
-        return out
+        return others(np.repeat(into, self.n_tokens, axis=-1), tokens)
 
     def fastest(self, time: float) -> Array:
         return np.asarray(self.rate * (1 - self.base.min(axis=-1)))
@@ -279,8 +280,7 @@ class DenseTokens(TableTokens):
         halvings = max(0, math.ceil(math.log2(longest / _TAYLOR_RADIUS))) if longest > 0 else 0
         step = scaled / 2.0**halvings
         terms = np.arange(_TAYLOR_TERMS + 1)
-        factorials = np.array([math.factorial(int(k)) for k in terms], dtype=np.float64)
-        weights = np.exp(-step)[:, None] * step[:, None] ** terms / factorials
+        weights = np.exp(-step)[:, None] * step[:, None] ** terms / factorial(terms)
         out = np.tensordot(weights, self._powers, axes=1)
         for _ in range(halvings):
             out = out @ out

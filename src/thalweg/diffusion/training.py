@@ -40,10 +40,6 @@ import torch  # noqa: E402
 Loss = Literal["cross-entropy", "score-entropy"]
 Head = Literal["context", "score"]
 
-_FORMAT = 1
-_LEAST_LOST = 0.05
-"""Least share of changed tokens by which the cross-entropy is divided."""
-
 
 class _Network(ScoreModel):
     """A network with what is needed to evaluate it."""
@@ -165,22 +161,22 @@ def train(
     network = network.to(device).train()
     average = {key: value.detach().clone() for key, value in network.state_dict().items()}
     optimizer = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=1e-4)
-    losses: list[float] = []
     settings = {
-        "format": _FORMAT, "loss": loss, "head": head, "n_steps": n_steps,
+        "format": 1, "loss": loss, "head": head, "n_steps": n_steps,
         "batch_size": batch_size, "learning_rate": learning_rate, "averaging": averaging,
         "first_time": first_time, "seed": seed, "n_tokens": process.n_tokens,
         "length": process.length, "schedule": repr(schedule),
     }  # fmt: skip
+    run = _Run(settings, network, average, optimizer, rng, [])
     file = None if checkpoint is None else Path(checkpoint)
     if file is not None and file.exists():
-        losses = _restore(file, settings, network, average, optimizer, rng, device)
+        run.restore(file, device)
     status = Status.CONVERGED
-    while len(losses) < n_steps:
+    while len(run.losses) < n_steps:
         if stop is not None and stop():
             status = Status.INTERRUPTED
             break
-        step = len(losses)
+        step = len(run.losses)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate * _learning_curve(step, n_steps)
         clean = draw(rng, batch_size)
@@ -191,8 +187,9 @@ def train(
         )  # fmt: skip
         outputs = network(batch.noisy, batch.time)
         if loss == "cross-entropy":
-            # Per token that the noise has changed, so that little noise counts as much as a lot.
-            share = batch.lost.clamp_min(_LEAST_LOST)[:, None]
+            # Per token that the noise has changed, so that little noise counts as much as a lot;
+            # below a share of 0.05 the quotient would be mostly chance.
+            share = batch.lost.clamp_min(0.05)[:, None]
             value = (cross_entropy(outputs, batch) / share).mean()
         else:
             scores = _log_scores(process, head, outputs, batch)
@@ -204,21 +201,16 @@ def train(
         if not torch.isfinite(value):
             status = Status.NOT_FINITE
             break
-        optimizer.zero_grad(set_to_none=True)
-        value.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        _update_average(average, network, min(averaging, (step + 1) / (step + 10)))
-        losses.append(float(value.detach()))
+        run.step(value, min(averaging, (step + 1) / (step + 10)))
         if file is not None and (step + 1) % checkpoint_every == 0:
-            _save(file, settings, network, average, optimizer, rng, losses)
+            run.save(file)
         if progress is not None:
             progress("training", step + 1, n_steps)
     if file is not None:
-        _save(file, settings, network, average, optimizer, rng, losses)
+        run.save(file)
     network.load_state_dict(average)
     kind = NetworkModel if head == "context" else NetworkScores
-    return TrainingResult(kind(process, network, device=device), np.array(losses), status)
+    return TrainingResult(kind(process, network, device=device), np.array(run.losses), status)
 
 
 @dataclass(frozen=True)
@@ -287,15 +279,6 @@ def _learning_curve(step: int, n_steps: int) -> float:
     return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, n_steps - warm)))
 
 
-def _update_average(average: dict[str, Any], network: Any, decay: float) -> None:
-    with torch.no_grad():
-        for key, value in network.state_dict().items():
-            if value.dtype.is_floating_point:
-                average[key].lerp_(value, 1 - decay)
-            else:
-                average[key].copy_(value)
-
-
 def _batches(
     process: HammingProcess, data: ArrayLike | Callable[[np.random.Generator, int], Tokens]
 ) -> Callable[[np.random.Generator, int], Tokens]:
@@ -319,60 +302,69 @@ def _batches(
     return chosen
 
 
-def _save(
-    file: Path,
-    settings: dict[str, Any],
-    network: Any,
-    average: dict[str, Any],
-    optimizer: Any,
-    rng: np.random.Generator,
-    losses: list[float],
-) -> None:
-    buffer = io.BytesIO()
-    state = {
-        "settings": json.dumps(settings),
-        "network": network.state_dict(),
-        "average": average,
-        "optimizer": optimizer.state_dict(),
-        "rng": json.dumps(rng.bit_generator.state),
-        "torch_rng": torch.get_rng_state(),
-        "losses": torch.tensor(losses, dtype=torch.float64),
-    }
-    torch.save(state, buffer)
-    with atomic_write(file, "wb") as out:
-        out.write(buffer.getvalue())
+@dataclass(frozen=True)
+class _Run:
+    """The state of a training: what a checkpoint holds."""
 
+    settings: dict[str, Any]
+    """What a training that continues must have in common with this one."""
+    network: Any
+    average: dict[str, Any]
+    optimizer: Any
+    rng: np.random.Generator
+    losses: list[float]
 
-def _restore(
-    file: Path,
-    settings: dict[str, Any],
-    network: Any,
-    average: dict[str, Any],
-    optimizer: Any,
-    rng: np.random.Generator,
-    device: str,
-) -> list[float]:
-    try:
-        state = torch.load(file, map_location=device, weights_only=True)
-        saved = json.loads(state["settings"])
-    except Exception as error:
-        raise InputError(
-            f"{file} is not a checkpoint of this kind ({type(error).__name__}); delete it or give "
-            "another path."
-        ) from None
-    for key, value in settings.items():
-        if saved.get(key) != value:
+    def step(self, value: Any, decay: float) -> None:
+        """Follow the gradient of a loss, and average the weights."""
+        self.optimizer.zero_grad(set_to_none=True)
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        self.optimizer.step()
+        with torch.no_grad():
+            for key, weight in self.network.state_dict().items():
+                if weight.dtype.is_floating_point:
+                    self.average[key].lerp_(weight, 1 - decay)
+                else:
+                    self.average[key].copy_(weight)
+        self.losses.append(float(value.detach()))
+
+    def save(self, file: Path) -> None:
+        buffer = io.BytesIO()
+        state = {
+            "settings": json.dumps(self.settings),
+            "network": self.network.state_dict(),
+            "average": self.average,
+            "optimizer": self.optimizer.state_dict(),
+            "rng": json.dumps(self.rng.bit_generator.state),
+            "torch_rng": torch.get_rng_state(),
+            "losses": torch.tensor(self.losses, dtype=torch.float64),
+        }
+        torch.save(state, buffer)
+        with atomic_write(file, "wb") as out:
+            out.write(buffer.getvalue())
+
+    def restore(self, file: Path, device: str) -> None:
+        try:
+            state = torch.load(file, map_location=device, weights_only=True)
+            saved = json.loads(state["settings"])
+        except Exception as error:
             raise InputError(
-                f"the checkpoint {file} was written with {key} = {saved.get(key)!r}, not "
-                f"{value!r}; delete it to start anew, or give another path."
-            )
-    network.load_state_dict(state["network"])
-    for key, value in state["average"].items():
-        average[key].copy_(value)
-    optimizer.load_state_dict(state["optimizer"])
-    rng.bit_generator.state = json.loads(state["rng"])
-    torch.set_rng_state(state["torch_rng"].cpu())
-    return [float(value) for value in state["losses"]]
+                f"{file} is not a checkpoint of this kind ({type(error).__name__}); delete it or "
+                "give another path."
+            ) from None
+        for key, value in self.settings.items():
+            if saved.get(key) != value:
+                raise InputError(
+                    f"the checkpoint {file} was written with {key} = {saved.get(key)!r}, not "
+                    f"{value!r}; delete it to start anew, or give another path."
+                )
+        self.network.load_state_dict(state["network"])
+        for key, value in state["average"].items():
+            self.average[key].copy_(value)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.rng.bit_generator.state = json.loads(state["rng"])
+        torch.set_rng_state(state["torch_rng"].cpu())
+        self.losses.extend(float(value) for value in state["losses"])
 
 
 def _check_options(loss: str, head: str, n_steps: int, batch_size: int) -> None:

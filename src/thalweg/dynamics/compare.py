@@ -21,6 +21,7 @@ from thalweg._sparse import dense
 from thalweg._types import Array, Index
 from thalweg._words import p_text
 from thalweg.dynamics.joint import Data, JointFit, SameTests, ScoreTest, fit_jointly, same_tests
+from thalweg.dynamics.landscape import as_landscape
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.answer import check_match, two_times
@@ -47,6 +48,15 @@ class Differences:
     p_value: Array
     q_value: Array
     """The false-discovery rate if this one and all clearer ones are called different."""
+
+    def columns(self) -> dict[str, Array]:
+        """As they stand in tables."""
+        return {
+            "difference": self.value,
+            "stderr": self.stderr,
+            "p_value": self.p_value,
+            "q_value": self.q_value,
+        }
 
     def significant(self, level: float = 0.05) -> Index:
         """The positions that differ, at this false-discovery rate."""
@@ -80,14 +90,10 @@ class Comparison:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state: difference of the potentials, its error, and significance."""
-        d = self.states
         return data_frame(
             {
                 "state": list(self.kernel.labels),
-                "difference": d.value,
-                "stderr": d.stderr,
-                "p_value": d.p_value,
-                "q_value": d.q_value,
+                **self.states.columns(),
                 "reference": np.isin(np.arange(self.kernel.n_states), self.reference),
             }
         )
@@ -95,17 +101,9 @@ class Comparison:
     def edges_to_frame(self) -> pd.DataFrame:
         """One row per edge: change of the drop of potential along it."""
         names = np.array(self.kernel.labels, dtype=object)
-        d = self.edges
-        return data_frame(
-            {
-                "source": names[self.kernel.edges.source],
-                "target": names[self.kernel.edges.target],
-                "difference": d.value,
-                "stderr": d.stderr,
-                "p_value": d.p_value,
-                "q_value": d.q_value,
-            }
-        )
+        source, target, _ = self.kernel.edges
+        ends = {"source": names[source], "target": names[target]}
+        return data_frame({**ends, **self.edges.columns()})
 
     def __str__(self) -> str:
         if self.same is None:
@@ -257,8 +255,6 @@ def _strength(fit: LikelihoodFit) -> float | None:
 
 def _difference(a: FreeEnergyRegressor, b: FreeEnergyRegressor) -> tuple[Array, Array]:
     """`V_a - V_b`, and rows whose outer products add up to its covariance."""
-    from thalweg.dynamics.landscape import as_landscape
-
     rows = []
     for model in (a, b):
         directions = as_landscape(model).directions

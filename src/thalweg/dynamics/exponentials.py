@@ -47,44 +47,40 @@ class Exponentials(NamedTuple):
         return np.asarray(np.exp(-np.outer(t, self.rates)) @ self.weights.T)
 
 
-def exponentials(
-    n: int,
-    source: Index,
-    target: Index,
-    conductance: Array,
-    ground: Array,
-    mass: Array,
-    start: Array,
-    times: tuple[float, float],
-) -> Exponentials:
-    """`exp(t G) start` with the generator `G = -diag(1/mass) (A + diag(ground))`.
+class Killed(NamedTuple):
+    """A chain with absorption: the generator `G = -diag(1/mass) (A + diag(ground))`."""
 
-    Parameters
-    ----------
-    n : int
-        Number of states.
-    source, target, conductance : array
-        The edges and their weights.
-    ground : array
-        Rates of absorption, times mass.
-    mass : array
-        The reversible measure.
-    start : array
-        The function at time zero.
-    times : (float, float)
-        The shortest and the longest time of interest.
-    """
-    root = np.sqrt(mass)
+    source: Index
+    target: Index
+    conductance: Array
+    ground: Array
+    """Rates of absorption, times mass."""
+    mass: Array
+    """The reversible measure."""
+
+    def projected(self, basis: Array, norm: float) -> Exponentials:
+        """The answer in the span of orthonormal rows, the first of them that of the start."""
+        scaled = basis / np.sqrt(self.mass)
+        drop = scaled[:, self.source] - scaled[:, self.target]
+        h = (drop * self.conductance) @ drop.T + (scaled * self.ground) @ scaled.T
+        rates, vectors = np.linalg.eigh(0.5 * (h + h.T))
+        weights = (scaled.T @ vectors) * (vectors[0] * norm)
+        return Exponentials(weights, np.maximum(rates, 0.0), Status.CONVERGED, np.inf)
+
+
+def exponentials(chain: Killed, start: Array, times: tuple[float, float]) -> Exponentials:
+    """`exp(t G) start`, from the shortest to the longest of `times`."""
+    root = np.sqrt(chain.mass)
     v = root * start
-    if n <= DENSE:
-        s = symmetrised(source, target, conductance, mass, ground)
+    if root.size <= DENSE:
+        s = symmetrised(*chain[:3], chain.mass, chain.ground)
         rates, vectors = np.linalg.eigh(s)
         weights = vectors * (vectors.T @ v) / root[:, None]
         return Exponentials(weights, np.maximum(rates, 0.0), Status.CONVERGED, 0.0)
-    solver = LaplacianSolver(n, source, target, grounded=True)
+    solver = LaplacianSolver(root.size, *chain[:2], grounded=True)
     low, high = times
     poles = np.geomspace(max(low, 1e-12), high, max(2, int(np.log10(high / low)) + 1)) / 5.0
-    factors = [solver.factor(conductance, ground + mass / g) for g in poles]
+    factors = [solver.factor(chain.conductance, chain.ground + chain.mass / g) for g in poles]
     norm = float(np.linalg.norm(v))
     basis = [v / norm]
     checks = np.geomspace(low, high, 7)
@@ -101,7 +97,7 @@ def exponentials(
             break
         basis.append(w / size)
         if (k + 1) % (2 * len(poles)) == 0 or k == MOST_VECTORS - 1:
-            found = _projected(np.array(basis), source, target, conductance, ground, root, norm)
+            found = chain.projected(np.array(basis), norm)
             values = found.common(checks)
             if last is not None:
                 error = float(np.abs(values - last).max() / max(np.abs(values).max(), 1e-300))
@@ -109,25 +105,8 @@ def exponentials(
             if error < ENOUGH:
                 break
     if best is None or error > ENOUGH:
-        best = _projected(np.array(basis), source, target, conductance, ground, root, norm)
+        best = chain.projected(np.array(basis), norm)
         change = 0.0 if last is None else np.abs(best.common(checks) - last).max()
         error = min(error, float(change)) if last is not None and change > 0 else error
     status = Status.CONVERGED if error < 1e2 * ENOUGH else Status.MAX_ITERATIONS
     return best._replace(status=status, error=error)
-
-
-def _projected(
-    basis: Array,
-    source: Index,
-    target: Index,
-    conductance: Array,
-    ground: Array,
-    root: Array,
-    norm: float,
-) -> Exponentials:
-    scaled = basis / root
-    drop = scaled[:, source] - scaled[:, target]
-    h = (drop * conductance) @ drop.T + (scaled * ground) @ scaled.T
-    rates, vectors = np.linalg.eigh(0.5 * (h + h.T))
-    weights = (scaled.T @ vectors) * (vectors[0] * norm)
-    return Exponentials(weights, np.maximum(rates, 0.0), Status.CONVERGED, np.inf)

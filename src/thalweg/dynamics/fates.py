@@ -45,6 +45,8 @@ class Absorbed:
     factor: Factor
     crossing: Array
     """Conductance from each inside state (columns: absorbing groups)."""
+    edges: tuple[Index, Index, Array]
+    """The edges inside: their ends, numbered like `inside`, and their conductances."""
 
     @classmethod
     def of(cls, walk: RestingWalk, groups: Sequence[Index]) -> Absorbed:
@@ -62,11 +64,9 @@ class Absorbed:
             cut = (group[one] < 0) & (group[other] >= 0)
             np.add.at(crossing, (place[one[cut]], group[other[cut]]), walk.conductance[cut])
         within = (group[source] < 0) & (group[target] < 0)
-        solver = LaplacianSolver(
-            inside.size, place[source[within]], place[target[within]], grounded=True
-        )
-        factor = solver.factor(walk.conductance[within], crossing.sum(axis=1))
-        return cls(walk, inside, factor, crossing)
+        edges = place[source[within]], place[target[within]], walk.conductance[within]
+        solver = LaplacianSolver(inside.size, *edges[:2], grounded=True)
+        return cls(walk, inside, solver.factor(edges[2], crossing.sum(axis=1)), crossing, edges)
 
     def solve(self, right: Array, tolerance: float = TOLERANCE) -> tuple[Array, Status]:
         """`x` with `A x = right` inside; `right` has one row per inside state."""
@@ -79,9 +79,7 @@ class Absorbed:
 
     def change(self, values: Array) -> Array:
         """Derivatives of the solution inside for `dA values` on the right-hand side, negated."""
-        walk = self.walk
-        moved = walk.laplacian_change(walk.conductance_tangents, values)
-        return -moved[:, self.inside]
+        return -self.walk.laplacian_change(values)[:, self.inside]
 
     def tangents(self, right: Array) -> Array:
         """Derivatives of a solution along the landscape's directions, one row each."""

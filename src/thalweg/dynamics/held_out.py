@@ -22,9 +22,6 @@ from thalweg.learn.answer import check_match
 from thalweg.learn.regressor import FreeEnergyRegressor
 from thalweg.snapshots import Snapshots
 
-_RARE = 1e-12
-"""Least expected probability."""
-
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
@@ -84,7 +81,7 @@ def held_out(
         )
     rng, n = np.random.default_rng(seed), kernel.n_states
     when = np.insert(snapshots.times, 0, model.times_[0])
-    expected = np.maximum(model.predict(None, when).probabilities[1:], _RARE)
+    expected = np.maximum(model.predict(None, when).probabilities[1:], 1e-12)
     values, vectors = np.linalg.eigh(fit.joint_covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     counts = dense(snapshots.counts)

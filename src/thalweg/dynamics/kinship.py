@@ -74,25 +74,6 @@ def _exponential_row(rows: Array, q: sparse.csr_array, h: float) -> Array:
     return np.asarray(np.maximum(out, 0.0))
 
 
-def chain_along(
-    landscape: Landscape,
-    energy: FreeEnergy,
-    p0: Array,
-    times: tuple[float, float],
-    n_steps: int,
-    rates: Rates,
-) -> tuple[Chain, Status]:
-    """The chain over `n_steps` equal steps of the flow of `energy` from `p0`."""
-    kernel, mobility = landscape.kernel, landscape.mobility
-    grid = np.linspace(times[0], times[1], 2 * n_steps + 1)
-    flow = gradient_flow(kernel, energy, p0, grid, mobility=mobility, rtol=1e-9)
-    between = tuple(
-        transition_rates(kernel, energy, p, mobility=mobility, rates=rates)
-        for p in flow.probabilities[1::2]
-    )
-    return Chain(np.diff(grid[::2]), between), flow.status
-
-
 @dataclass(frozen=True, eq=False)
 class Kinship:
     """The law of individuals at another time, with errors from the uncertainty of the landscape."""
@@ -109,6 +90,58 @@ class Kinship:
     def to_frame(self) -> pd.DataFrame:
         """One row per state."""
         return self.probabilities.to_frame(self.kernel.labels).rename(columns={"name": "state"})
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """A span of time of one individual, in a population that flows from `p`, or rests."""
+
+    landscape: Landscape
+    p: Array | None
+    times: Array
+    rates: Rates
+
+    @classmethod
+    def of(
+        cls, landscape: Landscape, p0: ArrayLike | None, times: tuple[float, float], rates: Rates
+    ) -> _Question:
+        span = _checks.as_times(np.asarray(times), "times", minimum=2)
+        if span.size != 2:
+            raise InputError(f"times has {span.size} entries; give the start and the end.")
+        n = landscape.kernel.n_states
+        p = None if p0 is None else _checks.as_probability(p0, n, "p0")
+        return cls(landscape, p, span, rates)
+
+    def chain(self, n_steps: int, energy: FreeEnergy | None = None) -> tuple[Chain, Status]:
+        """The chain over equal steps of the flow; at rest one step is exact."""
+        energy = self.landscape.energy if energy is None else energy
+        kernel, mobility = self.landscape.kernel, self.landscape.mobility
+        if self.p is None:
+            q = transition_rates(kernel, energy, mobility=mobility, rates=self.rates)
+            return Chain(np.diff(self.times), (q,)), Status.CONVERGED
+        grid = np.linspace(*self.times, 2 * n_steps + 1)
+        flow = gradient_flow(kernel, energy, self.p, grid, mobility=mobility, rtol=1e-9)
+        between = tuple(
+            transition_rates(kernel, energy, p, mobility=mobility, rates=self.rates)
+            for p in flow.probabilities[1::2]
+        )
+        return Chain(np.diff(grid[::2]), between), flow.status
+
+    def answer(self, law: Callable[[Chain], Array], tolerance: float, level: float) -> Kinship:
+        """The law by more and more steps, with its error."""
+
+        def at(n_steps: int, energy: FreeEnergy | None = None) -> tuple[Array, Status]:
+            chain, status = self.chain(n_steps, energy)
+            return law(chain), status
+
+        value, n_steps, status = _refined(at, tolerance)
+        value = np.maximum(value, 0.0)
+        value /= value.sum()
+        rough = max(_FIRST_STEPS, n_steps // 4)
+        tangents = differences(self.landscape, lambda energy: at(rough, energy)[0], most=32)
+        found = estimate(value, tangents, scale="probability", level=level, status=status)
+        first, last = self.times
+        return Kinship(self.landscape.kernel, float(first), float(last), found)
 
 
 @single_threaded
@@ -139,7 +172,7 @@ def descendants(
     tolerance : float
         Error of the probabilities in the integration over time.
     level : float
-        Of the intervals.
+        Level of the intervals.
 
     >>> from thalweg import FreeEnergy, MarkovKernel
     >>> pair = MarkovKernel.from_weights([[0, 1], [1, 0]])
@@ -147,9 +180,8 @@ def descendants(
     >>> descendants(flat, 0, [0.3, 0.7], (0.0, 50.0)).probabilities.value.round(6)
     array([0.5, 0.5])
     """
-    kernel = landscape.kernel
-    here = as_states(kernel, states, "states")
-    p = _checks.as_probability(p0, kernel.n_states, "p0")
+    here = as_states(landscape.kernel, states, "states")
+    p = _checks.as_probability(p0, landscape.kernel.n_states, "p0")
     if p[here].sum() <= 0:
         raise InputError(
             "no individual is in these states at the first time, so they have no descendants; "
@@ -157,11 +189,8 @@ def descendants(
         )
     r = np.zeros_like(p)
     r[here] = p[here] / p[here].sum()
-
-    def law(chain: Chain) -> Array:
-        return chain.forward(r[None])[0]
-
-    return _kinship(landscape, p, times, law, rates, tolerance, level)
+    question = _Question.of(landscape, p, times, rates)
+    return question.answer(lambda chain: chain.forward(r[None])[0], tolerance, level)
 
 
 @single_threaded
@@ -186,9 +215,8 @@ def ancestors(
     >>> ancestors(flat, 0, [0.3, 0.7], (0.0, 50.0)).probabilities.value.round(6)
     array([0.3, 0.7])
     """
-    kernel = landscape.kernel
-    there = as_states(kernel, states, "states")
-    p = _checks.as_probability(p0, kernel.n_states, "p0")
+    there = as_states(landscape.kernel, states, "states")
+    p = _checks.as_probability(p0, landscape.kernel.n_states, "p0")
     indicator = np.zeros_like(p)
     indicator[there] = 1.0
 
@@ -196,36 +224,7 @@ def ancestors(
         weight = p * chain.backward(indicator[:, None])[:, 0]
         return np.asarray(weight / weight.sum())
 
-    return _kinship(landscape, p, times, law, rates, tolerance, level)
-
-
-def _kinship(
-    landscape: Landscape,
-    p: Array,
-    times: tuple[float, float],
-    law: Callable[[Chain], Array],
-    rates: Rates,
-    tolerance: float,
-    level: float,
-) -> Kinship:
-    first, last = _two(times)
-
-    def at(energy: FreeEnergy, n_steps: int) -> tuple[Array, Status]:
-        chain, status = chain_along(landscape, energy, p, (first, last), n_steps, rates)
-        return law(chain), status
-
-    value, n_steps, status = _refined(lambda n: at(landscape.energy, n), tolerance)
-    value = np.maximum(value, 0.0)
-    value /= value.sum()
-    rough = max(_FIRST_STEPS, n_steps // 4)
-    tangents = differences(landscape, lambda energy: at(energy, rough)[0], most=32)
-    found = estimate(value, tangents, scale="probability", level=level, status=status)
-    return Kinship(landscape.kernel, first, last, found)
-
-
-def _two(times: tuple[float, float]) -> tuple[float, float]:
-    first, last = _checks.as_times(np.asarray(times), "times", minimum=2)
-    return float(first), float(last)
+    return _Question.of(landscape, p, times, rates).answer(law, tolerance, level)
 
 
 def _refined(
@@ -278,26 +277,22 @@ def transition_matrix(
     array([[0.5677, 0.4323],
            [0.4323, 0.5677]])
     """
-    kernel = landscape.kernel
-    n = kernel.n_states
+    n = landscape.kernel.n_states
     if n > DENSE_STATES:
         raise InputError(
             f"a transition matrix of {n} states is dense with {n * n:.3g} entries; use "
             "transition_operator, descendants or ancestors, which never form it."
         )
-    first, last = _two(times)
-    if p0 is None:
-        q = transition_rates(kernel, landscape.energy, mobility=landscape.mobility, rates=rates)
-        return np.asarray(expm((last - first) * q.toarray()))
-    p = _checks.as_probability(p0, n, "p0")
+    question = _Question.of(landscape, p0, times, rates)
 
     def at(n_steps: int) -> tuple[Array, Status]:
-        chain, status = chain_along(
-            landscape, landscape.energy, p, (first, last), n_steps, rates
-        )  # fmt: skip
+        chain, status = question.chain(n_steps)
         return chain.forward(np.eye(n)), status
 
-    value, _, status = _refined(at, tolerance)
+    if p0 is None:
+        value, status = at(1)
+    else:
+        value, _, status = _refined(at, tolerance)
     status.check()
     out = np.maximum(value, 0.0)
     return np.asarray(out / out.sum(axis=1, keepdims=True))
@@ -325,16 +320,8 @@ def transition_operator(
     >>> (transition_operator(flat, None, (0.0, 1.0)).T @ [1.0, 0.0]).round(4)
     array([0.5677, 0.4323])
     """
-    first, last = _two(times)
-    if p0 is None:
-        q = transition_rates(
-            landscape.kernel, landscape.energy, mobility=landscape.mobility, rates=rates
-        )
-        chain = Chain(np.array([last - first]), (q,))
-    else:
-        p = _checks.as_probability(p0, landscape.kernel.n_states, "p0")
-        chain, status = chain_along(landscape, landscape.energy, p, (first, last), n_steps, rates)
-        status.check()
+    chain, status = _Question.of(landscape, p0, times, rates).chain(n_steps)
+    status.check()
     n = landscape.kernel.n_states
     return LinearOperator(
         (n, n),

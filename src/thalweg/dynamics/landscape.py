@@ -140,10 +140,7 @@ class Estimate:
             key: np.atleast_1d(getattr(self, key)).ravel()
             for key in ("value", "stderr", "lower", "upper")
         }
-        frame = data_frame(flat)
-        if names is not None:
-            frame.insert(0, "name", list(names))
-        return frame
+        return data_frame(flat if names is None else {"name": list(names), **flat})
 
 
 def estimate(

@@ -29,8 +29,6 @@ from thalweg.errors import InputError
 
 MOST_MACROSTATES = 12
 """Largest number of macrostates considered by default."""
-_OPTIMISED_ENTRIES = 200_000
-"""Entries of the memberships above which the simplex start is kept, which is near-optimal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,24 +115,21 @@ def memberships(vectors: Array) -> Array:
     a: Array = np.asarray(np.linalg.inv(vectors[corner]), dtype=np.float64)
     if k > 1:
         a = _feasible(a[1:, 1:], vectors)
-        if n * k <= _OPTIMISED_ENTRIES:
 
-            def loss(flat: Array) -> float:
-                full = _feasible(flat.reshape(k - 1, k - 1), vectors)
-                if not np.all(full[0] > 0):  # an empty macrostate
-                    return np.inf
-                return -float(np.sum(full**2 / full[0]))
+    def loss(flat: Array) -> float:
+        full = _feasible(flat.reshape(k - 1, k - 1), vectors)
+        if not np.all(full[0] > 0):  # an empty macrostate
+            return np.inf
+        return -float(np.sum(full**2 / full[0]))
 
-            if k == 2:
-                # Two macrostates: the map to [0, 1] is fixed by its ends.
-                best = a
-            else:
-                found = minimize(
-                    loss, a[1:, 1:].ravel(), method="Nelder-Mead",
-                    options={"maxiter": 400 * (k - 1) ** 2, "xatol": 1e-6, "fatol": 1e-10},
-                )  # fmt: skip
-                best = _feasible(found.x.reshape(k - 1, k - 1), vectors)
-            a = best
+    # For two macrostates the map to [0, 1] is fixed by its ends; for many entries this start is
+    # near-optimal.
+    if k > 2 and n * k <= 200_000:
+        found = minimize(
+            loss, a[1:, 1:].ravel(), method="Nelder-Mead",
+            options={"maxiter": 400 * (k - 1) ** 2, "xatol": 1e-6, "fatol": 1e-10},
+        )  # fmt: skip
+        a = _feasible(found.x.reshape(k - 1, k - 1), vectors)
     chi = np.clip(vectors @ a, 0.0, 1.0)
     return np.asarray(chi / chi.sum(axis=1, keepdims=True))
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from thalweg import _checks
 from thalweg._door import single_threaded
 from thalweg._types import Array, Index
-from thalweg.dynamics.exponentials import Exponentials, exponentials
+from thalweg.dynamics.exponentials import Exponentials, Killed, exponentials
 from thalweg.dynamics.fates import Absorbed, disjoint
 from thalweg.dynamics.landscape import Estimate, Landscape, differences, estimate
 from thalweg.dynamics.walk import resting_walk
@@ -96,16 +96,10 @@ def _quantiles(landscape: Landscape, target: Index, wanted: Array) -> tuple[Arra
     absorbed = Absorbed.of(walk, [target])
     inside = absorbed.inside
     tau = absorbed.solve(walk.p[inside], 1e-8)[0]
-    place = np.full(walk.p.size, -1, dtype=np.int64)
-    place[inside] = np.arange(inside.size)
-    source, target_end, _ = walk.kernel.edges
-    within = (place[source] >= 0) & (place[target_end] >= 0)
     shortest = float(tau.min()) * max(1e-3, 0.3 * float(wanted.min()))
     longest = float(tau.max()) * max(1.0, -2.0 * float(np.log1p(-wanted.max())))
-    curve = exponentials(
-        inside.size, place[source[within]], place[target_end[within]], walk.conductance[within],
-        absorbed.crossing.sum(axis=1), walk.p[inside], np.ones(inside.size), (shortest, longest),
-    )  # fmt: skip
+    killed = Killed(*absorbed.edges, absorbed.crossing.sum(axis=1), walk.p[inside])
+    curve = exponentials(killed, np.ones(inside.size), (shortest, longest))
     out = np.zeros((wanted.size, walk.p.size))
     for k, q in enumerate(wanted):
         # Bisection on the logarithm of time: the survival falls from one to zero. Markov's

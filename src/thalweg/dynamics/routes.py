@@ -143,7 +143,7 @@ def coarse_fluxes(kernel: MarkovKernel, edges: ArrayLike, labels: ArrayLike) -> 
     one, other = group[kernel.edges.source], group[kernel.edges.target]
     np.add.at(out, (one, other), flux)
     np.add.at(out, (other, one), -flux)
-    out[np.diag_indices(size)] = 0.0
+    np.fill_diagonal(out, 0.0)
     return out
 
 
@@ -226,11 +226,8 @@ def _widest(
     tail: Index, head: Index, left: Array, order: Index, starts: NDArray[np.bool_]
 ) -> tuple[Array, Index]:
     """The widest path to each state along a flux without cycles, edges in the order of `q`."""
-    width = np.zeros(starts.size)
+    width = np.where(starts, np.inf, 0.0)
     through = np.full(starts.size, -1, np.int64)
-    for x in range(starts.size):
-        if starts[x]:
-            width[x] = np.inf
     for k in range(order.size):
         e = order[k]
         if starts[head[e]]:

@@ -16,9 +16,6 @@ from thalweg.dynamics.walk import Rates
 from thalweg.errors import InputError
 from thalweg.flow import gradient_flow
 
-_STEPS = 16
-"""Steps along the flow between two times: enough for streams that are only drawn."""
-
 
 @dataclass(frozen=True, eq=False)
 class Streams:
@@ -76,8 +73,9 @@ def streams(
     moved = np.zeros((when.size - 1, size, size))
     for k in range(when.size - 1):
         here = flow.probabilities[k] / flow.probabilities[k].sum()
+        # Sixteen steps are enough for streams that are only drawn.
         step = transition_operator(
-            landscape, here, (float(when[k]), float(when[k + 1])), rates=rates, n_steps=_STEPS
+            landscape, here, (float(when[k]), float(when[k + 1])), rates=rates, n_steps=16
         )
         for b in range(size):
             moved[k, :, b] = member @ (here * (step @ member[b]))

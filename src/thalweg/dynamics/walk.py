@@ -21,13 +21,12 @@ Under both, `p^T Q = p_dot`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.linalg import eigh
 from scipy.sparse.linalg import LinearOperator, eigsh
@@ -148,16 +147,12 @@ class RestingWalk:
         )
 
     @cached_property
-    def conductance_tangents(self) -> Array:
-        """Derivatives of the conductances along the landscape's directions, `(n, edges)`."""
-        return self.conductance * self.log_conductance_tangents
-
-    @cached_property
     def log_p_tangents(self) -> Array:
         return self.landscape.log_density_tangents()
 
     @cached_property
-    def log_conductance_tangents(self) -> Array:
+    def conductance_tangents(self) -> Array:
+        """Derivatives of the conductances along the landscape's directions, `(n, edges)`."""
         land, n = self.landscape, self.kernel.n_states
         slopes = self.log_p_tangents
         source, target, _ = self.kernel.edges
@@ -165,12 +160,12 @@ class RestingWalk:
         mean, first, second = land.mobility.from_logs(log_rho[source], log_rho[target])
         d_beta = land.directions[:, n] / land.energy.beta
         out = slopes[:, source] * (first / mean) + slopes[:, target] * (second / mean)
-        return np.asarray(out + d_beta[:, None])
+        return np.asarray(self.conductance * (out + d_beta[:, None]))
 
-    def laplacian_change(self, change: Array, values: Array) -> Array:
-        """`dA values` for changed conductances, one row per direction."""
+    def laplacian_change(self, values: Array) -> Array:
+        """`dA values` along the landscape's directions, one row each."""
         source, target, _ = self.kernel.edges
-        flux = change * (values[source] - values[target])
+        flux = self.conductance_tangents * (values[source] - values[target])
         n = self.kernel.n_states
         return np.array([np.bincount(source, f, n) - np.bincount(target, f, n) for f in flux])
 
@@ -279,37 +274,3 @@ def relaxation_modes(
         estimate(times, tangents, scale="positive", level=level, status=status),
         np.asarray(right),
     )
-
-
-def sample_paths(
-    rates: sparse.csr_array,
-    starts: Sequence[int] | NDArray[np.integer],
-    stop: NDArray[np.bool_],
-    *,
-    rng: np.random.Generator,
-    max_jumps: int = 1_000_000,
-) -> tuple[NDArray[np.int64], Array]:
-    """Simulate individuals until they enter a stopping state; return the state and the time.
-
-    All of them jump together, so the work is one array pass per jump.
-    """
-    indptr, indices, data = rates.indptr, rates.indices, rates.data
-    off = np.repeat(np.arange(rates.shape[0]), np.diff(indptr)) != indices
-    values = np.where(off, data, 0.0)
-    cumulative = np.cumsum(values)
-    before = np.concatenate([[0.0], cumulative])[indptr[:-1]]
-    total = np.add.reduceat(values, indptr[:-1])
-    x = np.array(starts, dtype=np.int64)
-    t = np.zeros(x.size)
-    active = np.flatnonzero(~stop[x])
-    for _ in range(max_jumps):
-        if not active.size:
-            break
-        here = x[active]
-        t[active] += rng.exponential(size=active.size) / total[here]
-        draw = before[here] + rng.random(active.size) * total[here]
-        k = np.searchsorted(cumulative, draw, side="right")
-        k = np.clip(k, indptr[here], indptr[here + 1] - 1)
-        x[active] = indices[k]
-        active = active[~stop[x[active]]]
-    return x, t

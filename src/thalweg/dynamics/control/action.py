@@ -48,11 +48,9 @@ class Action:
     def incidence(self) -> sparse.csr_array:
         """`(edges, states)`: one at the source, minus one at the target."""
         source, target, c = self.kernel.edges
-        e = np.arange(c.size)
-        rows, columns = np.concatenate([e, e]), np.concatenate([source, target])
-        values = np.concatenate([np.ones(c.size), -np.ones(c.size)])
-        shape = (c.size, self.kernel.n_states)
-        return sparse.csr_array(sparse.coo_array((values, (rows, columns)), shape=shape))
+        rows, columns = np.tile(np.arange(c.size), 2), np.concatenate([source, target])
+        values = np.repeat([1.0, -1.0], c.size)
+        return sparse.csr_array((values, (rows, columns)), shape=(c.size, self.kernel.n_states))
 
     @cached_property
     def _onto(self) -> sparse.csr_array:
@@ -65,9 +63,7 @@ class Action:
         e = np.arange(self.kernel.n_edges)
         shape = (self.kernel.n_states, e.size)
         return tuple(  # type: ignore[return-value]
-            sparse.csr_array(
-                sparse.coo_array((1.0 / self.kernel.stationary[end], (end, e)), shape=shape)
-            )
+            sparse.csr_array((1.0 / self.kernel.stationary[end], (end, e)), shape=shape)
             for end in self.kernel.edges[:2]
         )
 
@@ -106,10 +102,6 @@ class Action:
     def free_energy(self, p: Array) -> float:
         logs = np.log(p / self.kernel.stationary)
         return float(p @ (self.energy.potential + self.energy.beta * logs))
-
-    def moments(self, p: Array, rate: Array) -> Moments:
-        """The path at some times, given by rows of `p` and `rate`."""
-        return Moments(self, p, rate)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from scipy.interpolate import CubicSpline
 from scipy.special import expit, logsumexp
 
 from thalweg._types import Array, Mask
-from thalweg.dynamics.control.action import CONVEX_DROP, Action
+from thalweg.dynamics.control.action import CONVEX_DROP, Action, Moments
 from thalweg.mobility import LogMean
 
 _STEEPEST = 1e5
@@ -36,7 +36,7 @@ _STRAY = 3.0
 
 def hamilton_jacobi(action: Action, p: Array, phi: Array) -> Array:
     """The rate of `phi` at which `H'(p)` vanishes, `H` replaced by its concave envelope."""
-    at = action.moments(p[None], p[None])
+    at = Moments(action, p[None], p[None])
     out = at.by_p(phi[None])[0]
     steep = action.differences(phi)
     beta = action.energy.beta

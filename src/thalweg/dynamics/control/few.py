@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_TIMES = 33
-"""Number of times at which the flow is computed."""
-_SUBSTEPS = 8
 _STRONGEST = 20.0
 """Largest push, in units of the landscape's span plus `beta`; above, states are empty or full."""
 _CLOSE = 1e-6
@@ -81,7 +78,7 @@ class _Task:
 
     @property
     def times(self) -> Array:
-        return np.linspace(0.0, self.horizon, _TIMES)
+        return np.linspace(0.0, self.horizon, 33)
 
     def energy(self, u: Array) -> FreeEnergy:
         return FreeEnergy(self.landscape.energy.potential + u, self.landscape.energy.beta)
@@ -102,7 +99,7 @@ class _Task:
     def slopes(self, u: Array) -> Array:
         """Derivatives of the share in the potential of every state, by the adjoint."""
         kernel = self.landscape.kernel
-        flow = FlowMap(kernel, self.times, substeps=_SUBSTEPS)
+        flow = FlowMap(kernel, self.times, substeps=8)
         log_rho = np.log(self.p0 / kernel.stationary)
         ran = flow(log_rho, self.landscape.energy.potential + u, self.landscape.energy.beta)
         if ran is None:
@@ -115,17 +112,8 @@ class _Task:
     def metric(self, total: Array, states: list[int]) -> Array:
         """The rows and columns of the integrated Laplacian that belong to `states`."""
         source, target, _ = self.landscape.kernel.edges
-        place = {x: k for k, x in enumerate(states)}
-        out = np.zeros((len(states), len(states)))
-        for e in np.flatnonzero(np.isin(source, states) | np.isin(target, states)):
-            x, y = place.get(int(source[e])), place.get(int(target[e]))
-            for z in (x, y):
-                if z is not None:
-                    out[z, z] += total[e]
-            if x is not None and y is not None:
-                out[x, y] -= total[e]
-                out[y, x] -= total[e]
-        return out
+        ends = (source[:, None] == states).astype(np.float64) - (target[:, None] == states)
+        return np.asarray(ends.T @ (total[:, None] * ends))
 
     def best_next(self, u: Array, chosen: list[int]) -> int:
         """The state that helps most beside the chosen ones, to first order."""

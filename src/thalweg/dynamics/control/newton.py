@@ -62,7 +62,7 @@ class PathProblem:
 
     def moments(self, nodes: Array) -> Moments:
         value, rate = self.maps
-        return self.action.moments(value @ nodes, rate @ nodes)
+        return Moments(self.action, value @ nodes, rate @ nodes)
 
     def value(self, nodes: Array) -> float:
         """The cost, up to the free energy of the fixed ends; infinite outside the simplex."""

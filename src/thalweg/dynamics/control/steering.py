@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -224,11 +225,29 @@ class _Path:
 
     problem: PathProblem
     descent: Descent
-    cost: float
+
+    @cached_property
+    def fine(self) -> tuple[Moments, Array]:
+        """The path at `FINE` points per piece, and their weights."""
+        times, weights = self.problem.curve.quadrature(FINE)
+        value, rate = self.problem.curve.maps(times)
+        nodes = self.descent.nodes
+        return Moments(self.problem.action, value @ nodes, rate @ nodes), weights
+
+    @cached_property
+    def cost(self) -> float:
+        """Infinite if the path leaves the simplex."""
+        at, weights = self.fine
+        return float(weights @ at.effort()) if at.p.min() > 0 else float("inf")
+
+    def between(self, values: Array) -> Piecewise:
+        """A function of time by its values at the points of `fine`."""
+        curve = self.problem.curve
+        return Piecewise(curve.breaks, values.reshape(curve.pieces, FINE, -1))
 
     def at(self, t: float) -> Array:
         value, _ = self.problem.curve.maps(np.array([t]))
-        # Between the points where it is kept positive a polynomial may dip; see `_cost`.
+        # Between the points where it is kept positive a polynomial may dip.
         return np.maximum((value @ self.descent.nodes)[0], 1e-12)
 
 
@@ -309,17 +328,13 @@ class _Search:
     def _descended(self, problem: PathProblem, nodes: Array) -> _Path:
         scale = float(problem.weights @ problem.moments(nodes).effort())
         descent = cheapest_path(problem, nodes, 1e-10 * max(scale, 1e-300))
-        return _Path(problem, descent, self._cost(problem, descent.nodes))
+        return _Path(problem, descent)
 
     def plan(self, path: _Path) -> _Plan:
         """The potential that the path requires, and where its flow leads."""
-        curve, nodes, pi = path.problem.curve, path.descent.nodes, self.action.kernel.stationary
-        times, weights = curve.quadrature(FINE)
-        value, rate = curve.maps(times)
-        at = self.action.moments(value @ nodes, rate @ nodes)
-        u = -(at.push - (at.push @ pi)[:, None])
-        control = Piecewise(curve.breaks, u.reshape(curve.pieces, FINE, -1))
-        asked = nodes[-1] if self.end is None else self.end
+        at, weights = path.fine
+        control = path.between(-(at.push - (at.push @ self.action.kernel.stationary)[:, None]))
+        asked = path.descent.nodes[-1] if self.end is None else self.end
         final, status = _simulated(self.action, self.start, control, self.span)
         return _Plan(at, weights, control, float(np.abs(final - asked).max()), status)
 
@@ -341,24 +356,12 @@ class _Search:
             bent[0], bent[-1] = self.start, end
         return [bent for bent in both if np.isfinite(problem.value(bent))] or both[1:]
 
-    def _cost(self, problem: PathProblem, nodes: Array) -> float:
-        times, weights = problem.curve.quadrature(FINE)
-        value, rate = problem.curve.maps(times)
-        p = value @ nodes
-        if not p.min() > 0:
-            return float("inf")
-        return float(weights @ self.action.moments(p, rate @ nodes).effort())
-
     def bound(self, path: _Path, goal: float) -> float:
         """The lower bound from the path's own potential; never below zero.
 
         Computed with more and more jumps until it is within `goal` of the cost.
         """
-        curve = path.problem.curve
-        times, _ = curve.quadrature(FINE)
-        value, rate = curve.maps(times)
-        at = self.action.moments(value @ path.descent.nodes, rate @ path.descent.nodes)
-        psi = Piecewise(curve.breaks, at.psi.reshape(curve.pieces, FINE, -1))
+        curve, psi = path.problem.curve, path.between(path.fine[0].psi)
         best, breaks = max(0.0, self._climb()), curve.breaks[[0, -1]]
         while True:
             first, last, lost = dual_bound(self.action, path.at, psi, breaks)
@@ -426,8 +429,8 @@ def _answer(
     grid = np.linspace(0.0, search.span, 33)
     grid_u = np.array([control(float(t)) for t in grid])
     grid_value, grid_rate = curve.maps(grid)
-    # Between the points where it is kept positive a polynomial may dip; see `_cost`.
-    along = search.action.moments(np.maximum(grid_value @ nodes, 1e-12), grid_rate @ nodes)
+    # Between the points where it is kept positive a polynomial may dip.
+    along = Moments(search.action, np.maximum(grid_value @ nodes, 1e-12), grid_rate @ nodes)
     return Steering(
         landscape, grid, along.p, grid_u - (grid_u @ kernel.stationary)[:, None], along.effort(),
         found, bound, missed, status, search.action.is_convex,

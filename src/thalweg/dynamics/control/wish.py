@@ -47,8 +47,14 @@ def occupied(p: ArrayLike, kernel: MarkovKernel, name: str) -> Array:
     return out
 
 
-def _members(kernel: MarkovKernel, wish: tuple[Any, float]) -> tuple[Mask, float]:
-    states, share = wish
+def checked_wish(
+    landscape: Landscape, p0: ArrayLike, raise_mass: tuple[Any, float]
+) -> tuple[Array, Mask, float]:
+    """The start, the states whose share is to be raised, and to what."""
+    if landscape.energy.beta == 0:
+        raise InputError("beta is 0; raising a share needs noise: give a target instead.")
+    kernel, (states, share) = landscape.kernel, raise_mass
+    start = occupied(p0, kernel, "p0")
     found = as_states(kernel, states, "raise_mass")
     if found.size == kernel.n_states:
         raise InputError(
@@ -61,14 +67,4 @@ def _members(kernel: MarkovKernel, wish: tuple[Any, float]) -> tuple[Mask, float
         )
     members = np.zeros(kernel.n_states, dtype=np.bool_)
     members[found] = True
-    return members, mass
-
-
-def checked_wish(
-    landscape: Landscape, p0: ArrayLike, raise_mass: tuple[Any, float]
-) -> tuple[Array, Mask, float]:
-    """The start, the states whose share is to be raised, and to what."""
-    if landscape.energy.beta == 0:
-        raise InputError("beta is 0; raising a share needs noise: give a target instead.")
-    start = occupied(p0, landscape.kernel, "p0")
-    return start, *_members(landscape.kernel, raise_mass)
+    return start, members, mass
