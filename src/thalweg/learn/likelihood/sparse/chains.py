@@ -46,12 +46,10 @@ _NEWTON_TOLERANCE = 1e-5
 factors belong to the state before it."""
 _CHORD_TOLERANCE = 1e-5
 """The same for updates with old factors, which only prepare Newton's method."""
-_SLOWEST = 0.4
-"""Ratio of successive updates above which Newton's method takes over; one of its iterations costs
-as much as four with old factors."""
-_VALUE_TOLERANCE, _VALUE_SLOWEST = 1e-6, 0.5
+_SAVED = 3.0
+"""Newton iterations that old factors may save: beyond what those cost, new factors are cheaper."""
+_VALUE_TOLERANCE = 1e-5
 """The same where only the value is wanted and Newton's method follows only if this fails."""
-_CHORD_LIMIT = 30
 _COLUMNS = 64
 """Number of sensitivities processed together, so that they stay in the processor's cache."""
 _DEEPEST = -250.0
@@ -203,18 +201,16 @@ def _newton(
 
 
 @inner(cache=True)
-def _chord(
-    plan: Plan, given: _Step, u: Array, k: int, old: Chain, tolerance: float, slowest: float
-) -> bool:
+def _chord(plan: Plan, given: _Step, u: Array, k: int, old: Chain, tolerance: float) -> bool:
     """Bring `u` towards the solution of step `k` with the factors of an older chain.
 
-    Ends when the updates are below `tolerance`, or (False) when one exceeds `slowest` times the one
-    before; `u` then includes the updates before that one.
+    Ends when the updates are below `tolerance`, or (False) when their ratio says that new factors
+    would be cheaper; `u` then includes the updates before the last.
     """
     n = u.size
     rho, update = np.empty(n), np.empty(n)
-    last = 1.0 / slowest
-    for _ in range(_CHORD_LIMIT):
+    last, left = 1.0, _SAVED * plan.patience
+    while True:
         _residual(plan, given, u, rho, update)
         solve(plan, old.inverse[k], old.lower[k], old.upper[k], old.tail[k], update)
         biggest, top, lowest = 0.0, u.max(), 0.0
@@ -223,14 +219,16 @@ def _chord(
                 return False
             biggest = max(biggest, abs(update[x]) / max(1.0, top - u[x]))
             lowest = min(lowest, u[x] - update[x])
-        if biggest > slowest * last or lowest < _DEEPEST:
+        if biggest >= last or lowest < _DEEPEST:
+            return False
+        left -= 1.0
+        if biggest > tolerance and math.log(biggest / tolerance) > left * math.log(last / biggest):
             return False
         for x in range(n):
             u[x] -= update[x]
-        if biggest < tolerance:
+        if biggest <= tolerance:
             return True
         last = biggest
-    return False
 
 
 @inner(cache=True)
@@ -261,7 +259,7 @@ def advance(
         given, solved = _Step(V, beta, h, before), False
         if guess.shape[0] > 0:
             u[:] = guess[k]
-            _chord(plan, given, u, k, old, _CHORD_TOLERANCE, _SLOWEST)
+            _chord(plan, given, u, k, old, _CHORD_TOLERANCE)
             solved = _newton(plan, given, v, u, work, chain, k, 8)
         if not solved and k > 0:
             for x in range(n):
@@ -362,18 +360,26 @@ def follow(
     for those that need Newton's method. False where a step has no solution.
     """
     n = start.size
-    work, v = np.zeros((n, n)), start.copy()
+    work, v, factored = np.zeros((n, n)), start.copy(), np.empty(n)
     before = np.exp(start)
     for k in range(old.steps.size):
         u = logs[k]
         given = _Step(V, beta, old.steps[k], before)
-        if not _chord(plan, given, u, k, old, _VALUE_TOLERANCE, _VALUE_SLOWEST):
-            if not _newton(plan, given, v, u, work, spare, 0, 8):
+        if not _chord(plan, given, u, k, old, _VALUE_TOLERANCE):
+            solved, tries = False, 0
+            while not solved and tries < 8:  # new factors serve while they bring it closer
+                factored[:] = u
+                solved = _newton(plan, given, v, u, work, spare, 0, 1)
+                if not _is_accurate(plan, spare, 0, factored):
+                    break
+                solved = solved or _chord(plan, given, u, 0, spare, _VALUE_TOLERANCE)
+                tries += 1
+            if not solved:
                 u[:] = v
                 if not _newton(plan, given, v, u, work, spare, 0, _NEWTON_LIMIT):
                     return False
-            if not _is_accurate(plan, spare, 0, u):
-                return False
+                if not _is_accurate(plan, spare, 0, u):
+                    return False
         v[:] = u
         for x in range(n):
             before[x] = math.exp(u[x])

@@ -25,6 +25,8 @@ __all__ = ["Plan", "factor", "make_plan", "solve", "solve_many", "solve_transpos
 _DENSE = 0.6
 """Elimination becomes dense once a state is joined to this share of the remaining ones."""
 _SMALLEST_TAIL = 8
+_EDGE = 60.0
+"""Operations that take as long as the flux of an edge, most of it two exponentials."""
 _BLOCK = 24
 """Rows of the tail that are solved for at once; the rest of their products is left to BLAS."""
 
@@ -43,6 +45,8 @@ class Plan(NamedTuple):
     target: Index
     conductance: Array
     pi: Array
+    patience: float
+    """Iterations with old factors that cost as much as one with new ones."""
 
 
 _plans: WeakKeyDictionary[MarkovKernel, Plan] = WeakKeyDictionary()
@@ -101,7 +105,15 @@ def _new_plan(kernel: MarkovKernel) -> Plan:
         place[target],
         np.ascontiguousarray(conductance, dtype=np.float64),
         np.ascontiguousarray(kernel.stationary[full]),
+        _patience(np.array([p.size for p in index]), n - len(order), source.size),
     )
+
+
+def _patience(later: Index, dense: int, edges: int) -> float:
+    """Operations of an iteration with new factors, in units of one with old ones."""
+    solved = 4.0 * later.sum() + 2.0 * dense**2 + _EDGE * edges
+    factored = 2.0 * float(later @ later) + 2.0 / 3.0 * dense**3 + _EDGE * edges
+    return float(1.0 + factored / solved)
 
 
 @inner(cache=True)
