@@ -25,7 +25,7 @@ from thalweg._compile import inner, njit
 from thalweg._types import Array
 from thalweg.edges.fluxes import internal_derivative
 from thalweg.edges.static import Graph
-from thalweg.edges.step import Internal, edge_step, edge_step_in_logarithms
+from thalweg.edges.step import Internal, edge_step, edge_step_in_logarithms, entropy_step
 from thalweg.mobility import formulas
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Equations(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step: the potential with the interaction, the length, the masses before, their logarithms."""
+    """One step: the potential with the interaction, the length, and the masses before."""
 
     external: Array
     h: float
@@ -70,22 +70,23 @@ class Step(NamedTuple):
 class Work(NamedTuple):
     """Work space: per state the density, the residual and the scaled system; per edge its terms.
 
-    A row of `terms` holds `h c m`, and, divided by `e^{logarithm}`, the flux over the step and its
-    derivatives at both ends; the logarithm, in the first column, is that of `h c m` in deep steps
-    and otherwise zero.
+    `scale` is `e^sigma`, `inverse` one over it, or zero where it may overflow. A row of `terms`
+    holds `log(h c m)` (deep steps only), `h c m`, the flux over the step, and its derivatives at
+    both ends; in deep steps these three are divided by `h c m`.
     """
 
     rho: Array
     residual: Array
     right: Array
     sigma: Array
+    scale: Array
     inverse: Array
     terms: Array
 
     @staticmethod
     def of(n_states: int, n_edges: int) -> Work:
         """Room for a graph of this size."""
-        return Work(*(np.empty(n_states) for _ in range(5)), np.empty((n_edges, 5)))
+        return Work(*(np.empty(n_states) for _ in range(6)), np.empty((n_edges, 5)))
 
 
 @njit(cache=True, error_model="numpy")
@@ -102,7 +103,8 @@ def evaluate(
     for x in range(u.size):
         if u[x] < _DEEPEST or log_mass[x] - log_pi[x] < _DEEPEST:
             deep = True
-        residual[x] = math.exp(log_pi[x] + u[x]) - mass[x]
+        rho[x] = math.exp(u[x])
+        residual[x] = graph.pi[x] * rho[x] - mass[x]
     if deep:
         log_h = math.log(h)
         for e in range(graph.source.size):
@@ -116,23 +118,45 @@ def evaluate(
             terms[e, 3], terms[e, 4] = by_x, by_y
             residual[x] += weight * fall
             residual[y] -= weight * fall
-    else:
-        for x in range(u.size):
-            rho[x] = math.exp(u[x])
+    elif graph.spec.ndim == 3 and internal.order == 1.0:
+        # The usual case: a loop that knows no other means is three times as fast.
         for e in range(graph.source.size):
             x, y = graph.source[e], graph.target[e]
-            scale = h * graph.conductance[e]
+            m, flux, by_x, by_y = entropy_step(
+                internal.beta, external[x] - external[y], u[x] - u[y], rho[x], rho[y]
+            )
+            _keep(work, e, x, y, h * graph.conductance[e], m, flux, by_x, by_y)
+    else:
+        for e in range(graph.source.size):
+            x, y = graph.source[e], graph.target[e]
             m, flux, by_x, by_y = edge_step(
                 graph.spec, internal, external[x] - external[y], u[x], u[y], rho[x], rho[y], 0.0
             )
-            terms[e, 0], terms[e, 1], terms[e, 2] = 0.0, scale * m, scale * flux
-            terms[e, 3], terms[e, 4] = scale * by_x, scale * by_y
-            residual[x] += scale * flux
-            residual[y] -= scale * flux
+            _keep(work, e, x, y, h * graph.conductance[e], m, flux, by_x, by_y)
     total = 0.0
     for x in range(u.size):
         total += abs(residual[x])
     return total, deep
+
+
+@inner(cache=True, error_model="numpy")
+def _keep(
+    work: Work,
+    e: int,
+    x: int,
+    y: int,
+    scale: float,
+    m: float,
+    flux: float,
+    by_x: float,
+    by_y: float,
+) -> None:
+    """Keep the terms of an edge, times `scale`, and add its flux to the residual."""
+    terms = work.terms
+    terms[e, 1], terms[e, 2] = scale * m, scale * flux
+    terms[e, 3], terms[e, 4] = scale * by_x, scale * by_y
+    work.residual[x] += terms[e, 2]
+    work.residual[y] -= terms[e, 2]
 
 
 @njit(cache=True, error_model="numpy")
@@ -146,52 +170,62 @@ def assemble(
     values: Array,
 ) -> None:
     """Newton's system `J du = -R` at the `u` last evaluated, each row divided by `e^sigma`."""
-    graph, log_pi = equations.graph, equations.log_pi
-    right, sigma, inverse, terms = work.right, work.sigma, work.inverse, work.terms
+    graph, right, inverse, terms = equations.graph, work.right, work.inverse, work.terms
     if deep:
-        _deep_scales(equations, step, u, work)
+        _deep_rows(equations, step, u, work, slots.diagonal, values)
     else:
-        for x in range(u.size):
-            sigma[x] = math.exp(log_pi[x] + u[x])
-        for e in range(graph.source.size):
-            x, y = graph.source[e], graph.target[e]
-            sigma[x] = max(sigma[x], terms[e, 1])
-            sigma[y] = max(sigma[y], terms[e, 1])
-        for x in range(u.size):
-            inverse[x] = 1.0 / sigma[x]
-            sigma[x] = math.log(sigma[x])
-    for x in range(u.size):
-        own = math.exp(log_pi[x] + u[x] - sigma[x])
-        values[slots.diagonal[x]] = own
-        right[x] = math.exp(step.log_mass[x] - sigma[x]) - own
+        _rows(graph, work, slots.diagonal, values)
     for e in range(graph.source.size):
         x, y = graph.source[e], graph.target[e]
         at_x, at_y = inverse[x], inverse[y]
         if deep:
             # Products with e^-sigma save the exponentials, where nothing underflows.
             log_w, weight = terms[e, 0], terms[e, 1]
-            at_x = weight * at_x if at_x > 0.0 else math.exp(log_w - sigma[x])
-            at_y = weight * at_y if at_y > 0.0 else math.exp(log_w - sigma[y])
-        right[x] -= at_x * terms[e, 2]
-        right[y] += at_y * terms[e, 2]
+            at_x = weight * at_x if at_x > 0.0 else math.exp(log_w - work.sigma[x])
+            at_y = weight * at_y if at_y > 0.0 else math.exp(log_w - work.sigma[y])
+            right[x] -= at_x * terms[e, 2]
+            right[y] += at_y * terms[e, 2]
         values[slots.diagonal[x]] += at_x * terms[e, 3]
         values[slots.diagonal[y]] -= at_y * terms[e, 4]
         values[slots.upper[e]] = at_x * terms[e, 4]
         values[slots.lower[e]] = -at_y * terms[e, 3]
 
 
-@inner(cache=True)
-def _deep_scales(equations: Equations, step: Step, u: Array, work: Work) -> None:
-    """`sigma`, and `e^-sigma`, or zero where that may overflow."""
-    graph, sigma, inverse, terms = equations.graph, work.sigma, work.inverse, work.terms
-    for x in range(u.size):
-        sigma[x] = max(equations.log_pi[x] + u[x], step.log_mass[x] - _SPAN)
+@inner(cache=True, error_model="numpy")
+def _rows(graph: Graph, work: Work, diagonal: Places, values: Array) -> None:
+    """The scales, the right-hand side, and the masses on the diagonal."""
+    scale = work.scale
+    for x in range(scale.size):
+        scale[x] = graph.pi[x] * work.rho[x]
+        values[diagonal[x]] = scale[x]
     for e in range(graph.source.size):
         x, y = graph.source[e], graph.target[e]
-        sigma[x] = max(sigma[x], terms[e, 0])
-        sigma[y] = max(sigma[y], terms[e, 0])
+        scale[x] = max(scale[x], work.terms[e, 1])
+        scale[y] = max(scale[y], work.terms[e, 1])
+    for x in range(scale.size):
+        work.inverse[x] = 1.0 / scale[x]
+        values[diagonal[x]] *= work.inverse[x]
+        work.right[x] = -work.residual[x] * work.inverse[x]
+
+
+@inner(cache=True, error_model="numpy")
+def _deep_rows(
+    equations: Equations, step: Step, u: Array, work: Work, diagonal: Places, values: Array
+) -> None:
+    """As `_rows`, from logarithms, with the masses alone on the right-hand side."""
+    graph, sigma, log_mass = equations.graph, work.sigma, step.log_mass
     for x in range(u.size):
-        inverse[x] = math.exp(-sigma[x]) if sigma[x] > -300.0 else 0.0
+        sigma[x] = max(equations.log_pi[x] + u[x], log_mass[x] - _SPAN)
+    for e in range(graph.source.size):
+        x, y = graph.source[e], graph.target[e]
+        sigma[x] = max(sigma[x], work.terms[e, 0])
+        sigma[y] = max(sigma[y], work.terms[e, 0])
+    for x in range(u.size):
+        work.scale[x] = math.exp(sigma[x])
+        work.inverse[x] = math.exp(-sigma[x]) if sigma[x] > -300.0 else 0.0
+        own = math.exp(equations.log_pi[x] + u[x] - sigma[x])
+        values[diagonal[x]] = own
+        work.right[x] = math.exp(log_mass[x] - sigma[x]) - own
 
 
 @njit(cache=True)

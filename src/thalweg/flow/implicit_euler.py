@@ -156,7 +156,7 @@ class ImplicitEuler:
                     self._assemble(step, u, self.swept)
                     assembled = True
                 work = self.work
-                solution = self.swept.solve(work.right, work.sigma, goal, krylov=krylov)
+                solution = self.swept.solve(work.right, work.scale, goal, krylov=krylov)
                 if solution is not None:
                     return solution
                 self.longest[krylov] = step.h

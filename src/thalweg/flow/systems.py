@@ -125,12 +125,11 @@ class Swept:
     def clear(self) -> None:
         """Nothing: the pattern is fixed."""
 
-    def solve(self, right: Array, sigma: Array, goal: float, *, krylov: bool) -> Array | None:
+    def solve(self, right: Array, scale: Array, goal: float, *, krylov: bool) -> Array | None:
         """The solution, to a change of `goal` in mass per sweep; `None` where that takes too long.
 
-        Rows have been divided by `e^sigma`. With `krylov`, GMRES goes first.
+        Rows have been divided by `scale`. With `krylov`, GMRES goes first.
         """
-        scale = np.exp(sigma)
         x = right / self.values[: right.size]
         if krylov:
             x = gmres(
@@ -223,7 +222,7 @@ def _width(adjacency: Adjacency) -> int:
     level = np.zeros(n, dtype=np.int64)
     for x in order[1:]:
         level[x] = level[parent[x]] + 1
-    return int(np.bincount(level).max())
+    return int(np.bincount(level[order]).max())
 
 
 def _elimination_order(kernel: MarkovKernel) -> Places:
