@@ -4,129 +4,228 @@ The step from masses `a` over a time `h` solves, for every state `x`,
 
     R_x(u) = pi_x e^{u_x} + h sum_y c_xy m(u_x, u_y) (f_x - f_y) - a_x = 0,   f = E + beta U'(u).
 
-A positive solution exists for every `h`, conserves mass, and has lower free energy. Each row is
-divided by `e^{sigma_x}`, its own largest term, and every term is formed from logarithms: densities
-such as `e^{-2000}`, which still affect the logarithmic mean, neither underflow nor spoil the solve.
+A positive solution exists for every `h`, conserves mass, and has lower free energy. Each row of
+Newton's system is divided by its own largest term, `e^{sigma_x}`. Where densities are so small that
+their products may underflow, every term is formed from logarithms (a deep step): densities such as
+`e^{-2000}`, which still affect the logarithmic mean, then neither vanish nor spoil the solve.
 
-Matrices are written into a flat array `values` through slots: position `diagonal[x]` holds the
-entry `(x, x)`, `upper[e]` the entry `(source, target)` and `lower[e]` the entry
-`(target, source)`, so that dense and sparse storage share the loops.
+Matrices are written into a flat array `values` through slots, so that all ways to store a matrix
+share the loops.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
-from thalweg._types import Array, Index32
-from thalweg.edges.fluxes import internal_derivative, internal_log_slope
+from thalweg._types import Array
+from thalweg.edges.fluxes import internal_derivative
+from thalweg.edges.static import Graph
+from thalweg.edges.step import Internal, edge_step, edge_step_in_logarithms, entropy_step
 from thalweg.mobility import formulas
+
+if TYPE_CHECKING:
+    from thalweg.kernel import Adjacency
 
 _EMPTY = -1e16
 """The least `u`. A state that runs empty for `beta = 0` falls without end; below this value a mean
 like the logarithmic, `1 / |u|`, lets through less than rounding."""
-Slots = NDArray[np.int64]
-
-# A row never counts terms smaller than its right-hand side by more than this factor's logarithm.
 _SPAN = 600.0
+"""A row's scale exceeds its right-hand side at most by this factor's logarithm."""
+_DEEPEST = -450.0
+"""Least log density of a step that is formed from densities."""
+Places = NDArray[np.int64]
 
 
-@njit(cache=True)
-def evaluate(
-    source: Index32,
-    target: Index32,
-    log_conductance: Array,
-    log_pi: Array,
-    u: Array,
-    external: Array,
-    beta: float,
-    spec: Array,
-    q: float,
-    h: float,
-    mass: Array,
-    terms: Array,
-    residual: Array,
-) -> float:
-    """Write `R(u)` to `residual` and return `sum_x |R_x(u)|`, in units of mass.
+class Slots(NamedTuple):
+    """Where entries of the matrix are stored: `(x, x)`, `(source, target)`, `(target, source)`."""
 
-    `terms[e]` receives what the Jacobian needs of an edge: `log(h c m)`, `h c m`, the drop
-    `f_x - f_y`, and the derivatives of `log m`.
+    diagonal: Places
+    upper: Places
+    lower: Places
+
+
+class Equations(NamedTuple):
+    """What all steps of a flow share."""
+
+    graph: Graph
+    log_conductance: Array
+    log_pi: Array
+    internal: Internal
+
+
+class Step(NamedTuple):
+    """One step: the potential with the interaction, the length, and the masses before."""
+
+    external: Array
+    h: float
+    mass: Array
+    log_mass: Array
+
+
+class Work(NamedTuple):
+    """Work space: per state the density, the residual and the scaled system; per edge its terms.
+
+    `scale` is `e^sigma`, `inverse` one over it, or zero where it may overflow. A row of `terms`
+    holds `log(h c m)` (deep steps only), `h c m`, the flux over the step, and its derivatives at
+    both ends; in deep steps these three are divided by `h c m`.
     """
-    log_h = math.log(h)
+
+    rho: Array
+    residual: Array
+    right: Array
+    sigma: Array
+    scale: Array
+    inverse: Array
+    terms: Array
+
+    @staticmethod
+    def of(n_states: int, n_edges: int) -> Work:
+        """Room for a graph of this size."""
+        return Work(*(np.empty(n_states) for _ in range(6)), np.empty((n_edges, 5)))
+
+
+@njit(cache=True, error_model="numpy")
+def evaluate(
+    equations: Equations, step: Step, u: Array, work: Work, deep: bool
+) -> tuple[float, bool]:
+    """Write `R(u)` and the terms of the edges to `work`; `sum_x |R_x(u)|`, in units of mass.
+
+    Also returns whether the step is deep: because it was asked for, or because a density is tiny.
+    """
+    graph, log_conductance, log_pi, internal = equations
+    external, h, mass, log_mass = step
+    residual, terms, rho = work.residual, work.terms, work.rho
     for x in range(u.size):
-        residual[x] = math.exp(log_pi[x] + u[x]) - mass[x]
-    for e in range(source.size):
-        x, y = source[e], target[e]
-        log_m, by_x, by_y = formulas.log_mean_partials(spec, u[x], u[y])
-        drop = external[x] - external[y]
-        if beta > 0.0:
-            drop += beta * (internal_derivative(q, u[x]) - internal_derivative(q, u[y]))
-        log_w = log_h + log_conductance[e] + log_m
-        weight = math.exp(log_w)
-        terms[e, 0], terms[e, 1], terms[e, 2] = log_w, weight, drop
-        terms[e, 3], terms[e, 4] = by_x, by_y
-        residual[x] += weight * drop
-        residual[y] -= weight * drop
+        if u[x] < _DEEPEST or log_mass[x] - log_pi[x] < _DEEPEST:
+            deep = True
+        rho[x] = math.exp(u[x])
+        residual[x] = graph.pi[x] * rho[x] - mass[x]
+    if deep:
+        log_h = math.log(h)
+        for e in range(graph.source.size):
+            x, y = graph.source[e], graph.target[e]
+            log_m, fall, by_x, by_y = edge_step_in_logarithms(
+                graph.spec, internal, external[x] - external[y], u[x], u[y]
+            )
+            log_w = log_h + log_conductance[e] + log_m
+            weight = math.exp(log_w)
+            terms[e, 0], terms[e, 1], terms[e, 2] = log_w, weight, fall
+            terms[e, 3], terms[e, 4] = by_x, by_y
+            residual[x] += weight * fall
+            residual[y] -= weight * fall
+    elif graph.spec.ndim == 3 and internal.order == 1.0:
+        # The usual case: a loop that knows no other means is three times as fast.
+        for e in range(graph.source.size):
+            x, y = graph.source[e], graph.target[e]
+            m, flux, by_x, by_y = entropy_step(
+                internal.beta, external[x] - external[y], u[x] - u[y], rho[x], rho[y]
+            )
+            _keep(work, e, x, y, h * graph.conductance[e], m, flux, by_x, by_y)
+    else:
+        for e in range(graph.source.size):
+            x, y = graph.source[e], graph.target[e]
+            m, flux, by_x, by_y = edge_step(
+                graph.spec, internal, external[x] - external[y], u[x], u[y], rho[x], rho[y], 0.0
+            )
+            _keep(work, e, x, y, h * graph.conductance[e], m, flux, by_x, by_y)
     total = 0.0
     for x in range(u.size):
         total += abs(residual[x])
-    return total
+    return total, deep
 
 
-@njit(cache=True)
+@inner(cache=True, error_model="numpy")
+def _keep(
+    work: Work,
+    e: int,
+    x: int,
+    y: int,
+    scale: float,
+    m: float,
+    flux: float,
+    by_x: float,
+    by_y: float,
+) -> None:
+    """Keep the terms of an edge, times `scale`, and add its flux to the residual."""
+    terms = work.terms
+    terms[e, 1], terms[e, 2] = scale * m, scale * flux
+    terms[e, 3], terms[e, 4] = scale * by_x, scale * by_y
+    work.residual[x] += terms[e, 2]
+    work.residual[y] -= terms[e, 2]
+
+
+@njit(cache=True, error_model="numpy")
 def assemble(
-    source: Index32,
-    target: Index32,
-    log_pi: Array,
+    equations: Equations,
+    step: Step,
     u: Array,
-    beta: float,
-    q: float,
-    log_mass: Array,
-    terms: Array,
-    diagonal: Slots,
-    upper: Slots,
-    lower: Slots,
+    work: Work,
+    deep: bool,
+    slots: Slots,
     values: Array,
-    right: Array,
-    sigma: Array,
 ) -> None:
     """Newton's system `J du = -R` at the `u` last evaluated, each row divided by `e^sigma`."""
-    n = u.size
-    for x in range(n):
-        sigma[x] = max(log_pi[x] + u[x], log_mass[x] - _SPAN)
-    for e in range(source.size):
-        x, y = source[e], target[e]
-        sigma[x] = max(sigma[x], terms[e, 0])
-        sigma[y] = max(sigma[y], terms[e, 0])
-    # Products with e^-sigma save the exponentials, where nothing underflows.
-    inverse = np.zeros(n)
-    for x in range(n):
-        if sigma[x] > -300.0:
-            inverse[x] = math.exp(-sigma[x])
-        own = math.exp(log_pi[x] + u[x] - sigma[x])
+    graph, right, inverse, terms = equations.graph, work.right, work.inverse, work.terms
+    if deep:
+        _deep_rows(equations, step, u, work, slots.diagonal, values)
+    else:
+        _rows(graph, work, slots.diagonal, values)
+    for e in range(graph.source.size):
+        x, y = graph.source[e], graph.target[e]
+        at_x, at_y = inverse[x], inverse[y]
+        if deep:
+            # Products with e^-sigma save the exponentials, where nothing underflows.
+            log_w, weight = terms[e, 0], terms[e, 1]
+            at_x = weight * at_x if at_x > 0.0 else math.exp(log_w - work.sigma[x])
+            at_y = weight * at_y if at_y > 0.0 else math.exp(log_w - work.sigma[y])
+            right[x] -= at_x * terms[e, 2]
+            right[y] += at_y * terms[e, 2]
+        values[slots.diagonal[x]] += at_x * terms[e, 3]
+        values[slots.diagonal[y]] -= at_y * terms[e, 4]
+        values[slots.upper[e]] = at_x * terms[e, 4]
+        values[slots.lower[e]] = -at_y * terms[e, 3]
+
+
+@inner(cache=True, error_model="numpy")
+def _rows(graph: Graph, work: Work, diagonal: Places, values: Array) -> None:
+    """The scales, the right-hand side, and the masses on the diagonal."""
+    scale = work.scale
+    for x in range(scale.size):
+        scale[x] = graph.pi[x] * work.rho[x]
+        values[diagonal[x]] = scale[x]
+    for e in range(graph.source.size):
+        x, y = graph.source[e], graph.target[e]
+        scale[x] = max(scale[x], work.terms[e, 1])
+        scale[y] = max(scale[y], work.terms[e, 1])
+    for x in range(scale.size):
+        work.inverse[x] = 1.0 / scale[x]
+        values[diagonal[x]] *= work.inverse[x]
+        work.right[x] = -work.residual[x] * work.inverse[x]
+
+
+@inner(cache=True, error_model="numpy")
+def _deep_rows(
+    equations: Equations, step: Step, u: Array, work: Work, diagonal: Places, values: Array
+) -> None:
+    """As `_rows`, from logarithms, with the masses alone on the right-hand side."""
+    graph, sigma, log_mass = equations.graph, work.sigma, step.log_mass
+    for x in range(u.size):
+        sigma[x] = max(equations.log_pi[x] + u[x], log_mass[x] - _SPAN)
+    for e in range(graph.source.size):
+        x, y = graph.source[e], graph.target[e]
+        sigma[x] = max(sigma[x], work.terms[e, 0])
+        sigma[y] = max(sigma[y], work.terms[e, 0])
+    for x in range(u.size):
+        work.scale[x] = math.exp(sigma[x])
+        work.inverse[x] = math.exp(-sigma[x]) if sigma[x] > -300.0 else 0.0
+        own = math.exp(equations.log_pi[x] + u[x] - sigma[x])
         values[diagonal[x]] = own
-        right[x] = math.exp(log_mass[x] - sigma[x]) - own
-    for e in range(source.size):
-        x, y = source[e], target[e]
-        log_w, weight, drop = terms[e, 0], terms[e, 1], terms[e, 2]
-        slope_x, slope_y = 0.0, 0.0
-        if beta > 0.0:
-            slope_x = beta * internal_log_slope(q, u[x])
-            slope_y = beta * internal_log_slope(q, u[y])
-        at_x = weight * inverse[x] if inverse[x] > 0.0 else math.exp(log_w - sigma[x])
-        at_y = weight * inverse[y] if inverse[y] > 0.0 else math.exp(log_w - sigma[y])
-        d_x = terms[e, 3] * drop + slope_x
-        d_y = terms[e, 4] * drop - slope_y
-        right[x] -= at_x * drop
-        right[y] += at_y * drop
-        values[diagonal[x]] += at_x * d_x
-        values[diagonal[y]] -= at_y * d_y
-        values[upper[e]] = at_x * d_y
-        values[lower[e]] = -at_y * d_x
+        work.right[x] = math.exp(log_mass[x] - sigma[x]) - own
 
 
 @njit(cache=True)
@@ -147,77 +246,64 @@ def newton_update(u: Array, step: Array, fraction: float, log_pi: Array, out: Ar
 
 
 @njit(cache=True)
-def add_interaction(
-    source: Index32, target: Index32, terms: Array, sigma: Array, response: Array, matrix: Array
-) -> None:
-    """Add to a dense Newton matrix the change of `W p` with `u`: `h M W diag(p)`, rows scaled."""
-    for e in range(source.size):
-        x, y = source[e], target[e]
-        at_x, at_y = math.exp(terms[e, 0] - sigma[x]), math.exp(terms[e, 0] - sigma[y])
-        for z in range(sigma.size):
+def add_interaction(graph: Graph, work: Work, response: Array, matrix: Array) -> None:
+    """Add to a dense Newton matrix the change of `W p` with `u`: `h M W diag(p)`, rows scaled.
+
+    The step must be a deep one.
+    """
+    for e in range(graph.source.size):
+        x, y = graph.source[e], graph.target[e]
+        log_w = work.terms[e, 0]
+        at_x, at_y = math.exp(log_w - work.sigma[x]), math.exp(log_w - work.sigma[y])
+        for z in range(work.sigma.size):
             difference = response[x, z] - response[y, z]
             matrix[x, z] += at_x * difference
             matrix[y, z] -= at_y * difference
 
 
-class Relaxation(NamedTuple):
-    """The parts of the equations of single states: adjacency, logarithms, the energy.
-
-    `q` is the order of the internal energy, `external` the potential with the interaction.
-    """
-
-    indptr: Slots
-    neighbor: Index32
-    edge: Slots
-    log_conductance: Array
-    log_pi: Array
-    spec: Array
-    q: float
-    beta: float
-    external: Array
-
-
 @inner(cache=True)
 def _state_residual(
-    given: Relaxation, v: float, x: int, u: Array, log_h: float, log_mass: float, shift: float
+    equations: Equations, adjacency: Adjacency, step: Step, u: Array, x: int, v: float, shift: float
 ) -> float:
     """`e^{-shift} R_x` as a function of `u_x = v` alone."""
-    indptr, neighbor, edge, log_conductance, log_pi, spec, q, beta, external = given
-    total = math.exp(min(log_pi[x] + v - shift, 700.0)) - math.exp(min(log_mass - shift, 700.0))
-    own = beta * internal_derivative(q, v) if beta > 0.0 else 0.0
-    for k in range(indptr[x], indptr[x + 1]):
-        y = neighbor[k]
-        drop = external[x] - external[y]
+    log_h, (order, beta) = math.log(step.h), equations.internal
+    total = math.exp(min(equations.log_pi[x] + v - shift, 700.0))
+    total -= math.exp(min(step.log_mass[x] - shift, 700.0))
+    own = beta * internal_derivative(order, v) if beta > 0.0 else 0.0
+    for k in range(adjacency.indptr[x], adjacency.indptr[x + 1]):
+        y = adjacency.neighbor[k]
+        drop = step.external[x] - step.external[y]
         if beta > 0.0:
-            drop += own - beta * internal_derivative(q, u[y])
-        log_w = log_h + log_conductance[edge[k]] + formulas.log_mean_partials(spec, v, u[y])[0]
+            drop += own - beta * internal_derivative(order, u[y])
+        log_w = log_h + equations.log_conductance[adjacency.edge[k]]
+        log_w += formulas.log_mean_partials(equations.graph.spec, v, u[y])[0]
         total += math.exp(min(log_w - shift, 690.0)) * drop
     return total
 
 
 @njit(cache=True)
-def relax(given: Relaxation, u: Array, h: float, log_mass: Array, sweeps: int) -> None:
+def relax(equations: Equations, adjacency: Adjacency, step: Step, u: Array, sweeps: int) -> None:
     """Nonlinear Gauss-Seidel on `u`, in place: each state in turn solves its own equation.
 
     `R_x` is negative for `u_x` low enough and positive for `u_x` high enough, so that a root is
     always bracketed: starting from the present value, going up where mass is missing, down where
     there is too much.
     """
-    indptr, neighbor, edge = given.indptr, given.neighbor, given.edge
-    n, log_h = u.size, math.log(h)
+    indptr, neighbor, edge = adjacency
+    n, log_h = u.size, math.log(step.h)
     for sweep in range(2 * sweeps):
         for i in range(n):
             x = i if sweep % 2 == 0 else n - 1 - i
-            shift = max(log_mass[x], given.log_pi[x] + u[x])
+            shift = max(step.log_mass[x], equations.log_pi[x] + u[x])
             for k in range(indptr[x], indptr[x + 1]):
                 log_w = (
                     log_h
-                    + given.log_conductance[edge[k]]
-                    + formulas.log_mean_partials(given.spec, u[x], u[neighbor[k]])[0]
+                    + equations.log_conductance[edge[k]]
+                    + formulas.log_mean_partials(equations.graph.spec, u[x], u[neighbor[k]])[0]
                 )
                 shift = max(shift, log_w)
             low = high = u[x]
-            r_low = r_high = r = _state_residual(given, u[x], x, u, log_h, log_mass[x], shift)
+            r_low = r_high = r = _state_residual(equations, adjacency, step, u, x, u[x], shift)
             if abs(r) < 1e-12:
                 continue
             width = 1.0
@@ -225,18 +311,18 @@ def relax(given: Relaxation, u: Array, h: float, log_mass: Array, sweeps: int) -
                 low, r_low = high, r_high
                 high += width
                 width *= 2.0
-                r_high = _state_residual(given, high, x, u, log_h, log_mass[x], shift)
+                r_high = _state_residual(equations, adjacency, step, u, x, high, shift)
             width = 1.0
             while r_low > 0.0 and low > -1e6:
                 high, r_high = low, r_low
                 low -= width
                 width *= 2.0
-                r_low = _state_residual(given, low, x, u, log_h, log_mass[x], shift)
+                r_low = _state_residual(equations, adjacency, step, u, x, low, shift)
             for _ in range(60):
                 if high - low < 1e-3:
                     break
                 middle = 0.5 * (low + high)
-                r = _state_residual(given, middle, x, u, log_h, log_mass[x], shift)
+                r = _state_residual(equations, adjacency, step, u, x, middle, shift)
                 if r > 0.0:
                     high = middle
                 else:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg import lapack
-from scipy.sparse.linalg import splu
 
 from thalweg._types import Array
 from thalweg.edges import implicit_euler
 from thalweg.edges.fluxes import internal_spec
+from thalweg.edges.implicit_euler import Equations, Step, Work
+from thalweg.edges.static import Graph
+from thalweg.edges.step import Internal
 from thalweg.energy import FreeEnergy
+from thalweg.flow.systems import Dense, Factored, Swept
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.mobility import Mobility
 
@@ -21,8 +24,10 @@ _DENSE_STATES = 120
 """Number of states up to which systems are always dense."""
 _DENSE_FILL = 0.05
 """Share of all pairs that are edges above which systems of up to 3000 states are dense."""
-_PIVOT = 0.01
-"""Threshold of SuperLU's diagonal pivots."""
+_GOAL, _SHARE = 0.1, 1e-4
+"""Accuracy of iterative solves: this part of the tolerance, or of the present residual mass."""
+_FORGET = 1.02
+"""Growth, per solve, of the step length from which an iterative method that failed is not tried."""
 _ROUNDING = 1e-12
 """Total residual mass that is rounding."""
 _SETTLED = 1e-5
@@ -69,45 +74,31 @@ class ImplicitEuler:
         n = kernel.n_states
         if energy.beta == 0 and support is not None and not support.all():
             kernel = _without(kernel, ~support, mobility)
-        source, target, conductance = kernel.edges
-        self.n_states = n
-        self.energy = energy
-        self.source, self.target = source, target
-        self.adjacency = kernel.adjacency
-        self.log_conductance = np.log(conductance)
+        self.n_states, self.kernel, self.energy = n, kernel, energy
         self.log_pi = np.log(kernel.stationary)
-        self.spec, self.q = mobility.spec, float(internal_spec(energy, mobility)[0])
-        self.dense = n <= _DENSE_STATES or (n <= 3000 and source.size > _DENSE_FILL * n * n)
+        internal = Internal(float(internal_spec(energy, mobility)[0]), energy.beta)
+        self.equations = Equations(
+            Graph.of(kernel, mobility), np.log(kernel.edges.conductance), self.log_pi, internal
+        )
+        self.work = Work.of(n, kernel.n_edges)
         # m(s, t) goes to zero like this power of t; 0 for the logarithmic and arithmetic means.
         form = mobility.form
         self.vanishing = form.k - abs(form.a) + abs(form.b) > 1e-9
         little = energy.beta <= _LITTLE * float(np.ptp(energy.potential))
         self.quiet = little and not self.vanishing
-        states = np.arange(n, dtype=np.int64)
-        if self.dense:
-            # Fortran order, as LAPACK wants it: entry (x, y) at x + n y.
-            self.diagonal = states * (n + 1)
-            self.upper = source + n * target.astype(np.int64)
-            self.lower = target + n * source.astype(np.int64)
-            self.values = np.zeros(n * n)
-        else:
-            # One fill-reducing order for all solves; SuperLU then takes the states as they come.
-            self.place = _elimination_order(n, source, target)
-            here, there = self.place[source], self.place[target]
-            rows = np.concatenate([self.place, here, there])
-            columns = np.concatenate([self.place, there, here])
-            order = np.lexsort((rows, columns))
-            slot = np.empty(order.size, dtype=np.int64)
-            slot[order] = np.arange(order.size)
-            self.diagonal, self.upper, self.lower = np.split(slot, [n, n + source.size])
-            indptr = np.zeros(n + 1, dtype=np.int32)
-            np.cumsum(np.bincount(columns, minlength=n), out=indptr[1:])
-            self.matrix = sparse.csc_matrix(
-                (np.zeros(order.size), rows[order].astype(np.int32), indptr), shape=(n, n)
-            )
-            self.values = self.matrix.data
-        self.terms = np.empty((source.size, 5))
-        self.right, self.sigma, self.work = np.empty(n), np.empty(n), np.empty(n)
+        # Both read the scales of single rows, which deep steps keep.
+        self.deep = self.always_deep = self.quiet or energy.interaction is not None
+        few = n <= 3000 and kernel.n_edges > _DENSE_FILL * n * n
+        self.dense = n <= _DENSE_STATES or few
+        # The response of an interaction is added to dense matrices only.
+        iterative = n > _DENSE_STATES and not (self.dense and energy.interaction is not None)
+        self.swept = Swept(kernel) if iterative else None
+        self.longest = {False: np.inf, True: np.inf}
+
+    @cached_property
+    def direct(self) -> Dense | Factored:
+        """The direct method: analysed when it is first needed."""
+        return Dense(self.kernel) if self.dense else Factored(self.kernel)
 
     def masses(self, u: Array) -> Array:
         """`p = pi e^u`."""
@@ -122,86 +113,67 @@ class ImplicitEuler:
             return self.energy.potential
         return self.energy.external(self.masses(u))
 
-    def evaluate(self, u: Array, h: float, mass: Array) -> float:
-        """The total residual mass at `u`; keeps the edge terms for `direction`."""
-        return float(
-            implicit_euler.evaluate(
-                self.source,
-                self.target,
-                self.log_conductance,
-                self.log_pi,
-                u,
-                self.external(u),
-                self.energy.beta,
-                self.spec,
-                self.q,
-                h,
-                mass,
-                self.terms,
-                self.work,
-            )
-        )
+    def problem(self, u0: Array, h: float) -> Step:
+        """The step of length `h` from `u0`."""
+        log_mass = self.log_pi + u0
+        return Step(self.external(u0), h, np.exp(log_mass), log_mass)
 
-    def direction(self, u: Array, log_mass: Array) -> Array | None:
-        """Newton's step from the `u` last evaluated; `None` if the matrix is singular."""
-        if self.dense:
-            self.values[:] = 0.0
-        implicit_euler.assemble(
-            self.source,
-            self.target,
-            self.log_pi,
-            u,
-            self.energy.beta,
-            self.q,
-            log_mass,
-            self.terms,
-            self.diagonal,
-            self.upper,
-            self.lower,
-            self.values,
-            self.right,
-            self.sigma,
+    def evaluate(self, step: Step, u: Array) -> float:
+        """The total residual mass at `u`; keeps the edge terms for `direction`."""
+        if self.energy.interaction is not None:
+            step = step._replace(external=self.external(u))
+        norm, self.deep = implicit_euler.evaluate(
+            self.equations, step, u, self.work, self.always_deep
         )
-        n = self.n_states
-        if self.dense:
-            matrix = self.values.reshape(n, n, order="F")
-            if self.energy.interaction is not None:
-                self._add_interaction(matrix, u)
-            _, _, solution, info = lapack.dgesv(matrix, self.right, overwrite_a=True)
-            if info != 0:
-                return None
-        else:
-            right = np.empty(n)
-            right[self.place] = self.right
-            try:
-                factor = splu(
-                    self.matrix,
-                    permc_spec="NATURAL",
-                    diag_pivot_thresh=_PIVOT,
-                    options={"SymmetricMode": True},
-                )
-            except RuntimeError:
-                return None
-            solution = factor.solve(right)[self.place]
-        if not np.isfinite(solution).all():
+        return float(norm)
+
+    def direction(self, step: Step, u: Array, goal: float = 0.0) -> Array | None:
+        """Newton's step from the `u` last evaluated; `None` if the matrix is singular.
+
+        It is solved to a residual mass of about `goal`; to rounding by default.
+        """
+        solution = self._iterated(step, u, goal) if self.swept is not None and goal else None
+        if solution is None:
+            self.direct.clear()
+            self._assemble(step, u, self.direct)
+            if self.energy.interaction is not None and isinstance(self.direct, Dense):
+                self._add_interaction(self.direct.matrix, u)
+            solution = self.direct.solve(self.work.right)
+        if solution is None or not np.isfinite(solution).all():
             return None
         if self.quiet:
             # Nothing moves at an empty state between empty ones. Its linear equation predicts a
             # rise that is larger the faster its neighbours empty, up to the whole mass.
-            solution[(self.sigma < _STILL) & (solution > 0.0)] = 0.0
-        return np.asarray(solution)
+            solution[(self.work.sigma < _STILL) & (solution > 0.0)] = 0.0
+        return solution
+
+    def _iterated(self, step: Step, u: Array, goal: float) -> Array | None:
+        assert self.swept is not None
+        assembled = False
+        for krylov in (False, True) if self.swept.wide else (False,):
+            if step.h < self.longest[krylov]:
+                if not assembled:
+                    self._assemble(step, u, self.swept)
+                    assembled = True
+                work = self.work
+                solution = self.swept.solve(work.right, work.scale, goal, krylov=krylov)
+                if solution is not None:
+                    return solution
+                self.longest[krylov] = step.h
+            self.longest[krylov] *= _FORGET
+        return None
+
+    def _assemble(self, step: Step, u: Array, system: Dense | Factored | Swept) -> None:
+        implicit_euler.assemble(
+            self.equations, step, u, self.work, self.deep, system.slots, system.values
+        )
 
     def _add_interaction(self, matrix: Array, u: Array) -> None:
         response = self.energy.interaction * self.masses(u)  # type: ignore[operator]
         if sparse.issparse(response):
             response = response.toarray()
         implicit_euler.add_interaction(
-            self.source,
-            self.target,
-            self.terms,
-            self.sigma,
-            np.ascontiguousarray(response),
-            matrix,
+            self.equations.graph, self.work, np.ascontiguousarray(response), matrix
         )
 
     def step(
@@ -230,25 +202,25 @@ class ImplicitEuler:
         if not empty.any():
             return u
         external, rho = self.external(u), np.exp(u)
-        weight = np.exp(self.log_conductance) * (external[self.source] - external[self.target])
-        drive = np.bincount(self.target, weight * rho[self.source], self.n_states)
-        drive -= np.bincount(self.source, weight * rho[self.target], self.n_states)
+        source, target, conductance = self.kernel.edges
+        weight = conductance * (external[source] - external[target])
+        drive = np.bincount(target, weight * rho[source], self.n_states)
+        drive -= np.bincount(source, weight * rho[target], self.n_states)
         fills = empty & (h * drive > np.exp(_EMPTY))
         return np.where(fills, np.log(np.where(fills, h * drive, 1.0)) - self.log_pi, u)
 
     def _newton(self, u0: Array, h: float, tolerance: float, u: Array) -> EulerStep:
-        log_mass = self.log_pi + u0
-        mass = np.exp(log_mass)
+        step = self.problem(u0, h)
         trial = np.empty_like(u)
-        norm = self.evaluate(u, h, mass)
+        norm = self.evaluate(step, u)
         solves = recoveries = 0
         while solves < _MAX_ITERATIONS and norm > tolerance:
-            delta = self.direction(u, log_mass)
+            delta = self.direction(step, u, max(_GOAL * tolerance, _SHARE * norm))
             solves += 1
             fraction = 1.0
             for _ in range(_BACKTRACKS if delta is not None else 0):
                 implicit_euler.newton_update(u, delta, fraction, self.log_pi, trial)
-                new_norm = self.evaluate(trial, h, mass)
+                new_norm = self.evaluate(step, trial)
                 if new_norm < (1 - 0.1 * fraction) * norm:
                     u, trial, norm = trial, u, new_norm
                     break
@@ -260,62 +232,41 @@ class ImplicitEuler:
                 recoveries += 1
                 if recoveries > _MAX_RECOVERIES:
                     break
-                self.relax(u, h, log_mass)
-                norm = self.evaluate(u, h, mass)
+                self.relax(step, u)
+                norm = self.evaluate(step, u)
         if norm <= tolerance and self.vanishing:
-            return self._polish(u, h, log_mass, mass, tolerance, solves)
+            return self._polish(step, u, tolerance, solves)
         return EulerStep(self._normalised(u), norm <= tolerance, solves)
 
-    def _polish(
-        self, u: Array, h: float, log_mass: Array, mass: Array, tolerance: float, solves: int
-    ) -> EulerStep:
+    def _polish(self, step: Step, u: Array, tolerance: float, solves: int) -> EulerStep:
         """Take Newton steps until the smallest growing densities have converged, too.
 
         Under a mean that vanishes like a power, they carry no mass but decide when they will.
         """
         for count in range(_POLISH):
-            delta = self.direction(u, log_mass)
+            delta = self.direction(step, u, _GOAL * tolerance)
             solves += 1
             if delta is None:
                 break
-            if count < 3 and np.any((delta < -_SETTLED) & (self.right > _SETTLED)):
+            if count < 3 and np.any((delta < -_SETTLED) & (self.work.right > _SETTLED)):
                 # Down, though mass is missing: on the wrong side of a fold of the residual.
-                self.relax(u, h, log_mass)
-                self.evaluate(u, h, mass)
+                self.relax(step, u)
+                self.evaluate(step, u)
                 continue
             new = np.empty_like(u)
             implicit_euler.newton_update(u, delta, 1.0, self.log_pi, new)
-            u, norm = new, self.evaluate(new, h, mass)
+            u, norm = new, self.evaluate(step, new)
             if delta.max() <= _SETTLED and norm <= tolerance:
                 return EulerStep(self._normalised(u), True, solves)
         return EulerStep(u, False, solves)
 
-    def relax(self, u: Array, h: float, log_mass: Array) -> None:
+    def relax(self, step: Step, u: Array) -> None:
         """A few sweeps of nonlinear Gauss-Seidel on `u`, in place."""
-        given = implicit_euler.Relaxation(
-            *self.adjacency, self.log_conductance, self.log_pi, self.spec, self.q,
-            self.energy.beta, self.external(u),
-        )  # fmt: skip
-        implicit_euler.relax(given, u, h, log_mass, _SWEEPS)
+        step = step._replace(external=self.external(u))
+        implicit_euler.relax(self.equations, self.kernel.adjacency, step, u, _SWEEPS)
 
     def _normalised(self, u: Array) -> Array:
         return np.asarray(u - np.log(self.masses(u).sum()))
-
-
-def _elimination_order(
-    n: int, source: NDArray[np.int32], target: NDArray[np.int32]
-) -> NDArray[np.int64]:
-    """The place of each state in an order of little fill (minimum degree, by SuperLU)."""
-    ones = np.ones(source.size)
-    half = sparse.coo_array((ones, (source, target)), shape=(n, n))
-    pattern = sparse.csc_matrix(half + half.T + sparse.diags_array(np.full(n, 2.0 * n)))
-    factor = splu(
-        pattern,
-        permc_spec="MMD_AT_PLUS_A",
-        diag_pivot_thresh=0.0,
-        options={"SymmetricMode": True},
-    )
-    return np.asarray(factor.perm_c, dtype=np.int64)
 
 
 def _without(kernel: MarkovKernel, empty: NDArray[np.bool_], mobility: Mobility) -> MarkovKernel:

@@ -245,8 +245,9 @@ def partials_of_log(u: float, v: float) -> tuple[float, float, float]:
     return (log_m, high, low) if u >= v else (log_m, low, high)
 
 
-_HALF = tuple(1.0 / math.factorial(k) for k in range(2, 15))
-"""Coefficients of `phi2(z) = (exp(z) - 1 - z) / z^2`."""
+_EVEN = tuple(1.0 / math.factorial(k) for k in range(2, 15, 2))
+_ODD = tuple(1.0 / math.factorial(k) for k in range(3, 15, 2))
+"""Coefficients of the even and the odd part of `phi2(z) = (exp(z) - 1 - z) / z^2`, in `z^2`."""
 
 
 @inner(cache=True, error_model="numpy")
@@ -256,9 +257,12 @@ def from_difference(z: float, s: float, t: float) -> tuple[float, float]:
     Their sum is `m` itself, which is homogeneous of degree one.
     """
     if abs(z) < 0.5:
-        return s * series(_HALF, -z), t * series(_HALF, z)
-    m = (s - t) / z
-    return (s - m) / z, (m - t) / z
+        y = z * z
+        even, odd = series(_EVEN, y), z * series(_ODD, y)
+        return s * (even - odd), t * (even + odd)
+    inverse = 1.0 / z
+    m = (s - t) * inverse
+    return (s - m) * inverse, (m - t) * inverse
 
 
 @inner(cache=True)
