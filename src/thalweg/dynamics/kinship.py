@@ -119,7 +119,8 @@ class _Question:
         if self.p is None:
             q = transition_rates(kernel, energy, mobility=mobility, rates=self.rates)
             return Chain(np.diff(self.times), (q,)), Status.CONVERGED
-        grid = np.linspace(*self.times, 2 * n_steps + 1)
+        start, end = self.times
+        grid = np.linspace(start, end, 2 * n_steps + 1)
         flow = gradient_flow(kernel, energy, self.p, grid, mobility=mobility, rtol=1e-9)
         between = tuple(
             transition_rates(kernel, energy, p, mobility=mobility, rates=self.rates)

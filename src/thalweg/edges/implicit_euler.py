@@ -86,7 +86,8 @@ class Work(NamedTuple):
     @staticmethod
     def of(n_states: int, n_edges: int) -> Work:
         """Room for a graph of this size."""
-        return Work(*(np.empty(n_states) for _ in range(6)), np.empty((n_edges, 5)))
+        a, b, c, d, e, f = np.empty((6, n_states))
+        return Work(a, b, c, d, e, f, np.empty((n_edges, 5)))
 
 
 @njit(cache=True, error_model="numpy")

@@ -79,7 +79,9 @@ class Pattern:
     def degrees(self, weights: Array) -> Array:
         """The sum of the weights at each node."""
         n = self.n_nodes
-        return np.bincount(self.source, weights, n) + np.bincount(self.target, weights, n)
+        return np.asarray(
+            np.bincount(self.source, weights, n) + np.bincount(self.target, weights, n), dtype=float
+        )
 
     @property
     def matrix_without_ground(self) -> sparse.csr_array:

@@ -99,8 +99,8 @@ def fit_page(
             float(model.times_[-1]),
             when,
         )
-        about = (*caution(model), *_about(forecast, model))
-        sections.append(Section("Forecast", about, (ahead,)))
+        cautions = (*caution(model), *_about(forecast, model))
+        sections.append(Section("Forecast", cautions, (ahead,)))
     ends = fates_section(model, names)
     sections += [] if ends is None else [ends]
     sections.append(

@@ -189,8 +189,10 @@ def _arrows(kernel: MarkovKernel, points: Array, radius: float, fluxes: Array) -
         start = a + unit * (radius + 2)
         corners = (tip, foot + side * 1.7 * width, foot - side * 1.7 * width)
         head = " ".join(f"{p[0]:.1f},{p[1]:.1f}" for p in corners)
-        shaft = {"stroke_width": float(width), "stroke_opacity": "0.85"}
-        parts.append(segment(*start, *foot, PALETTE[1], **shaft))
+        (x1, y1), (x2, y2) = start, foot
+        parts.append(
+            segment(x1, y1, x2, y2, PALETTE[1], stroke_width=float(width), stroke_opacity="0.85")
+        )
         parts.append(element("polygon", points=head, fill=PALETTE[1]))
     return [*parts, "</g>"]
 

@@ -133,7 +133,7 @@ def element(tag: str, body: str = "", **attributes: object) -> str:
 
 def segment(x1: float, y1: float, x2: float, y2: float, stroke: str, **more: object) -> str:
     """A straight line."""
-    return element("line", x1=x1, x2=x2, y1=y1, y2=y2, stroke=stroke, **more)
+    return element("line", "", x1=x1, x2=x2, y1=y1, y2=y2, stroke=stroke, **more)
 
 
 def words(x: float, y: float, text: str, fill: str = SOFT, **more: object) -> str:
