@@ -38,8 +38,10 @@ def test_the_guesses_are_said(tmp_path):
         "time is column 'day'",
         "state is column 'place'",
         "count is column 'n'",
+        "1 count repeats the time and state of another; they are added",
     )
-    assert not read_snapshots(_write(tmp_path, LONG), time="day", state="place", count="n").messages
+    given = read_snapshots(_write(tmp_path, LONG), time="day", state="place", count="n")
+    assert given.messages == table.messages[-1:]
 
 
 def test_the_graph_says_which_column_holds_states(tmp_path):

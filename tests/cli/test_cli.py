@@ -110,7 +110,11 @@ def test_check_says_what_is_odd(capsys, files):
         ),
         (lambda f: (f / "seen.csv").write_text("day,place\n0,hill\n"), "one snapshot"),
         (lambda f: (f / "seen.csv").write_text(""), "empty"),
-        (lambda f: (f / "seen.csv").write_text("day,place,n\n0,hill,nan\n1,hill,2\n"), "count"),
+        (lambda f: (f / "seen.csv").write_text("day,place,n\n0,hill,\n1,hill,2\n"), "in row 2"),
+        (
+            lambda f: (f / "seen.csv").write_text("day,hill,pond\n0,1,1\n1,2,-3\n"),
+            "-3 in row 3",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence_and_leave_nothing(capsys, files, change, sentence):
@@ -144,6 +148,42 @@ def test_a_fit_that_the_deviance_rejects_is_not_shown_without_a_word(capsys, fil
     assert "does not describe these snapshots" in answer["advice"]
     assert any("does not explain" in sentence for sentence in answer["findings"])
     assert "does not describe these snapshots" in (out / "report.html").read_text(encoding="utf-8")
+
+
+def test_counts_given_twice_are_mentioned(capsys, files):
+    first = (files / "seen.csv").read_text().splitlines()
+    (files / "seen.csv").write_text("\n".join([*first, first[1]]))
+    _, text, _ = _run(
+        capsys, "check", files / "seen.csv", "--graph", files / "edges.csv", "--no-cost"
+    )
+    assert "1 count repeats the time and state of another" in text
+    code, _, said = _run(capsys, "check", files / "seen.csv", "--graph", files / "seen.csv")
+    assert code == 2
+    assert "given as snapshots and as graph" in said
+
+
+def test_a_landscape_that_a_census_rejects_comes_with_warnings(capsys, files):
+    """With 10^8 individuals the p-value is 0.0 and time steps must be finer than usual."""
+    shares = [[824, 142, 34], [580, 266, 154], [410, 300, 290], [280, 278, 442]]
+    rows = [
+        f"{day},{place},{100_000 * n}"
+        for day, row in zip((0, 2, 4, 7), shares, strict=True)
+        for place, n in zip(("hill", "slope", "valley"), row, strict=True)
+    ]
+    (files / "seen.csv").write_text("\n".join(["day,place,n", *rows]))
+    (files / "edges.csv").write_text("source,target\nhill,slope\nslope,valley\n")
+    out = files / "out"
+    code, text, _ = _run(
+        capsys, "fit", files / "seen.csv", "--graph", files / "edges.csv", "--out", out, "--json"
+    )
+    answer = json.loads(text)
+    assert code == 0
+    assert "left-out individuals" in answer["findings"][0]  # remedies were tried without asking
+    assert "almost any model is rejected" in answer["findings"][0]
+    assert "last snapshot" in answer["findings"][1]
+    assert answer["beta_lower"] < answer["beta"] < answer["beta_upper"]
+    code, _, said = _run(capsys, "forecast", out / "model.thalweg", "--times", "8")
+    assert "does not explain these data" in said
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "text"])

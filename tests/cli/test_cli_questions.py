@@ -81,6 +81,16 @@ def test_compare_names_the_treated_state(capsys, files):
     assert "http" not in html.replace("http://www.w3.org", "")
 
 
+def test_compare_says_which_way_a_difference_goes(capsys, files):
+    code, text, _ = _run(
+        capsys, "compare", files / "control.csv", files / "treated.csv", "--graph",
+        files / "edges.csv",
+    )  # fmt: skip
+    assert code == 0
+    assert "control.csv less that behind treated.csv" in text
+    assert "valley: -" in text  # treated individuals find the valley higher
+
+
 def test_steer_writes_a_plan_that_arrives(capsys, files):
     out = files / "plan.csv"
     code, text, _ = _run(

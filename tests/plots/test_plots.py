@@ -11,6 +11,9 @@ from thalweg.errors import InputError
 from thalweg.geometry import TransportGeometry
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
+from thalweg.learn import FreeEnergyRegressor
+from thalweg.plots.fluxes import net_fluxes
+from thalweg.snapshots import Snapshots
 
 RNG = np.random.default_rng(0)
 KERNEL = make_graph("delaunay", 25, rng=RNG)
@@ -55,6 +58,17 @@ def test_gallery_shares_one_scale():
     assert [a.text for a in figure.layout.annotations] == ["a", "b", "&lt;i&gt;"]
     with pytest.raises(InputError, match="nothing to draw"):
         plots.gallery(KERNEL, {})
+
+
+@pytest.mark.parametrize("n_times", [2, 4])
+def test_arrows_show_where_the_population_went(n_times):
+    hill = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    counts = [[412, 71, 17], [290, 133, 77], [205, 150, 145], [140, 139, 221]]
+    seen = Snapshots.from_counts([0.0, 2.0, 4.0, 7.0][:n_times], counts[:n_times])
+    model = FreeEnergyRegressor().fit(hill, seen)  # two times leave beta open: landscapes averaged
+    path = model.predict(None, np.linspace(0, seen.times[-1], 61)).probabilities
+    gained = (path[-1] - path[0]) / seen.times[-1]
+    np.testing.assert_allclose(net_fluxes(model), [-gained[0], gained[2]], rtol=0.15)
 
 
 def test_many_states_are_drawn_as_patches_that_keep_the_mass():

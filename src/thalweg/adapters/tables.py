@@ -202,6 +202,9 @@ def _long_columns(
 class _Collected:
     """Counts by (time, state, replicate), added piece by piece."""
 
+    count_column: Hashable | None = "all"
+    """None if each row is one individual."""
+
     def __init__(
         self,
         where: str,
@@ -218,6 +221,7 @@ class _Collected:
         """The row where each appears first."""
         self.index: dict[str, int] = {} if known is None else known
         self.left_out = 0.0
+        self.n_entries = 0
         self.parts: list[pd.DataFrame] = []
 
     def add(self, piece: pd.DataFrame) -> None:
@@ -256,12 +260,28 @@ class _Collected:
         number = [self.labels.setdefault(state_key(u), len(self.labels)) for u in uniques]
         return np.array(number, dtype=np.int64)[codes]
 
-    def store(self, time: Any, state: Any, count: Any, replicate: Any) -> None:
+    def no_count(self, piece: pd.DataFrame, row: int, found: Any, whose: str = "") -> InputError:
+        """The error for an entry that is no number; `row` counts within the piece."""
+        where = f"in row {int(piece.index[row]) + 2}"
+        if pd.isna(found):
+            return InputError(
+                f"{self.where}: the count{whose} is missing {where}; write 0 if none were seen, or "
+                "drop the row."
+            )
+        return InputError(
+            f"{self.where}: the count{whose} is {str(found)[:60]!r} {where}; it must be a plain "
+            "number, without separators of thousands."
+        )
+
+    def store(
+        self, piece: pd.DataFrame, rows: Any, time: Any, state: Any, count: Any, replicate: Any
+    ) -> None:
+        """Add counts; `rows` are those of the piece that they stand in."""
         bad = ~np.isfinite(count) | (count < 0)
         if bad.any():
-            row = int(np.argmax(bad))
+            k = int(np.argmax(bad))
             raise InputError(
-                f"{self.where}: a count is {count[row]} at time {list(self.times)[time[row]]}; "
+                f"{self.where}: a count is {count[k]:g} in row {int(piece.index[rows[k]]) + 2}; "
                 "counts must be finite and not negative."
             )
         gone = state == _OUTSIDE
@@ -271,6 +291,7 @@ class _Collected:
             state, count = np.where(gone, 0, state), np.where(gone, 0.0, count)
         columns = {"time": time, "state": state, "replicate": replicate, "count": count}
         part = pd.DataFrame(columns).groupby(_KEYS, as_index=False, sort=False)["count"].sum()
+        self.n_entries += len(count) - int(gone.sum())
         self.parts.append(part)
         if len(self.parts) > 8:
             self.parts = [self._merged()]
@@ -291,6 +312,13 @@ class _Collected:
         )
         if scale.unit:
             messages.append(_reading(labels, moments, scale))
+        repeated = self.n_entries - len(merged)
+        if repeated > 0 and self.count_column is not None:
+            messages.append(Oddity(
+                "1 count repeats the time and state of another; they are added"
+                if repeated == 1
+                else f"{repeated} counts repeat the time and state of others; they are added"
+            ))  # fmt: skip
         if self.left_out:
             messages.append(Oddity(
                 f"{self.left_out:g} individuals outside the largest component are left out"
@@ -333,7 +361,6 @@ def _reading(labels: list[Any], moments: NDArray[np.float64], scale: TimeScale) 
 
 class _Long(_Collected):
     state_column: Hashable
-    count_column: Hashable | None = None
 
     def add(self, piece: pd.DataFrame) -> None:
         time = self.moments(piece)
@@ -345,14 +372,11 @@ class _Long(_Collected):
             missing = values.isna().to_numpy()
             if missing.any():
                 row = int(np.argmax(missing))
-                shown = str(piece[self.count_column].iloc[row])[:60]
-                raise InputError(
-                    f"{self.where}: the count is {shown!r} in row {int(piece.index[row]) + 2}; it "
-                    "must be a plain number, without separators of thousands."
-                )
+                raise self.no_count(piece, row, piece[self.count_column].iloc[row])
             count = values.to_numpy(dtype=np.float64)
         number = np.array([self._number(name) for name in uniques], dtype=np.int64)
-        self.store(time, number[codes], count, self.replicates(piece))
+        here = np.arange(len(piece))
+        self.store(piece, here, time, number[codes], count, self.replicates(piece))
 
     def _number(self, name: object) -> int:
         key = state_key(name)
@@ -380,15 +404,14 @@ class _Wide(_Collected):
         values = frame.to_numpy(dtype=np.float64)
         if np.isnan(values).any():
             row, column = (int(i) for i in np.argwhere(np.isnan(values))[0])
-            raise InputError(
-                f"{self.where}: the count of {keys[column]!r} is not a number in row "
-                f"{int(piece.index[row]) + 2}."
-            )
+            found = piece[others[column]].iloc[row]
+            raise self.no_count(piece, row, found, f" of {keys[column][:60]!r}")
         rows, states = np.nonzero(values)
         empty = np.flatnonzero(~values.any(axis=1))
         # A row of zeros is kept, so that the empty snapshot is named later and not lost.
         rows, states = np.concatenate([rows, empty]), np.concatenate([states, 0 * empty])
-        self.store(time[rows], columns[states], values[rows, states], replicate[rows])
+        count = values[rows, states]
+        self.store(piece, rows, time[rows], columns[states], count, replicate[rows])
 
 
 def _unknown(where: str, key: str, known: dict[str, int]) -> InputError:

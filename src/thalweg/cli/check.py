@@ -18,8 +18,6 @@ from thalweg.snapshots import hellinger
 
 QUICK_STATES = 30
 """Number of states up to which a fit and its rivals take seconds."""
-REJECTED = 0.01
-"""P-value below which remedies are tried by default."""
 
 _MEASURED = 20_000
 """Number of states up to which one round takes seconds."""
@@ -129,6 +127,7 @@ def _cost(problem: Problem) -> str:
     # Here, so that file errors surface before numba is loaded.
     from thalweg.cli.forecast import band_of, forecast_grid
     from thalweg.learn import FreeEnergyRegressor
+    from thalweg.report import rejected
     from thalweg.status import Status
 
     n = problem.kernel.n_states
@@ -148,7 +147,7 @@ def _cost(problem: Problem) -> str:
         )
     begun = process_time()
     band_of(model, forecast_grid(model))
-    rejected = (model.diagnostics_.get("p_value") or 1.0) < REJECTED
+    unexplained = rejected(model)
     after = process_time() - begun
     few = n <= QUICK_STATES
     after += taken if few and problem.snapshots.n_times >= 3 else 0.0  # rivals: one more fit
@@ -156,7 +155,7 @@ def _cost(problem: Problem) -> str:
         f"about {_duration(started + taken + after + _PAGE)} of computing in all: a trial fit took "
         f"{taken:.2g} s, error bands and tests {after:.2g} s, and the rest is starting and drawing"
     )
-    if few and rejected:
+    if few and unexplained:
         said += "; up to a minute more to find out why the landscape is rejected"
     return said
 

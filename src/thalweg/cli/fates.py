@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from thalweg.cli.forecast import announced
 from thalweg.cli.options import Output
 from thalweg.cli.output import give, say, state_labels
 from thalweg.dynamics import Landscape, fate_probabilities, macrostates, mean_first_passage_time
 from thalweg.errors import InputError
-from thalweg.learn import load
+from thalweg.report import caution
 
 
 def named_sets(wanted: Sequence[str]) -> dict[str, list[str]]:
@@ -40,7 +41,7 @@ def run_fates(
     model_file: Path, targets: Sequence[str], when: bool, level: float, output: Output
 ) -> None:
     """Fates (or, with `when`, passage times) of a saved model, one row per state and target."""
-    model = load(model_file)
+    model = announced(model_file, output)
     land: Landscape = model.landscape_
     sets: dict[str, Any] = dict(named_sets(targets))
     labels = state_labels(model.kernel_)
@@ -66,7 +67,7 @@ def run_fates(
         table, status = fates.to_frame(), fates.status
         table["state"] = np.repeat(labels, len(sets))
     assert status is not None
-    facts = {"level": level, "targets": _plain(sets, labels)}
+    facts = {"level": level, "targets": _plain(sets, labels), "cautions": caution(model)}
     give(table, output, "passage_times" if when else "fates", facts, status)
 
 

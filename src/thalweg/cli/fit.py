@@ -14,7 +14,7 @@ from rich.console import Console
 from sklearn.base import clone
 
 from thalweg._files import atomic_folder
-from thalweg.cli.check import QUICK_STATES, REJECTED, warnings
+from thalweg.cli.check import QUICK_STATES, warnings
 from thalweg.cli.forecast import band_of, forecast_grid
 from thalweg.cli.interrupt import stopping_soon
 from thalweg.cli.options import Fitting
@@ -24,7 +24,7 @@ from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError, ThalwegError
 from thalweg.learn import CrossValidation, FreeEnergyRegressor, cross_validate
 from thalweg.learn.growth import Growth
-from thalweg.report import findings, fit_page, flags
+from thalweg.report import findings, fit_page, flags, rejected
 from thalweg.status import Status
 
 _REMEDY_SECONDS = 60.0
@@ -69,9 +69,7 @@ def run_fit(problem: Problem, out: Path, fitting: Fitting, *, as_json: bool, tit
                     messages=problem.messages,
                     validation=validation,
                 )
-                said = findings(model, problem.snapshots)
-                if validation is not None:
-                    said.append(validation.verdict)
+                said = findings(model, problem.snapshots, validation=validation)
             model.diagnostics_  # noqa: B018 (worked out here, where it can be interrupted)
     except KeyboardInterrupt:
         _hand_over(model, out)
@@ -180,8 +178,7 @@ def _wanted(asked: bool | None, model: FreeEnergyRegressor) -> bool:
         return asked
     plain = model.method == "likelihood" and model.observation == "independent"
     few = model.kernel_.n_states <= QUICK_STATES
-    rejected = (model.diagnostics_.get("p_value") or 1.0) < REJECTED
-    return plain and few and rejected and "design_effect" not in model.diagnostics_
+    return plain and few and rejected(model) and "design_effect" not in model.diagnostics_
 
 
 def _choice(fitting: Fitting, option: str, *allowed: str) -> Any:

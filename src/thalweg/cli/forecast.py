@@ -16,6 +16,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor, load
 from thalweg.learn.between import smoothed_shares
 from thalweg.learn.forecast import Forecast
+from thalweg.report import caution, findings, fit_page
 
 _MOST_BAND_STATES = 30_000
 """Number of states above which forecasts have no bands."""
@@ -61,9 +62,18 @@ def band_of(
     )
 
 
+def announced(model_file: Path, output: Output) -> FreeEnergyRegressor:
+    """A saved model; what to bear in mind about everything computed from it is printed."""
+    model = load(model_file)
+    if not output.json:
+        for line in caution(model):
+            say(f"! {model_file.name}: {line}", stderr=True)
+    return model
+
+
 def run_forecast(model_file: Path, times: str, start: Path | None, output: Output) -> None:
     """Write the flow of a saved model at the given times, from its own start or a snapshot file."""
-    model = load(model_file)
+    model = announced(model_file, output)
     when = parse_times(times, model.time_scale_)
     p0, size = None, None
     if start is not None:
@@ -80,13 +90,12 @@ def run_forecast(model_file: Path, times: str, start: Path | None, output: Outpu
     frame = long_table(
         model.kernel_, band.times, band.probabilities, *columns, scale=model.time_scale_
     )
-    give(frame, output, "forecast", {"level": band.level}, band.status)
+    facts = {"level": band.level, "cautions": caution(model)}
+    give(frame, output, "forecast", facts, band.status)
 
 
 def run_report(model_file: Path, output: ReportOutput) -> None:
     """Write the report of a saved model, without the snapshots it was fitted to."""
-    from thalweg.report import findings, fit_page
-
     model = load(model_file)
     times = model.times_
     span = float(times[-1] - times[0])

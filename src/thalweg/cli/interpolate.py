@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from thalweg.cli.forecast import announced
 from thalweg.cli.options import PageOutput
 from thalweg.cli.output import give, give_page, long_table, parse_times
 from thalweg.cli.problem import Problem
 from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError
 from thalweg.flow import Trajectory
-from thalweg.learn import FreeEnergyRegressor, load
+from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.between import interpolate, smoothed_shares
 
 _HOW = {
@@ -37,7 +38,7 @@ def run_interpolate(
     with progress_bars() as progress:
         model = FreeEnergyRegressor(seed=seed, progress=progress)
         if model_file is not None and method == "flow":
-            model = _model(problem, model_file)
+            model = _model(problem, model_file, to)
         path = interpolate(kernel, seen, when, method=method, model=model, progress=progress)
     facts = {"method": method}
     if to.as_page:
@@ -47,8 +48,8 @@ def run_interpolate(
         give(frame, to, "interpolation", facts, path.status)
 
 
-def _model(problem: Problem, model_file: Path) -> FreeEnergyRegressor:
-    model = load(model_file)
+def _model(problem: Problem, model_file: Path, to: PageOutput) -> FreeEnergyRegressor:
+    model = announced(model_file, to)
     mine, theirs = problem.kernel.names, model.kernel_.names
     if mine is None or theirs is None or [str(x) for x in mine] != [str(x) for x in theirs]:
         raise InputError(

@@ -97,7 +97,15 @@ def load_problem(snapshots: Path, reading: Reading) -> Problem:
                 raise InputError(f"--{option} has no effect on an .h5ad file; leave it out.")
         return _cells(snapshots, reading)
     if reading.graph is None:
-        raise InputError("the graph is missing; give its file of edges with --graph.")
+        raise InputError(
+            "the graph is missing; give its file of edges with --graph. (If each row is a point "
+            "with coordinates, use thalweg interpolate or forecast with --points.)"
+        )
+    if reading.graph.exists() and snapshots.exists() and reading.graph.samefile(snapshots):
+        raise InputError(
+            f"{snapshots.name} is given as snapshots and as graph; give the file of edges with "
+            "--graph."
+        )
     kernel, about_graph, outside = read_graph(
         reading.graph, weight=reading.weight, largest_component=reading.largest_component
     )

@@ -9,12 +9,13 @@ import numpy as np
 
 from thalweg._types import Array
 from thalweg.cli.fates import named_sets
-from thalweg.cli.forecast import last_snapshot
+from thalweg.cli.forecast import announced, last_snapshot
 from thalweg.cli.options import Output
 from thalweg.cli.output import give, number, say, state_labels
 from thalweg.dynamics import push_few, steer
 from thalweg.errors import InputError
-from thalweg.learn import FreeEnergyRegressor, load
+from thalweg.learn import FreeEnergyRegressor
+from thalweg.report import caution
 
 
 def run_steer(
@@ -30,7 +31,7 @@ def run_steer(
         raise InputError(
             "--few chooses the states to push for --raise; give --raise instead of --target."
         )
-    model = load(model_file)
+    model = announced(model_file, output)
     land, p0 = model.landscape_, _population(start, model)
     if few is not None:
         push = push_few(land, p0, _wish(str(wish)), horizon, most=few)
@@ -51,6 +52,7 @@ def run_steer(
             "missed": plan.missed,
         }
         said = str(plan)
+    facts["cautions"] = caution(model)
     if not output.json:
         say(said, stderr=output.out is None)
     give(frame, output, key, facts, status)

@@ -13,14 +13,15 @@ from thalweg._types import Array
 from thalweg.adapters.edges import read_graph
 from thalweg.adapters.pieces import read_table
 from thalweg.adapters.tables import state_key
+from thalweg.cli.forecast import announced
 from thalweg.cli.options import Output, PageOutput, Pair
 from thalweg.cli.output import finish, give, give_page, long_table, parse_times, say
 from thalweg.cli.problem import detected_lines
 from thalweg.errors import InputError
 from thalweg.geometry import Geodesic, TransportGeometry
 from thalweg.kernel import MarkovKernel
-from thalweg.learn import load
 from thalweg.mobility import NAMED, Mobility
+from thalweg.report import caution
 from thalweg.snapshots.columns import COUNT_NAMES, STATE_NAMES, Oddity, choose
 
 
@@ -75,7 +76,7 @@ def run_simulate(
     model_file: Path, times: str, individuals: int, tracked: bool, seed: int, output: Output
 ) -> None:
     """Draw snapshots from a fitted model, as a table that `thalweg fit` reads."""
-    model = load(model_file)
+    model = announced(model_file, output)
     when = parse_times(times, model.time_scale_)
     # Drawn by the model itself, with its saved mobility and dynamics.
     model.set_params(observation="tracked" if tracked else "independent")
@@ -83,7 +84,8 @@ def run_simulate(
     frame = long_table(model.kernel_, when, dense(seen.counts), scale=model.time_scale_)
     frame = frame.rename(columns={"probability": "count"})
     frame["count"] = frame["count"].astype(int)
-    give(frame[frame["count"] > 0], output, "snapshots", {"individuals": individuals}, None)
+    facts = {"individuals": individuals, "cautions": caution(model)}
+    give(frame[frame["count"] > 0], output, "snapshots", facts, None)
 
 
 def read_population(path: Path, kernel: MarkovKernel) -> Array:

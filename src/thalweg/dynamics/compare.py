@@ -256,8 +256,10 @@ def _strength(fit: LikelihoodFit) -> float | None:
 def _difference(a: FreeEnergyRegressor, b: FreeEnergyRegressor) -> tuple[Array, Array]:
     """`V_a - V_b`, and rows whose outer products add up to its covariance."""
     rows = []
-    for model in (a, b):
+    for which, model in (("first", a), ("second", b)):
         directions = as_landscape(model).directions
+        if not directions.size and np.isinf(model.potential_stderr_).any():
+            raise InputError(f"the {which} data set cannot be compared. {model.beta_verdict_}")
         if not directions.size:
             raise InputError(
                 "a model has no error bars, so differences cannot be judged; fit both with "

@@ -109,12 +109,11 @@ class CrossValidation:
         gap, error = self.gap(best)
         by = f"({gap:+.3g} ± {error:.2g} per individual, in log-likelihood)"
         if gap > 2 * error:
-            return f"The landscape predicts {what} better than every rival; next is {best} {by}."
+            return f"The landscape predicts {what} better than every rival; next is {best!r} {by}."
         if gap > -2 * error:
-            return f"The landscape predicts {what} as well as the best rival, {best} {by}."
+            return f"The landscape predicts {what} as well as the best rival, {best!r} {by}."
         return (
-            f"The landscape predicts {what} worse than {best} {by}: forecasts from it deserve "
-            "distrust."
+            f"The landscape predicts {what} worse than {best!r} {by}: do not rely on its forecasts."
         )
 
     def to_frame(self) -> pd.DataFrame:

@@ -182,13 +182,15 @@ def _apart(middles: Array, gap: float, lowest: float) -> Array:
     return np.asarray(out)
 
 
-def comparison_page(answer: Comparison, labels: tuple[str, str], title: str) -> str:
+def comparison_page(
+    answer: Comparison, labels: tuple[str, str], title: str, cautions: Sequence[str] = ()
+) -> str:
     """The page of a comparison: verdict, difference map, tables."""
     kernel = answer.kernel
     names = state_texts(kernel)
     one, other = labels
     d = answer.states
-    verdicts = [str(answer), *_verdicts(answer)]
+    verdicts = [str(answer), *cautions, *_verdicts(answer)]
     about = (
         f"The potential behind {one} less that behind {other}, relative to the "
         f"{answer.reference.size} states that did not move among themselves: no constant is chosen."

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from thalweg._sparse import dense
 from thalweg._words import p_text
-from thalweg.learn import FreeEnergyRegressor
+from thalweg.learn import CrossValidation, FreeEnergyRegressor
 from thalweg.plots.layout import state_texts
 from thalweg.snapshots import Snapshots, hellinger
 from thalweg.status import Status
@@ -19,14 +19,17 @@ _NAMED_STATES = 500
 """Number of states above which single states say little about where a population goes."""
 _REJECTED = 0.01
 """P-value below which one landscape is said not to explain the data."""
+_MANY = 1e6
+"""Individuals per snapshot from which counts are a census rather than a sample."""
 
 
 def findings(
     model: FreeEnergyRegressor,
     snapshots: Snapshots | None = None,
     fitted: NDArray[np.float64] | None = None,
+    validation: CrossValidation | None = None,
 ) -> list[str]:
-    """The verdict, where the population goes, the noise; then the rest.
+    """Whether to believe the fit, where the population goes, the noise; then the rest.
 
     The first sentences are those that a reader remembers. `fitted`: the model's probabilities at
     the times of the snapshots, computed here if absent.
@@ -36,6 +39,8 @@ def findings(
     if not model.status_ and model.status_ is not Status.UNDETERMINED:
         sentences.append(f"The fit did not finish cleanly. {model.status_.value}")
     sentences += _verdict(diagnostics)
+    if validation is not None:
+        sentences.append(validation.verdict)
     if model.growth_ is not None:
         sentences.append(str(model.growth_))
     sentences += _destination(model)
@@ -74,13 +79,22 @@ def silences(model: FreeEnergyRegressor) -> list[str]:
     return said
 
 
+def rejected(model: FreeEnergyRegressor) -> bool:
+    """Whether the test of fit says that one landscape does not explain the data."""
+    p = model.diagnostics_.get("p_value")
+    return p is not None and p < _REJECTED
+
+
 def caution(model: FreeEnergyRegressor) -> tuple[str, ...]:
     """What to bear in mind beside every picture of the landscape; empty if nothing special."""
-    p = model.diagnostics_.get("p_value")
     if model.beta_verdict_.kind == "undetermined":
         said = "The data do not determine beta: what is shown is one possibility among many."
-    elif p is not None and p < _REJECTED:
-        said = f"The test of fit rejects a single landscape ({p_text(p)}): read this with care."
+    elif rejected(model):
+        p = p_text(model.diagnostics_["p_value"])
+        said = (
+            f"A single landscape does not explain these data ({p}): treat what is shown with "
+            "caution."
+        )
     else:
         return ()
     return (said,)
@@ -126,6 +140,11 @@ def _destination(model: FreeEnergyRegressor) -> list[str]:
     where = ", ".join(f"{names[x][:40]} ({rest[x]:.0%})" for x in ends)
     share = "most" if rest[ends].sum() > 0.5 else "the largest shares"
     said = f"At rest, {share} of the population would be in {where}"
+    if rejected(model):
+        said = (
+            f"If that landscape held nevertheless, {share} of the population at rest would be in "
+        )
+        said += where
     lost = int(np.argmax(first - rest))
     if lost not in ends and first[lost] > rest[lost] + 0.02:
         said += f"; the share of {names[lost][:40]} would fall from {first[lost]:.0%} to "
@@ -185,17 +204,30 @@ def _verdict(diagnostics: dict[str, Any]) -> list[str]:
         return [
             f"A landscape with noise does not explain these data ({p_text(p)}). "
             + (
-                f"{tried} Read V with care."
+                f"{tried} Treat V with caution."
                 if tried
                 else "Growth, cycles, or a landscape that changes in time are the usual reasons "
-                "(fit --remedies tries them); read V with care."
+                "(fit --remedies tries them). Treat V with caution."
             )
-            + (f" Error bars are {wider:.2g} times as wide for the misfit." if wider else "")
+            + (f" Error bars are {wider:.0f} times as wide to cover the misfit." if wider else "")
+            + _clumped(diagnostics)
         ]
     if p < 0.05:
         signs = f"There are signs that one landscape does not explain everything ({p_text(p)})."
         return [f"{signs} {tried}" if tried else signs]
     return [f"The data are consistent with a population sliding down one landscape ({p_text(p)})."]
+
+
+def _clumped(diagnostics: dict[str, Any]) -> str:
+    """What to try where individuals are so many that counting errors are smaller than any other."""
+    each = diagnostics["n_samples"] / diagnostics["n_times"]
+    known = {"design_effect", "concentration"} & diagnostics.keys()
+    if known or each < _MANY:
+        return ""
+    return (
+        f" With {each:,.0f} individuals per snapshot almost any model is rejected, unless they are "
+        "independent: fit --observation overdispersed estimates how far the counts scatter."
+    )
 
 
 def _scatter(diagnostics: dict[str, Any]) -> list[str]:
@@ -239,11 +271,11 @@ def _noise(model: FreeEnergyRegressor) -> str:
         return "No noise was found (beta = 0): the population moves straight downhill."
     ratio = spread / model.beta_
     kind = (
-        "noise dominates: the population mostly spreads"
+        "noise dominates, and the population mostly spreads"
         if ratio < 2
         else "noise and landscape both matter"
         if ratio < 12
-        else "the landscape dominates: the population gathers in its valleys"
+        else "the landscape dominates, and the population gathers in its valleys"
     )
     found = "is"
     if verdict.kind == "determined":
@@ -251,7 +283,7 @@ def _noise(model: FreeEnergyRegressor) -> str:
     elif verdict.kind == "given":
         found, error = "was given as", ""
     return (
-        f"The noise {found} beta = {model.beta_:.4g}{error}; the landscape spans {spread:.3g}, "
+        f"The noise {found} beta = {model.beta_:.3g}{error}. The landscape spans {spread:.3g}, "
         f"which is {ratio:.3g} times beta: {kind}."
     )
 

@@ -50,7 +50,7 @@ def fit_page(
     seen = path.times <= model.times_[-1]
     until = replace(path, times=path.times[seen], probabilities=path.probabilities[seen])
     sections = [
-        Section("What the data say", findings(model, snapshots, fitted), headline=True),
+        Section("What the data say", findings(model, snapshots, fitted, validation), headline=True),
         Section(
             "The landscape",
             (*caution(model), _about_picture(kernel.n_states, whole)),
@@ -154,7 +154,11 @@ def _validated(result: CrossValidation) -> Section:
         "forecast-last": "The last snapshot was left out and forecast from the others.",
         "k-fold": "A part of the individuals of every snapshot was left out in turn.",
     }[result.scheme]
-    table = Table("Predictions of what was left out.", header, rows)
+    caption = (
+        "Predictions of what was left out. A free chain is a Markov chain with its own rate for "
+        "each direction of each edge."
+    )
+    table = Table(caption, header, rows)
     return Section("Beside models without a landscape", (result.verdict, about), table=table)
 
 

@@ -115,21 +115,19 @@ class Steering:
 
     def __str__(self) -> str:
         if self.gap <= 1e-4:
-            proof = f"proved to be within {max(100 * self.gap, 1e-6):.1g} % of the cheapest"
+            proof = f"which is within {max(100 * self.gap, 1e-6):.1g} % of the cheapest plan"
         else:
-            kind = "a local optimum, as far as its curvature shows" if self.curvature > 0 else (
-                "a stationary plan"
-            )  # fmt: skip
+            kind = "a local optimum" if self.curvature > 0 else "a stationary plan"
             why = "" if self.convex else (
-                "; edges drop by more than 3.46 beta, where the bound cannot close"
+                " (edges drop by more than 3.46 beta, so a proof may be out of reach)"
             )  # fmt: skip
             proof = (
-                f"{kind}; that no other plan is cheaper is not proved (none costs less than "
-                f"{self.lower_bound:.4g}{why})"
+                f"{kind}; a cheaper plan may exist, but none costs less than "
+                f"{self.lower_bound:.4g}{why}"
             )
         return (
-            f"cost {float(self.cost.value):.6g}, {proof}; simulated, the plan misses by "
-            f"{self.missed:.1g} in any state."
+            f"The plan costs {float(self.cost.value):.6g}, {proof}. In a simulation it misses the "
+            f"target by at most {self.missed:.1g} in any state."
         )
 
 

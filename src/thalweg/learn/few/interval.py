@@ -26,11 +26,15 @@ On 34 averaged fits to 30 states 1.92 missed one beta, 2.5 and 3.32 none; the ev
 
 
 def beta_hull(lattice: Lattice, *, drop: float = DROP) -> tuple[float, float, float]:
-    """The most likely beta, and the ends of its interval: 0 and infinity where not closed."""
+    """The most likely beta, and the ends of its interval: 0 and infinity where not closed.
+
+    Where columns lie further apart than beta is uncertain, the interval is extended to hold it.
+    """
     x, value = lattice.log_betas, lattice.values
     sure = np.array([column.best.status is Status.CONVERGED for column in lattice.columns])
     ends = np.exp(hull(x, lattice.fall, sure, drop))
-    return float(np.exp(_vertex(x, value))), float(ends[0]), float(ends[1])
+    best = float(np.exp(_vertex(x, value)))
+    return best, min(best, float(ends[0])), max(best, float(ends[1]))
 
 
 def _vertex(x: Array, value: Array) -> float:

@@ -51,6 +51,9 @@ _FIRST_STEPS, _HURRIED_STEPS = 64, 8
 _SAME_VALUE = 0.1  # steps are fine enough if finer ones change the log likelihood by less
 _DISPERSION_ROUNDS = 6  # alternations between the scatter of the counts and the fit
 _FINEST = 400_000  # largest number of steps of the finest chain
+# Individuals from which a hurried search's time steps are too coarse for the counts: the census of
+# three states converged with 4e7 and not with 1e8.
+_PLENTY = 1e7
 _NO_START = "no flow could be computed from any start; check the sizes of times and weights."
 
 
@@ -388,7 +391,7 @@ class _Search:
 
     @property
     def _hurried(self) -> bool:
-        return self.options.hurried or self.brief
+        return self.brief or (self.options.hurried and self.counts.sum() < _PLENTY)
 
     @property
     def _scarce(self) -> bool:
