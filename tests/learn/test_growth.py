@@ -169,12 +169,14 @@ def test_a_rate_per_state_on_thirty_states_ends() -> None:
 
 def test_rates_of_births_that_the_data_do_not_show_vanish_but_keep_their_errors() -> None:
     p = gradient_flow(KERNEL, ENERGY, START, TIMES).probabilities
-    rng = np.random.default_rng(12)
-    counts = np.array([rng.multinomial(2000, row / row.sum()) for row in p])
-    fit = fit_likelihood(KERNEL, TIMES, counts, options=LikelihoodOptions(growth=Growth()))
-    assert fit.unshrunk is not None
-    found, weak = growth_of(fit), growth_of(fit.unshrunk)
-    assert np.abs(found.rates).max() < 0.2 * np.abs(weak.rates).max()
-    assert (found.stderr > 0.99 * weak.stderr).all()
-    assert found.p_value > 0.01
-    assert fit.beta == pytest.approx(fit_likelihood(KERNEL, TIMES, counts).beta, rel=0.1)
+    left = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        counts = np.array([rng.multinomial(2000, row / row.sum()) for row in p])
+        fit = fit_likelihood(KERNEL, TIMES, counts, options=LikelihoodOptions(growth=Growth()))
+        assert fit.unshrunk is not None
+        found, weak = growth_of(fit), growth_of(fit.unshrunk)
+        left.append(np.abs(found.rates).max() / np.abs(weak.rates).max())
+        assert (found.stderr > 0.99 * weak.stderr).all()
+        assert fit.beta == pytest.approx(fit_likelihood(KERNEL, TIMES, counts).beta, rel=0.1)
+    assert np.median(left) < 0.1
