@@ -117,7 +117,11 @@ class Steering:
         if self.gap <= 1e-4:
             proof = f"which is within {max(100 * self.gap, 1e-6):.1g} % of the cheapest plan"
         else:
-            kind = "a local optimum" if self.curvature > 0 else "a stationary plan"
+            kind = (
+                "judged by its curvature a local optimum"
+                if self.curvature > 0
+                else "a stationary plan"
+            )
             why = "" if self.convex else (
                 " (edges drop by more than 3.46 beta, so a proof may be out of reach)"
             )  # fmt: skip
