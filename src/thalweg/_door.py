@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from threadpoolctl import ThreadpoolController
 
+from thalweg._words import did_you_mean
 from thalweg.errors import InputError, ThalwegError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -97,6 +98,23 @@ def check_kinds(function: Callable[..., Any], values: dict[str, Any]) -> None:
         if name in values:
             _check(name, values[name], hint)
             _refuse(name, values[name], hint, plain=False)
+
+
+def named(kind: Callable[..., R], options: dict[str, Any]) -> R:
+    """The value of this kind with the given options, of which an unknown one is rejected.
+
+    >>> from thalweg.diffusion.sampling import Sampling
+    >>> named(Sampling, {"n_step": 5})
+    Traceback (most recent call last):
+    ...
+    thalweg.errors.InputError: there is no option 'n_step'; did you mean 'n_steps'?
+    """
+    known = signature(kind).parameters
+    for name in options:
+        if name not in known:
+            raise InputError(f"there is no option {name!r}{did_you_mean(name, known)}")
+    check_kinds(kind, options)
+    return kind(**options)
 
 
 def _bound(

@@ -21,7 +21,7 @@ from thalweg.points.landscape import PointLandscape
 from thalweg.points.methods import CURVED, FORECASTS, METHODS, MOVERS, Guess, Methods
 from thalweg.points.relaxation import MOST_STATES, RelaxationFit
 from thalweg.points.trials import Caps, Choice, Trial, choose, combine, run_trial
-from thalweg.snapshots import PointSnapshots, Snapshots, WeightedPoints
+from thalweg.snapshots import PointSnapshots, WeightedPoints
 from thalweg.snapshots.clouds import as_clouds, default_states
 
 __all__ = ["FORECASTS", "METHODS", "Interpolation", "PointInterpolator"]
@@ -152,10 +152,6 @@ class PointInterpolator:
     @property
     def partitions_(self) -> tuple[PointSnapshots, ...]:
         return tuple(part.seen for part in self._methods.parts)
-
-    @property
-    def snapshots_(self) -> Snapshots:
-        return self._methods.parts[0].seen
 
     @property
     def fits_(self) -> tuple[RelaxationFit, ...]:
