@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from threadpoolctl import ThreadpoolController
 
-from thalweg._words import did_you_mean
 from thalweg.errors import InputError, ThalwegError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -109,6 +108,8 @@ def named(kind: Callable[..., R], options: dict[str, Any]) -> R:
     ...
     thalweg.errors.InputError: there is no option 'n_step'; did you mean 'n_steps'?
     """
+    from thalweg._words import did_you_mean  # which a first distance does not need
+
     known = signature(kind).parameters
     for name in options:
         if name not in known:

@@ -27,10 +27,10 @@ from numpy.typing import ArrayLike
 from thalweg import _checks
 from thalweg._door import named
 from thalweg._types import Array, Index, Progress, Tokens
-from thalweg.diffusion.draws import draw_from_rows, draw_from_table
 from thalweg.diffusion.models import ContextModel, ScoreModel, TemperedModel
 from thalweg.diffusion.schedules import Schedule
 from thalweg.diffusion.sequences import HammingProcess
+from thalweg.diffusion.token_process import draw_from_rows, draw_from_table
 from thalweg.errors import InputError
 
 Method = Literal["posterior", "tau-leap", "exact"]

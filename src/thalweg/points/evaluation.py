@@ -17,7 +17,8 @@ from thalweg._types import Array
 from thalweg.errors import InputError, ThalwegError
 from thalweg.points.baselines import BASELINES, FORECAST_BASELINES, even
 from thalweg.points.coupling import mean_error, wasserstein1
-from thalweg.points.interpolation import FORECASTS, METHODS, PointInterpolator
+from thalweg.points.interpolation import PointInterpolator
+from thalweg.points.methods import FORECASTS, METHODS
 from thalweg.snapshots import PointSnapshots, WeightedPoints, hellinger
 from thalweg.snapshots.clouds import assign
 

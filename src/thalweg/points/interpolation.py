@@ -15,7 +15,7 @@ from thalweg._door import checked
 from thalweg._types import Array, Progress
 from thalweg.errors import InputError, MissingDependencyError, ThalwegError
 from thalweg.points.baselines import BASELINES
-from thalweg.points.displacement import MOST_COUPLED, Displacement, displace
+from thalweg.points.coupling import MOST_COUPLED, Displacement, displace
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape import PointLandscape
 from thalweg.points.methods import CURVED, FORECASTS, METHODS, MOVERS, Guess, Methods
@@ -23,8 +23,6 @@ from thalweg.points.relaxation import MOST_STATES, RelaxationFit
 from thalweg.points.trials import Caps, Choice, Trial, choose, combine, run_trial
 from thalweg.snapshots import PointSnapshots, WeightedPoints
 from thalweg.snapshots.clouds import as_clouds, default_states
-
-__all__ = ["FORECASTS", "METHODS", "Interpolation", "PointInterpolator"]
 
 Method = Literal[
     "auto", "flow", "growing", "geodesic", "bridge", "displacement", "curved", "unbalanced",
