@@ -60,6 +60,7 @@ BENCHMARKS: dict[str, tuple[str, str, str]] = {
     "accuracy": ("accuracy", "run", "fits against the Cramer-Rao limit, coverage, robustness"),
     "typical": ("typical", "run", "few individuals, 10 to 300 states: coverage, rivals, CPU time"),
     "scatter": ("scatter", "run", "coverage where counts are overdispersed or have replicates"),
+    "births": ("births", "run", "coverage where states also multiply, against transport alone"),
     "laplacian": ("laplacian", "run", "Laplacian solves against scipy and CHOLMOD"),
     "flow": ("flow", "run", "gradient flows: evaluations, error, mass, positivity"),
     "geodesic": ("geodesic", "run", "W_K distances, geodesics, JKO steps: cost and error"),

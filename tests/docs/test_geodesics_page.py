@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from thalweg.geometry import geodesic
-from thalweg.paths.boundary.method import DENSE_STATES
+from thalweg.paths import choose
 
 ROOT = Path(__file__).parents[2]
 GEODESICS = (ROOT / "docs" / "geodesics.md").read_text(encoding="utf-8")
@@ -28,10 +27,10 @@ def test_every_file_named_exists(name: str) -> None:
 
 
 def test_the_limits_on_the_page_are_those_of_the_code() -> None:
-    assert geodesic._SINGULAR == 1e-3
+    assert choose.SINGULAR == 1e-3
     assert "all densities above 10⁻³" in GEODESICS
-    assert f"up to {DENSE_STATES} states | curves with positive" in GEODESICS
-    assert f"a graph of up to {geodesic._SMALL} states" in GEODESICS
+    assert f"up to {choose.DENSE_STATES} states | curves with positive" in GEODESICS
+    assert f"a graph of up to {choose.SECOND_CHANCE_STATES} states" in GEODESICS
 
 
 def test_every_layer_is_in_the_table_of_modules() -> None:

@@ -21,7 +21,7 @@ from thalweg.mobility import (
     Mobility,
     PowerHeatMean,
 )
-from thalweg.paths.interior.newton import solve_collocation
+from thalweg.paths.interior.collocation import solve_collocation
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import PathProblem
 from thalweg.status import Status

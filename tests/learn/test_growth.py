@@ -16,7 +16,8 @@ from thalweg.flow import gradient_flow, growth_flow
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor, load
-from thalweg.learn.growth import Growth
+from thalweg.learn.growth import Growth, growth_of
+from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.model import Mesh
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.snapshots import Snapshots
@@ -164,3 +165,18 @@ def test_a_rate_per_state_on_thirty_states_ends() -> None:
     stopped = FreeEnergyRegressor(growth="states", max_iterations=5).fit(kernel, seen)
     assert stopped.status_ is Status.MAX_ITERATIONS
     assert not stopped.beta_verdict_.determined
+
+
+def test_rates_of_births_that_the_data_do_not_show_vanish_but_keep_their_errors() -> None:
+    p = gradient_flow(KERNEL, ENERGY, START, TIMES).probabilities
+    left = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        counts = np.array([rng.multinomial(2000, row / row.sum()) for row in p])
+        fit = fit_likelihood(KERNEL, TIMES, counts, options=LikelihoodOptions(growth=Growth()))
+        assert fit.unshrunk is not None
+        found, weak = growth_of(fit), growth_of(fit.unshrunk)
+        left.append(np.abs(found.rates).max() / np.abs(weak.rates).max())
+        assert (found.stderr > 0.99 * weak.stderr).all()
+        assert fit.beta == pytest.approx(fit_likelihood(KERNEL, TIMES, counts).beta, rel=0.1)
+    assert np.median(left) < 0.1

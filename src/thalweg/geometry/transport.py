@@ -23,13 +23,12 @@ from thalweg.errors import ConvergenceError, InputError
 from thalweg.geometry.geodesic import (
     DistanceGradient,
     Geodesic,
-    GeodesicMethod,
     distance_gradient,
-    solve_geodesic,
 )
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver, balanced
 from thalweg.mobility import LogMean, Mobility, as_mobility
+from thalweg.paths.choose import GeodesicMethod, solve_path
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import PathProblem
 
@@ -175,15 +174,14 @@ class TransportGeometry:
         if not (isinstance(n_steps, int) and n_steps > 0):
             raise InputError(f"n_steps is {n_steps!r}; give a positive whole number.")
         mesh = TimeMesh.uniform(1, 3)
-        return solve_geodesic(
+        chosen = solve_path(
             PathProblem(self.kernel, self.mobility.spec, p, q, mesh, self._solver),
-            self.mobility,
             tolerance=tolerance,
-            n_steps=n_steps,
             method=method,
             max_stages=max_stages,
             potential_tolerance=potential_tolerance,
         )
+        return Geodesic.of(chosen, self.mobility, n_steps)
 
     @checked
     def distance(

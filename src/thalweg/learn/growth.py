@@ -8,11 +8,12 @@ the rate `<g>`. Shares alone leave a constant in `g` open; totals determine it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import eigvalsh
 from scipy.stats import chi2
 
 from thalweg import _checks
@@ -140,7 +141,14 @@ class GrowthFound:
 
 
 def growth_of(fit: LikelihoodFit) -> GrowthFound:
-    """The result of a fit about growth, compared with the same fit without it."""
+    """The result of a fit about growth, compared with the same fit without it.
+
+    The test is that under a weak prior, also where the rates were shrunk.
+    """
+    if fit.unshrunk is not None:
+        test = growth_of(fit.unshrunk)
+        shrunk = growth_of(replace(fit, unshrunk=None))
+        return replace(test, rates=shrunk.rates, stderr=shrunk.stderr)
     model, n = fit.model, fit.model.n_states
     anchored = model.growth is not None or fit.totals is not None
     weight = fit.counts.sum(axis=0) / fit.counts.sum()
@@ -155,14 +163,19 @@ def growth_of(fit: LikelihoodFit) -> GrowthFound:
     errors = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     across = np.diag(covariance[:n, n:]) / (errors[:n] * errors[n:])
     g = model.growth_slice
-    held = float(np.sum(fit.covariance[g, g] * fit.prior.base[g, g])) / fit.noise.inflation
+    held = eigvalsh(fit.covariance[g, g] / fit.noise.inflation, np.linalg.inv(fit.prior.base[g, g]))
     free = model.n_growth - (0 if anchored else int(_has_constant(model.growth_features)))
-    share = float(np.clip((model.n_growth - held) / max(free, 1), 0.0, 1.0))
+    used = np.clip(1.0 - held, 0.0, 1.0)
+    share = float(np.clip(used.sum() / max(free, 1), 0.0, 1.0))
     assert fit.transport is not None
     gain = fit.noise.deviance(fit.counts, fit.transport) - fit.noise.deviance(
         fit.counts, fit.probabilities
     )
-    p_value = float(chi2.sf(max(gain, 0.0), max(share * free, 1.0)))
+    # A direction that the data determine to a share `f` gains `f (2 - f)` times a chi-squared
+    # variable where nothing grows: their sum has the moments of a multiple of one with fewer.
+    weights = used * (2.0 - used)
+    scale = float(weights @ weights / weights.sum()) if weights.any() else 1.0
+    p_value = float(chi2.sf(max(gain, 0.0) / scale, max(weights.sum() / scale, 1e-3)))
     confounded = float(np.abs(across).max()) if model.n_potential else 0.0
     return GrowthFound(rates, errors[:n], anchored, share, confounded, gain, p_value)
 

@@ -14,34 +14,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from thalweg._types import Array
 from thalweg.edges import kinetic
 from thalweg.paths.mesh import gauss
-from thalweg.paths.problem import PathProblem
+from thalweg.paths.problem import Path
 
 
-def dual_bound(problem: PathProblem, flux: Array, force: Array, middle: Array) -> float:
-    """A lower bound on the distance, up to the quadrature in time; 0 if none is found.
-
-    The potentials are `middle - J_mid force / pi`, those of a computed geodesic.
-    """
+def dual_bound(path: Path) -> float:
+    """A lower bound on the distance, up to the quadrature in time; 0 if none is found."""
+    problem, force, middle = path.problem, path.force, path.middle
     mesh, pi = problem.mesh, problem.kernel.stationary
     nodes = [gauss(2 * int(order) + 2) for order in mesh.orders]
     place = np.concatenate([x for x, _ in nodes])
     weight = np.concatenate([h * w for h, (_, w) in zip(mesh.widths, nodes, strict=True)])
     piece = np.repeat(np.arange(mesh.pieces), [x.size for x, _ in nodes])
-    late = mesh.is_late(piece, place)[:, None]
-    p = np.where(late, problem.p1, problem.p0)
-    p = p + mesh.integral_from_ends(piece, place) @ problem.gains(flux)
+    p = problem.masses(piece, place, problem.gains(path.flux))
     low = 0.1 * np.minimum(problem.p0, problem.p1) + 1e-12 * pi
-    psi = middle - (mesh.integral_from_middle(piece, place) @ force) / pi
+    psi = problem.potentials(piece, place, force, middle)
     rate = -(mesh.interpolate(piece, place) @ force) / pi
     push, _, _ = kinetic.sweep(
         *problem.kernel.edges, np.maximum(p, low) / pi, psi, problem.spec, weight
     )
     loss = float(weight @ (rate + push / pi).max(axis=1))
     ends = np.array([0, mesh.pieces - 1]), np.array([0.0, 1.0])
-    first, last = middle - (mesh.integral_from_middle(*ends) @ force) / pi
-    gain = float(last @ problem.p1 - first @ problem.p0)
-    bound = gain - loss
+    first, last = problem.potentials(*ends, force, middle)
+    bound = float(last @ problem.p1 - first @ problem.p0) - loss
     return float(np.sqrt(2 * bound)) if np.isfinite(bound) and bound > 0 else 0.0

@@ -19,6 +19,10 @@ from thalweg._types import Array, Index
 
 _GRADING = 2.0
 """Exponent of the grading: with it densities, powers of time at an empty end, grow like squares."""
+_MAX_ORDER = 9
+"""Largest number of stages per piece of a finer mesh."""
+_GAIN = 10.0
+"""Factor by which two more stages reduce the error of a smooth piece, approximately."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +61,23 @@ class TimeMesh:
         widths[:half] = np.diff(first)[:half]
         widths[half:] = np.diff(second)[: intervals - half][::-1]
         return cls(np.asarray(widths / widths.sum()), np.ones(intervals, dtype=np.int64))
+
+    def finer(self, errors: Array, target: float) -> TimeMesh:
+        """More stages where the error is: two or four on a smooth piece, a cut elsewhere."""
+        widths: list[float] = []
+        orders: list[int] = []
+        # An unknown error is no reason to cut: the next mesh will reveal it.
+        errors = np.where(np.isfinite(errors), errors, 1e3 * target)
+        for width, order, error in zip(self.widths, self.orders, errors, strict=True):
+            parts, stages = 1, int(order)
+            if error > target / self.pieces:
+                if stages < _MAX_ORDER and error < 1e4 * target:
+                    stages = min(stages + (2 if error < _GAIN * target else 4), _MAX_ORDER)
+                else:
+                    parts, stages = 2, min(stages, 6)
+            widths += [float(width) / parts] * parts
+            orders += [stages] * parts
+        return TimeMesh(np.array(widths), np.array(orders))
 
     @property
     def pieces(self) -> int:

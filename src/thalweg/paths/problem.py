@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from thalweg._types import Array
+from thalweg._types import Array, Index
 from thalweg.edges import kinetic
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
@@ -84,6 +84,23 @@ class PathProblem:
     def densities(self, gain: Array) -> Array:
         return np.asarray(self.base + (self.mesh.from_ends @ gain) / self.kernel.stationary)
 
+    def masses(self, piece: Index, place: Array, gain: Array) -> Array:
+        """Probabilities at any places of the mesh, from the gains at its stages."""
+        late = self.mesh.is_late(piece, place)[:, None]
+        start = np.where(late, self.p1, self.p0)
+        return np.asarray(start + self.mesh.integral_from_ends(piece, place) @ gain)
+
+    def potentials(self, piece: Index, place: Array, force: Array, middle: Array) -> Array:
+        """Potentials there, from the forces at the stages and the potential at the middle."""
+        fall = self.mesh.integral_from_middle(piece, place) @ force
+        return np.asarray(middle - fall / self.kernel.stationary)
+
+    def fluxes(self, rho: Array, psi: Array) -> Array:
+        """`c m grad psi` of every edge, one row per time."""
+        source, target, _ = self.kernel.edges
+        weights = kinetic.stage_weights(*self.kernel.edges, rho, self.spec)
+        return np.asarray(weights * (psi[:, source] - psi[:, target]))
+
     def actions(self, rho: Array, flux: Array) -> Array:
         return kinetic.flux_action(*self.kernel.edges, rho, flux, self.spec)
 
@@ -119,11 +136,8 @@ class PathProblem:
             piece.append(np.full(x.size, k))
         where, at = np.concatenate(piece), np.concatenate(place)
         fluxes = mesh.interpolate(where, at) @ flux
-        late = mesh.is_late(where, at)
-        rho = np.where(late[:, None], self.p1 / pi, self.p0 / pi)
         gain = self.gains(flux)
-        rho = rho + (mesh.integral_from_ends(where, at) @ gain) / pi
-        inner = self.densities(gain)
+        rho, inner = self.masses(where, at, gain) / pi, self.densities(gain)
         if rho.min() <= _BELOW:
             rate = mesh.interpolate(where, at) @ gain
             rho, fluxes = self._lifted(rho, rate, fluxes, inner)
@@ -163,7 +177,8 @@ class PathProblem:
         return rho, fluxes
 
 
-class Path(NamedTuple):
+@dataclass(frozen=True, eq=False, repr=False)
+class Path:
     """A curve on its mesh in time, its length, and what is known about the error."""
 
     problem: PathProblem
@@ -173,12 +188,36 @@ class Path(NamedTuple):
     rho: Array
     psi: Array
     distance: float
-    upper: float
-    """An upper bound on the distance, up to quadrature; infinite if none is known."""
-    error: float
+    upper_bound: float
+    """The length of an admissible path between the end points: an upper bound on the distance, up
+    to quadrature; infinite if none is known."""
+    error_estimate: float
     """Estimated absolute error of `distance`, from discretisation and barrier."""
     status: Status
     steps: int
     """Newton steps."""
     products: int
-    """Inner iterations, each a Laplacian solve or a pass over all times."""
+    """Inner iterations: each costs one Laplacian solve, or a pass over all times."""
+
+    @cached_property
+    def force(self) -> Array:
+        """The fall of the potential in time, times `pi`, at the stages."""
+        problem, rho = self.problem, np.maximum(self.rho, 1e-300)
+        return kinetic.flux_force(*problem.kernel.edges, rho, self.flux, problem.spec)
+
+    @cached_property
+    def middle(self) -> Array:
+        """The potential at the middle of time: the mean over the mass of what each stage says."""
+        mesh, pi = self.problem.mesh, self.problem.kernel.stationary
+        weight = mesh.weights[:, None] * self.rho * pi
+        candidates = self.psi + (mesh.from_middle @ self.force) / pi
+        return np.asarray((weight * candidates).sum(axis=0) / weight.sum(axis=0))
+
+    def curve(self, t: Array) -> tuple[Array, Array]:
+        """Probabilities, and potentials of mean zero, at the given times."""
+        problem, pi = self.problem, self.problem.kernel.stationary
+        there = problem.mesh.locate(t)
+        p = np.maximum(problem.masses(*there, problem.gains(self.flux)), 0.0)
+        p[t == 0], p[t == 1] = problem.p0, problem.p1
+        psi = problem.potentials(*there, self.force, self.middle)
+        return p, np.asarray(psi - (psi @ pi)[:, None])

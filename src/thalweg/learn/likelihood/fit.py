@@ -97,13 +97,16 @@ def _with_growth(model: FlowModel, counts: Array, options: LikelihoodOptions) ->
     # rates without a prior, and the search would follow them to infinity.
     spread = float(np.sqrt(model.kernel.stationary @ transport.potential**2))
     seed = _Seed(theta, transport.beta, max(spread + transport.beta, 0.1 / model.span))
-    fit = _Search(model, counts, options, brief=True, seed=seed).run()
+    search = _Search(model, counts, options, brief=True, seed=seed)
+    fit = search.run()
     before = fit.noise.deviance(counts, transport.probabilities)
     if fit.noise.deviance(counts, fit.probabilities) > before and options.growth is not None:
         if options.growth.totals is None and options.prior_strength == "evidence":
             same = replace(options, prior_strength=transport.prior.strength)
-            fit = _Search(model, counts, same, brief=True, seed=seed).run()
-    return replace(fit, transport=transport.probabilities)
+            search = _Search(model, counts, same, brief=True, seed=seed)
+            fit = search.run()
+    fit = replace(fit, transport=transport.probabilities)
+    return search.shrunk(fit) if options.prior_strength == "evidence" else fit
 
 
 class _Seed(NamedTuple):
@@ -207,6 +210,27 @@ class _Search:
         return self._finish(best, prior, mesh, p, (np.nan, np.nan))
 
     # ------------------------------------------------------------------ stages
+
+    def shrunk(self, fit: LikelihoodFit) -> LikelihoodFit:
+        """The fit with rates of growth as small as the evidence wants them.
+
+        Its errors are those of the weak prior, with the shift itself as a further error.
+        """
+        best, prior, mesh, part = fit, fit.prior, fit.mesh, self.model.growth_slice
+        for _ in range(_EVIDENCE_ROUNDS):
+            factor = prior.firmer(best.theta, best.information, part)
+            if best.status is not Status.CONVERGED or factor == 1.0 or self._stopped:
+                break
+            prior = prior.with_firmer(part, factor)
+            found, mesh = self._climb(self._objective(), prior, best.theta, mesh)
+            if found is None:
+                break
+            best = self._finish(found, prior, mesh, probabilities(self.model, found.theta, mesh))
+        if best is fit:
+            return fit
+        shift = best.theta - fit.theta
+        covariance = fit.covariance + np.outer(shift, shift)
+        return replace(best, covariance=covariance, transport=fit.transport, unshrunk=fit)
 
     def _scatter(self, best: Minimum, prior: Prior, mesh: Mesh) -> tuple[Minimum, Prior, Mesh]:
         """Alternate between estimating the scatter of the counts and fitting under it."""

@@ -60,6 +60,8 @@ class LikelihoodFit:
     """The whole population at each time, if growth was learned from it."""
     transport: Array | None = None
     """The fitted probabilities of transport alone, if growth was learned."""
+    unshrunk: LikelihoodFit | None = None
+    """The fit with rates of growth under a weak prior, where the evidence wants a stronger one."""
     n_intervals: int | None = None
     """Number of leading intervals that were fitted, if the chain could not be followed to its end;
     `None` if all were."""

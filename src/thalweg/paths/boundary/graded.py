@@ -8,17 +8,15 @@ the bound's error is the square of the curve's; it falls about sixteenfold from 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from scipy.interpolate import CubicSpline
 
 from thalweg._types import Array
 from thalweg.laplacian import balanced
 from thalweg.paths.boundary.incomplete import IncompletePattern
-from thalweg.paths.boundary.primal_dual import Centred, Solve, centre
-from thalweg.paths.boundary.staggered import Staggered
+from thalweg.paths.boundary.staggered import Curve, Solve, Staggered, centre
 from thalweg.paths.mesh import TimeMesh, gauss
+from thalweg.paths.problem import Path
 from thalweg.status import Status
 
 _FIRST = 3
@@ -33,19 +31,6 @@ _STEPS = 10
 _GAUSS = 3
 
 
-class Graded(NamedTuple):
-    """The finest level that was solved, and what is known about the distance."""
-
-    problem: Staggered
-    centred: Centred
-    distance: float
-    """The length of the smooth curve, an upper bound on the distance."""
-    error: float
-    status: Status
-    steps: int
-    products: int
-
-
 def solve_graded(
     problem: Staggered,
     solve: Solve,
@@ -54,20 +39,19 @@ def solve_graded(
     singular: tuple[bool, bool],
     most_intervals: int,
     max_steps: int = 60,
-) -> Graded:
-    """Levels of 4, 8, 16, ... intervals until the estimated relative error is below `tolerance`."""
+) -> Path:
+    """Levels of 3, 6, 12, ... intervals until the estimated relative error is below `tolerance`."""
     problem = problem.on(TimeMesh.graded(_FIRST, singular))
     curve, psi = problem.start()
     scale = problem.action(curve)
     if most_intervals < _FIRST:
         # Not even one level: any curve bounds the distance from above.
         length = smooth_length(problem, curve.rho)
-        alone = Centred(curve, psi, Status.WORK_LIMIT, 0, 0, np.inf)
-        return Graded(problem, alone, length, length, Status.WORK_LIMIT, 0, 0)
+        return problem.as_path(curve, length, length, Status.WORK_LIMIT)
     mu = 0.02 * scale
     bounds: list[float] = []
     steps = products = 0
-    best: Graded | None = None
+    best: tuple[Staggered, Curve, float, float] | None = None
     for level in range(20):
         mu_end = max(10.0 ** (-2 - level), 0.05 * tolerance) * scale
         found = centre(
@@ -82,33 +66,29 @@ def solve_graded(
         )
         steps, products = steps + found.steps, products + found.products
         bounds.append(smooth_length(problem, found.curve.rho))
-        error = _error(bounds, np.sqrt(problem.action(found.curve)))
-        here = Graded(problem, found, bounds[-1], error, found.status, steps, products)
-        best = here if best is None or here.distance <= best.distance else best
-        best = best._replace(steps=steps, products=products)
-        if not found.status:
-            return _ended(best, found.status, max(error, best.error))
-        if error <= tolerance * best.distance and len(bounds) >= _LEVELS:
+        error, status = _error(bounds, np.sqrt(problem.action(found.curve))), found.status
+        if best is None or bounds[-1] <= best[2]:
+            best = problem, found.curve, bounds[-1], error
+        if not status:
+            error = max(error, best[3])
+            break
+        if error <= tolerance * best[2] and len(bounds) >= _LEVELS:
             # A bound is only as good as its quadrature: use a finer one.
             finer = smooth_length(problem, found.curve.rho, 2 * _GAUSS)
             error += abs(finer - bounds[-1])
             if error <= tolerance * finer:
-                return _ended(here._replace(distance=finer), Status.CONVERGED, error)
+                best = problem, found.curve, finer, error
+                break
+        status = Status.WORK_LIMIT
         if 2 * problem.widths.size > most_intervals:
             break
         problem = problem.on(TimeMesh.graded(2 * problem.widths.size, singular))
         curve, psi = problem.halved(found.curve)
-        scale = min(scale, best.distance**2)
+        scale = min(scale, best[2] ** 2)
         mu = 0.2 * mu_end
     assert best is not None
-    return _ended(best, Status.WORK_LIMIT, error)
-
-
-def _ended(best: Graded, status: Status, error: float) -> Graded:
-    """The same with fluxes that keep mass to rounding: Newton's steps were inexact."""
-    curve, psi = best.problem.through(best.centred.curve.rho.copy())
-    centred = best.centred._replace(curve=curve, psi=psi)
-    return best._replace(centred=centred, status=status, error=error)
+    problem, curve, length, _ = best
+    return problem.as_path(curve, length, error, status, steps, products)
 
 
 def _error(bounds: list[float], discrete: float) -> float:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.linalg import LinAlgError
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -21,14 +21,21 @@ from thalweg._compile import njit
 from thalweg._types import Array, Index
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian.krylov import gmres
-from thalweg.paths.boundary.primal_dual import Solve
-from thalweg.paths.boundary.space_time import SpaceTime
+from thalweg.paths.boundary.staggered import Solve, SpaceTime
 
 _ITERATIONS = 400
 """Largest number of GMRES iterations."""
 _DEEPEST = 2
 _GROWTH = 2.0
 """Fill may at most double the number of blocks: level 2 pays on planar graphs, 1 or 0 on others."""
+
+
+class Ends(NamedTuple):
+    """The edges of the kernel: the places of their sources and targets, and their blocks."""
+
+    source: Index
+    target: Index
+    slot: Index
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +54,7 @@ class IncompletePattern:
     start: Index
     """Start of the later neighbours of each place."""
     later: Index
-    slot: Index
-    """The block of each edge of the kernel."""
-    forward: NDArray[np.bool_]
-    """Whether the source of each edge comes before its target."""
+    edges: Ends
 
     @classmethod
     def of(
@@ -64,8 +68,8 @@ class IncompletePattern:
         order = reverse_cuthill_mckee(adjacency, symmetric_mode=True).astype(np.int64)
         place = np.empty(n, dtype=np.int64)
         place[order] = np.arange(n)
-        first = np.minimum(place[source], place[target])
-        second = np.maximum(place[source], place[target])
+        one, other = place[source], place[target]
+        first, second = np.minimum(one, other), np.maximum(one, other)
         rows: list[list[int]] | None = None
         for level in range(deepest, -1, -1):
             most = growth * source.size if level else np.inf
@@ -77,7 +81,7 @@ class IncompletePattern:
         later = np.array([j for row in rows for j in row], dtype=np.int64)
         keys = np.repeat(np.arange(n), np.diff(start)) * n + later
         slot = np.searchsorted(keys, first * n + second)
-        return cls(order, start, later, slot, place[source] < place[target])
+        return cls(order, start, later, Ends(one, other, slot))
 
     @cached_property
     def _products(self) -> int:
@@ -142,14 +146,8 @@ class IncompleteFactor:
         n, block = self.units.shape
         self.own = np.zeros((n, block, block))
         self.off = np.zeros((pattern.later.size, block, block))
-        place = np.empty(n, dtype=np.int64)
-        place[pattern.order] = np.arange(n)
-        source, target, _ = system.kernel.edges
         _fill(
-            place[source],
-            place[target],
-            pattern.slot,
-            pattern.forward,
+            pattern.edges,
             system.table,
             np.ascontiguousarray(system.damping.T[pattern.order]),
             system.kernel.stationary[pattern.order],
@@ -205,10 +203,7 @@ def by_incomplete(pattern: IncompletePattern, *, tolerance: float = 1e-3) -> Sol
 
 @njit(cache=True, error_model="numpy")
 def _fill(
-    one: Index,
-    other: Index,
-    slot: Index,
-    forward: NDArray[np.bool_],
+    edges: Ends,
     table: Array,
     damping: Array,
     pi: Array,
@@ -226,10 +221,10 @@ def _fill(
             block[k, cut + k] = pi[i] * unit[k] * unit[cut + k]
             if k + 1 < count:
                 block[k, cut + k + 1] = -pi[i] * unit[k] * unit[cut + k + 1]
-    for e in range(one.size):
-        i, j = one[e], other[e]
-        p, q = own[i], own[j]
-        cross = off[slot[e]] if forward[e] else off[slot[e]].T
+    for e in range(edges.slot.size):
+        i, j = edges.source[e], edges.target[e]
+        p, q, block = own[i], own[j], off[edges.slot[e]]
+        cross = block if i < j else block.T
         s, t = units[i], units[j]
         for k in range(count):
             row = table[k, e]

@@ -64,14 +64,6 @@ class Bernstein:
         return replace(self, levels=(self.levels[0], *small))
 
 
-class Centred(NamedTuple):
-    """A curve near the minimum of the barrier function, and what it cost."""
-
-    at: Evaluated
-    status: Status
-    steps: int
-
-
 _TO_BOUNDARY = 0.99
 """Share of the way to the boundary that a step may take."""
 _REDUCTION = 0.03
@@ -85,10 +77,7 @@ _CENTRAL = 1e4
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # reported by the status
 def solve_positive(
-    problem: PathProblem,
-    *,
-    tolerance: float,
-    method: Bernstein | None = None,
+    problem: PathProblem, *, tolerance: float, method: Bernstein | None = None
 ) -> Path:
     """The curve whose length has an estimated relative error below `tolerance`, or the best found.
 
@@ -99,7 +88,7 @@ def solve_positive(
     c = curves.start()
     first = curves.evaluate(c, curves.mesh.elevation @ c)
     assert first is not None
-    scale, mu, steps = first.action, 0.05 * first.action, 0
+    scale, mu, spent = first.action, 0.05 * first.action, 0
     lengths: list[float] = []
     # If a mean does not vanish with one density, states may empty on the way.
     ends = np.array([0], np.int32), np.array([1], np.int32)
@@ -110,25 +99,23 @@ def solve_positive(
             finer = PositiveCurves(problem, method.mesh(level))
             c, curves = finer.tidy(carried(curves.mesh, c, finer.mesh)), finer
         mu_end = max(0.1 * tolerance, 10.0 ** (-4 - 2 * number)) * scale
-        found = _centre(curves, c, max(mu, mu_end), mu_end, method.max_steps)
-        steps += found.steps
-        length, quadrature = _length(curves, found.at, 0.01 * tolerance)
+        at, status, steps = _centre(curves, c, max(mu, mu_end), mu_end, method.max_steps)
+        spent += steps
+        length, quadrature = _length(curves, at, 0.01 * tolerance)
         lengths.append(length)
-        error = _error(lengths, mu_end / found.at.action * length, quadrature, kinks)
-        if not found.status and best is not None:
+        error = _error(lengths, mu_end / at.action * length, quadrature, kinks)
+        if not status and best is not None:
             # How far this level is from its minimum is unknown; its length is a bound all the same.
-            error = max(best.error, best.distance - length)
-        reached = bool(found.status) and error <= tolerance * length
-        status = found.status if reached or not found.status else Status.WORK_LIMIT
-        if best is None or found.status or length < best.distance:
-            best = _as_path(curves, found.at, length, error, status, steps)
-            best = best._replace(upper=length + quadrature)
-        best = best._replace(status=status, steps=steps)
-        if reached or not found.status:
+            error = max(best.error_estimate, best.distance - length)
+        reached = bool(status) and error <= tolerance * length
+        if best is None or status or length < best.distance:
+            best = _as_path(curves, at, length, quadrature, error)
+        if reached or not status:
             break
-        c, mu, scale = found.at.c, method.restart * mu_end, min(scale, found.at.action)
+        status = Status.WORK_LIMIT
+        c, mu, scale = at.c, method.restart * mu_end, min(scale, at.action)
     assert best is not None
-    return best
+    return replace(best, status=status, steps=spent, products=spent)
 
 
 def _error(lengths: list[float], gap: float, quadrature: float, kinks: bool) -> float:
@@ -166,8 +153,13 @@ def _length(curves: PositiveCurves, at: Evaluated, tolerance: float) -> tuple[fl
     return length, change
 
 
-def _centre(curves: PositiveCurves, c: Array, mu: float, mu_end: float, max_steps: int) -> Centred:
-    """The minimiser of the barrier function at `mu_end`, reached by reducing `mu` in turn."""
+def _centre(
+    curves: PositiveCurves, c: Array, mu: float, mu_end: float, max_steps: int
+) -> tuple[Evaluated, Status, int]:
+    """The minimiser of the barrier function at `mu_end`, reached by reducing `mu` in turn.
+
+    Returns a curve near it, how the search ended, and its steps.
+    """
     mesh, pi = curves.mesh, curves.problem.kernel.stationary
     free = mesh.barrier[:, :, None] > 0
     at = curves.evaluate(c, mesh.elevation @ c)
@@ -178,7 +170,7 @@ def _centre(curves: PositiveCurves, c: Array, mu: float, mu_end: float, max_step
         try:
             step, decrement = curves.direction(at, mu, z)
         except np.linalg.LinAlgError:
-            return Centred(at, Status.STALLED, steps)
+            return at, Status.STALLED, steps
         move = mesh.elevation @ step
         e = np.where(free, at.e, 1.0)
         ratio = np.where(free, move / e, 0.0)
@@ -192,7 +184,7 @@ def _centre(curves: PositiveCurves, c: Array, mu: float, mu_end: float, max_step
                 break
             length *= 0.5
         if new is None:
-            return Centred(at, Status.STALLED, steps)
+            return at, Status.STALLED, steps
         aim = mu / e - z * ratio
         shrink = float(np.where(free, (z - aim) / z, 0.0).max())
         z = z + min(1.0, _TO_BOUNDARY / max(shrink, 1e-300)) * (aim - z)
@@ -203,17 +195,17 @@ def _centre(curves: PositiveCurves, c: Array, mu: float, mu_end: float, max_step
         size = float(np.sqrt((mesh.barrier[:, :, None] * pi * ratio**2).sum()))
         if mu <= mu_end:
             if length > 0.5 and decrement <= _CENTRED * mu_end:
-                return Centred(at, Status.CONVERGED, steps)
+                return at, Status.CONVERGED, steps
             if length < 1e-7:
-                return Centred(at, Status.STALLED, steps)
+                return at, Status.STALLED, steps
         elif length > 0.3 and (size < 0.5 or decrement < mu):
             mu = max(_REDUCTION * mu, mu_end)
             value = curves.value(at, mu)
-    return Centred(at, Status.MAX_ITERATIONS, max_steps)
+    return at, Status.MAX_ITERATIONS, max_steps
 
 
 def _as_path(
-    curves: PositiveCurves, at: Evaluated, length: float, error: float, status: Status, steps: int
+    curves: PositiveCurves, at: Evaluated, length: float, quadrature: float, error: float
 ) -> Path:
     """The curve by its fluxes at as many Gauss points as it has degrees: the same polynomials."""
     mesh, problem = curves.mesh, curves.problem
@@ -221,9 +213,7 @@ def _as_path(
     plain = BernsteinMesh(mesh.widths, mesh.degree, mesh.degree, singular=False)
     stage = PositiveCurves(problem, plain).evaluate(at.c, at.e)
     assert stage is not None
-    source, target, _ = problem.kernel.edges
-    weights = kinetic.stage_weights(*problem.kernel.edges, stage.rho, problem.spec)
-    flux = weights * (stage.psi[:, source] - stage.psi[:, target])
+    flux, ended = problem.fluxes(stage.rho, stage.psi), (Status.WORK_LIMIT, 0, 0)
     return Path(
-        problem.on(times), flux, stage.rho, stage.psi, length, length, error, status, steps, steps
+        problem.on(times), flux, stage.rho, stage.psi, length, length + quadrature, error, *ended
     )

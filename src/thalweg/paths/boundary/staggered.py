@@ -4,28 +4,120 @@ On interval `k`, of width `h_k`, the flux is constant and the mobility is taken 
 densities at its ends. Half the action plus a barrier on the inner nodes is minimised subject to
 `pi (R_k - R_{k-1}) = h_k div F_k`; it is convex for a concave mean. The densities are unknowns of
 their own, so one of 1e-20 is as exact as one of 1: nothing is a difference of large numbers.
+
+The unknowns of Newton's system (`SpaceTime`) are the change `x` of the density at the nodes that
+may move (all but the first, and but the last unless the end is free), and the new potential `psi`
+on the intervals. With `v = (x_{k-1} + x_k) / 2` on interval `k`,
+
+    pi (x_k - x_{k-1}) - h (A v + M psi_k) = right_psi,
+    pi (psi_k - psi_{k+1}) - (h/2) (A^T psi + K v)_k - (h/2) (A^T psi + K v)_{k+1} + d x_k = right_x
+
+is symmetric and quasi-definite: positive in `x` (a concave mean makes `-K` so, and the barrier
+gives `d > 0`), negative in `psi`. `incomplete` solves it. By primal-dual steps (`centre`) the curve
+becomes a geodesic as the barrier falls.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from thalweg._types import Array
+from thalweg._compile import njit
+from thalweg._types import Array, Index32
 from thalweg.edges import kinetic
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import balanced
-from thalweg.paths.boundary.space_time import SpaceTime
 from thalweg.paths.mesh import TimeMesh
-from thalweg.paths.problem import PathProblem
+from thalweg.paths.problem import Path, PathProblem
+from thalweg.status import Status
 
 _LEAN = 0.3
 """The share of the stationary distribution in the middle of the first curve."""
 _CRUDE = 2.0
 """Reject a start whose action exceeds the coarse curve's by this factor."""
+_TO_BOUNDARY = 0.99
+"""Share of the way to the boundary that a step may take."""
+_GROWTH = 1.0
+"""Relative growth of a density beyond which a step to a free end is not near the central path."""
+_STILL = 1e-4
+"""Relative change of densities below which the decrement is lost in rounding."""
+_CENTRAL = 1e4
+"""Multipliers stay within this factor of `mu / rho`."""
+
+
+@dataclass(frozen=True, eq=False)
+class SpaceTime:
+    """Newton's system at one iterate; `x` has a row less than `psi` if the end is fixed."""
+
+    kernel: MarkovKernel
+    widths: Array
+    table: Array
+    """Per interval and edge: `c m, c g m_s, c g m_t, c g^2 m''/2` (three)."""
+    damping: Array
+    """`d`, at the nodes that move."""
+    scale: tuple[Array, Array]
+    """Units of `x` and of `psi` in which the entries are of order one."""
+    coupling: Callable[[Array], Array] | None = None
+    """The part that a free end adds to the last row of `x`."""
+
+    def product(self, x: Array, psi: Array) -> tuple[Array, Array]:
+        """The matrix times `(x, psi)`."""
+        source, target, _ = self.kernel.edges
+        top, bottom = _product(
+            source, target, self.kernel.stationary, self.widths, self.table, self.damping, x, psi
+        )
+        if self.coupling is not None:
+            top[-1] += self.coupling(x[-1])
+        return top, bottom
+
+
+@njit(cache=True, error_model="numpy")
+def _product(
+    source: Index32,
+    target: Index32,
+    pi: Array,
+    h: Array,
+    table: Array,
+    damping: Array,
+    x: Array,
+    psi: Array,
+) -> tuple[Array, Array]:
+    count, n = psi.shape
+    moving = x.shape[0]
+    top, bottom = damping * x, np.zeros((count, n))
+    v, force = np.zeros(n), np.zeros(n)
+    for k in range(count):
+        for i in range(n):
+            after = x[k, i] if k < moving else 0.0
+            before = x[k - 1, i] if k > 0 else 0.0
+            v[i] = 0.5 * (before + after)
+            force[i] = 0.0
+            bottom[k, i] = pi[i] * (after - before)
+        for e in range(source.size):
+            p, q = source[e], target[e]
+            difference = psi[k, p] - psi[k, q]
+            a, b = table[k, e, 1], table[k, e, 2]
+            flux = h[k] * (table[k, e, 0] * difference + a * v[p] + b * v[q])
+            bottom[k, p] -= flux
+            bottom[k, q] += flux
+            cross = table[k, e, 4]
+            force[p] += a * difference + table[k, e, 3] * v[p] + cross * v[q]
+            force[q] += b * difference + cross * v[p] + table[k, e, 5] * v[q]
+        for i in range(n):
+            half = 0.5 * h[k] * force[i]
+            if k < moving:
+                top[k, i] += pi[i] * psi[k, i] - half
+            if k > 0:
+                top[k - 1, i] -= pi[i] * psi[k, i] + half
+    return top, bottom
+
+
+Solve = Callable[[SpaceTime, Array, Array, Array], tuple[Array, Array, int]]
+"""The solution of a system for two right-hand sides, from a first guess of `psi`; its cost."""
 
 
 class Curve(NamedTuple):
@@ -120,6 +212,21 @@ class Staggered:
             flux[k] = w * (psi[k][source] - psi[k][target])
         return Curve(rho, flux), psi
 
+    def as_path(
+        self,
+        curve: Curve,
+        length: float,
+        error: float,
+        status: Status,
+        steps: int = 0,
+        products: int = 0,
+    ) -> Path:
+        """The curve as a path whose length is a bound, with fluxes that keep mass to rounding."""
+        # Newton's steps were inexact.
+        exact, psi = self.through(curve.rho.copy())
+        ended = length, length, error, status, steps, products
+        return Path(self.path, exact.flux, exact.middle, psi, *ended)
+
     def weights(self, rho: Array) -> Array:
         """`c m(rho)` of every edge, at one time."""
         return np.asarray(kinetic.stage_weights(*self.kernel.edges, rho[None], self.path.spec)[0])
@@ -183,3 +290,86 @@ class Staggered:
             + table[:, :, 1] * v[:, source]
             + table[:, :, 2] * v[:, target]
         )
+
+
+class Centred(NamedTuple):
+    """A curve near the minimum of the barrier function, and what it cost."""
+
+    curve: Curve
+    psi: Array
+    status: Status
+    steps: int
+    products: int
+    decrement: float
+    """Newton's estimate of the excess of half the action over its minimum."""
+
+
+def centre(
+    problem: Staggered,
+    curve: Curve,
+    solve: Solve,
+    *,
+    mu: float,
+    mu_end: float,
+    tolerance: float,
+    max_steps: int,
+    psi: Array,
+) -> Centred:
+    """The minimiser of the barrier function at `mu_end`, reached by reducing `mu` tenfold.
+
+    `tolerance`: the decrement of half the action at which to stop.
+    """
+    pi, h, spans = problem.kernel.stationary, problem.widths, problem.spans
+    value = problem.value(curve, mu)
+    z = mu / problem.moving(curve.rho)
+    products, stuck, decrement = 0, 0, np.inf
+    for step in range(1, max_steps + 1):
+        system, right_x, right_psi, downhill = problem.linearise(curve, mu, z)
+        x, new_psi, cost = solve(system, right_x, right_psi, psi)
+        products += cost
+        goal = problem.fluxes(system.table, x, new_psi)
+        if not (np.isfinite(goal).all() and np.isfinite(x).all()):
+            return Centred(curve, psi, Status.NOT_FINITE, step, products, decrement)
+        inner = problem.moving(curve.rho)
+        move, ratio = goal - curve.flux, x / inner
+        kinetic = h @ (curve.flux / system.table[:, :, 0] * move).sum(axis=1)
+        decrement = abs(float(kinetic - (downhill * x).sum()))
+        length = min(1.0, _TO_BOUNDARY / max(float(-ratio.min()), 1e-300))
+
+        def moved(length: float, curve: Curve = curve, x: Array = x, move: Array = move) -> Curve:
+            rho = curve.rho.copy()
+            problem.moving(rho)[:] += length * x
+            return Curve(rho, curve.flux + length * move)
+
+        # The potential prices the mass that an inexact step leaves unbalanced; with that price the
+        # step goes downhill from any curve.
+        price = float((new_psi * (problem.defect(curve) - problem.defect(moved(1.0)))).sum())
+        # Next to the minimum the value's rounding hides what is left to gain.
+        slack = 1e-12 * abs(value) + (0.5 * decrement if decrement < 0.01 * mu else 0.0)
+        trial = moved(length)
+        trial_value = problem.value(trial, mu)
+        while not trial_value + length * price <= value + slack and length > 1e-6:
+            length *= 0.5
+            trial = moved(length)
+            trial_value = problem.value(trial, mu)
+        if not np.isfinite(trial_value):
+            return Centred(curve, psi, Status.STALLED, step, products, decrement)
+        aim = mu / inner - z * ratio
+        shrink = float(((z - aim) / z).max())
+        z = z + min(1.0, _TO_BOUNDARY / max(shrink, 1e-300)) * (aim - z)
+        curve, value, psi = trial, trial_value, new_psi
+        central = mu / problem.moving(curve.rho)
+        z = np.clip(z, central / _CENTRAL, central * _CENTRAL)
+        size = float(np.sqrt(spans @ (ratio**2 @ pi)))
+        settled = float(ratio.max()) < _GROWTH
+        if mu <= mu_end:
+            still = float(np.abs(ratio).max()) < _STILL
+            if (decrement <= tolerance or still) and length > 0.5 and settled:
+                return Centred(curve, psi, Status.CONVERGED, step, products, decrement)
+            stuck = stuck + 1 if length < 1e-4 else 0
+            if stuck >= 3:
+                return Centred(curve, psi, Status.STALLED, step, products, decrement)
+        elif length > 0.5 and settled and (size < 0.5 or decrement < mu):
+            mu = max(0.1 * mu, mu_end)
+            value = problem.value(curve, mu)
+    return Centred(curve, psi, Status.MAX_ITERATIONS, max_steps, products, decrement)

@@ -22,11 +22,9 @@ from thalweg.edges import kinetic
 from thalweg.laplacian import LaplacianSolver
 from thalweg.paths.boundary.graded import affordable, smooth_length
 from thalweg.paths.boundary.incomplete import IncompletePattern, by_incomplete
-from thalweg.paths.boundary.primal_dual import Centred, Solve, centre
-from thalweg.paths.boundary.staggered import Curve, Staggered
+from thalweg.paths.boundary.staggered import Centred, Curve, Solve, Staggered, centre
 from thalweg.paths.end import FreeEnd
 from thalweg.paths.free_end.equations import PACE, FreeEquations, State
-from thalweg.paths.interior.method import finer_mesh
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.newton import newton
 from thalweg.paths.problem import PathProblem
@@ -141,28 +139,22 @@ class _Solved:
 
     def length_errors(self) -> tuple[float, Array]:
         """The estimated relative error of the length, and the errors of the pieces."""
-        problem, state = self.equations.problem, self.state
-        source, target, _ = problem.kernel.edges
-        rho = np.ascontiguousarray(state.rho.T)
-        weights = kinetic.stage_weights(*problem.kernel.edges, rho, problem.spec)
-        psi = state.psi.T
-        length = problem.to(self.end).length(weights * (psi[:, source] - psi[:, target]))
+        problem, state = self.equations.problem.to(self.end), self.state
+        length = problem.length(problem.fluxes(np.ascontiguousarray(state.rho.T), state.psi.T))
         total = max(float(length.fine.sum()), 1e-300)
         return float(length.errors.sum()) / total, length.errors
 
     def on(self, mesh: TimeMesh) -> State:
         """Densities and potentials of the collocation polynomials on another mesh."""
-        problem, state = self.equations.problem, self.state
-        pi, old = problem.kernel.stationary[:, None], problem.mesh
+        problem, state = self.equations.problem.to(self.end), self.state
+        pi, old = problem.kernel.stationary, problem.mesh
         gain, force, _, _ = self.equations.rates(state)
-        end = self.end[:, None]
-        piece, place = old.locate(mesh.times)
-        start = np.where(old.is_late(piece, place), end, problem.p0[:, None])
-        rho = (start + gain @ old.integral_from_ends(piece, place).T) / pi
-        low = np.minimum(problem.p0, end[:, 0])[:, None] / pi
-        low = np.minimum(np.where(low > 0, low, np.inf), state.rho.min(axis=1)[:, None])
-        q = (force / pi) @ (old.weights - old.integral_to(piece, place)).T
-        return State(np.maximum(rho, 0.3 * low), q, state.last, state.y)
+        there = old.locate(mesh.times)
+        low = np.minimum(problem.p0, problem.p1) / pi
+        low = np.minimum(np.where(low > 0, low, np.inf), state.rho.min(axis=1))
+        rho = np.maximum(problem.masses(*there, gain.T) / pi, 0.3 * low)
+        q = (force / pi[:, None]) @ (old.weights - old.integral_to(*there)).T
+        return State(np.ascontiguousarray(rho.T), q, state.last, state.y)
 
     def answer(self, error: float) -> FreeStep:
         problem, state = self.equations.problem, self.state
@@ -218,7 +210,7 @@ def _collocated(
     limit = min(_STAGES, max(3, _UNKNOWNS // problem.kernel.n_states))
     while found.status and error > path_tolerance and found.factorisations < _ENOUGH:
         here = found.equations.problem
-        mesh = finer_mesh(here.mesh, errors, 0.5 * path_tolerance * found.distance)
+        mesh = here.mesh.finer(errors, 0.5 * path_tolerance * found.distance)
         if mesh.size > limit or mesh.size == here.mesh.size:
             break
         refined = _solve(here.on(mesh), found.on(mesh), tolerance=0.1 * tolerance, max_steps=12)

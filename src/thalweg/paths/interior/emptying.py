@@ -1,4 +1,4 @@
-"""Index that nearly empty on the way, taken out of Newton's system.
+"""States that nearly empty on the way, taken out of Newton's system.
 
 Where a density falls to 1e-4 and rises again, mobility and force change by orders of magnitude
 within a step: a handful of such states holds nearly all of the residual, and Newton's and GMRES'
@@ -369,7 +369,7 @@ class Response:
     mass: Array
     inverse: sparse.csr_array
     outside: NDArray[np.bool_]
-    """Index in no cluster."""
+    """States in no cluster."""
 
     @classmethod
     def of(

@@ -1,7 +1,7 @@
 """Newton's linear system for the collocation equations of a geodesic, solved by GMRES.
 
 The left preconditioner is one solve with the averaged Laplacian for all stages; the right one
-solves the equations of fast states, each at all times at once. Index that nearly empty are not
+solves the equations of fast states, each at all times at once. States that nearly empty are not
 unknowns of GMRES: they follow their neighbours.
 
 A state's own density and potential obey, its neighbours held fixed,
