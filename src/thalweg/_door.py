@@ -99,6 +99,25 @@ def check_kinds(function: Callable[..., Any], values: dict[str, Any]) -> None:
             _refuse(name, values[name], hint, plain=False)
 
 
+def named(kind: Callable[..., R], options: dict[str, Any]) -> R:
+    """The value of this kind with the given options, of which an unknown one is rejected.
+
+    >>> from thalweg.diffusion.sampling import Sampling
+    >>> named(Sampling, {"n_step": 5})
+    Traceback (most recent call last):
+    ...
+    thalweg.errors.InputError: there is no option 'n_step'; did you mean 'n_steps'?
+    """
+    from thalweg._words import did_you_mean  # which a first distance does not need
+
+    known = signature(kind).parameters
+    for name in options:
+        if name not in known:
+            raise InputError(f"there is no option {name!r}{did_you_mean(name, known)}")
+    check_kinds(kind, options)
+    return kind(**options)
+
+
 def _bound(
     function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:

@@ -181,6 +181,6 @@ def test_errors_say_what_to_do() -> None:
         sample(scores, SCHEDULE, 2, rng=rng)
     assert sample(scores, ConstantSchedule(9.0), 2, rng=rng, method="tau-leap").shape == (2, 3)
     with pytest.raises(InputError, match="method is 'euler'"):
-        sample(exact, SCHEDULE, 2, rng=rng, method="euler")  # type: ignore[arg-type]
+        sample(exact, SCHEDULE, 2, rng=rng, method="euler")
     with pytest.raises(InputError, match="template has shape"):
         infill(exact, SCHEDULE, np.array([1, 2]), 2, rng=rng)

@@ -19,7 +19,7 @@ from thalweg.dynamics import (
     relaxation_modes,
     transition_rates,
 )
-from thalweg.dynamics import exponentials as exponentials_module
+from thalweg.dynamics import passage as passage_module
 from thalweg.dynamics import walk as walk_module
 from thalweg.flow.rates import velocity
 from thalweg_bench.dynamics import sample_paths
@@ -122,7 +122,7 @@ def test_many_states_agree_with_dense(monkeypatch):
     dense = relaxation_modes(land, 4)
     slow = passage_quantiles(land, [0], [0.1, 0.5, 0.99]).value
     monkeypatch.setattr(walk_module, "DENSE_STATES", 10)
-    monkeypatch.setattr(exponentials_module, "DENSE", 10)
+    monkeypatch.setattr(passage_module, "DENSE_STATES", 10)
     sparse = relaxation_modes(land, 4)
     assert np.allclose(sparse.times.value, dense.times.value, rtol=1e-7)
     overlap = (dense.right * land.equilibrium[:, None]).T @ sparse.right

@@ -16,8 +16,7 @@ from thalweg.points import (
     walk_generator,
     wasserstein1,
 )
-from thalweg.points.coupling import unbalanced_coupling
-from thalweg.points.displacement import Couplings
+from thalweg.points.coupling import Couplings, unbalanced_coupling
 from thalweg.points.methods import Guess
 from thalweg.points.relaxation import path_entropy
 from thalweg.points.trials import Choice, Trial, choose, combine

@@ -8,10 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thalweg import FreeEnergy, InputError, MarkovKernel, PointLandscape, gradient_flow
-from thalweg.points.landscape.features import AlongAxes, Basis, Gaussians, Given, Polynomials
+from thalweg.points.landscape.features import (
+    AlongAxes,
+    Basis,
+    Gaussians,
+    Given,
+    Moments,
+    Polynomials,
+)
 from thalweg.points.landscape.least_squares import Whitening, covariance
 from thalweg.points.landscape.model import PushModel
-from thalweg.points.landscape.moments import Moments
 from thalweg.points.landscape.on_graph import graph_energy, graph_gradient
 from thalweg.points.landscape.shrinkage import solution
 

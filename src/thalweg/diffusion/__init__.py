@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from thalweg.diffusion.models import ContextModel, ExactModel, ScoreModel, TemperedModel
 from thalweg.diffusion.reversal import NoisingPath, hamming_path, heat_path, time_reversal
-from thalweg.diffusion.sampling import infill, sample
+from thalweg.diffusion.sampling import Sampling, infill, sample
 from thalweg.diffusion.schedules import (
     ConstantSchedule,
     CosineSchedule,
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         Bound,
         NetworkModel,
         NetworkScores,
+        Training,
         TrainingResult,
         likelihood_bound,
         train,
@@ -65,7 +66,15 @@ _LAZY = {
     **dict.fromkeys(("cross_entropy", "score_entropy"), "losses"),
     **dict.fromkeys(("MLPDenoiser", "TransformerDenoiser"), "networks"),
     **dict.fromkeys(
-        ("Bound", "NetworkModel", "NetworkScores", "TrainingResult", "likelihood_bound", "train"),
+        (
+            "Bound",
+            "NetworkModel",
+            "NetworkScores",
+            "Training",
+            "TrainingResult",
+            "likelihood_bound",
+            "train",
+        ),
         "training",
     ),
 }
@@ -88,10 +97,12 @@ __all__ = [
     "NetworkScores",
     "NoisingPath",
     "RefreshTokens",
+    "Sampling",
     "Schedule",
     "ScoreModel",
     "TemperedModel",
     "TokenProcess",
+    "Training",
     "TrainingResult",
     "TransformerDenoiser",
     "absorbing_tokens",

@@ -18,17 +18,19 @@ the choice for masking noise, which the first would hardly ever unmask.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from thalweg import _checks
+from thalweg._door import named
 from thalweg._types import Array, Index, Progress, Tokens
-from thalweg.diffusion.draws import draw_from_rows, draw_from_table
 from thalweg.diffusion.models import ContextModel, ScoreModel, TemperedModel
 from thalweg.diffusion.schedules import Schedule
 from thalweg.diffusion.sequences import HammingProcess
+from thalweg.diffusion.token_process import draw_from_rows, draw_from_table
 from thalweg.errors import InputError
 
 Method = Literal["posterior", "tau-leap", "exact"]
@@ -40,34 +42,12 @@ FREE = -1
 """Marks a token to be filled in."""
 
 
-def sample(
-    model: ScoreModel,
-    schedule: Schedule,
-    n_samples: int,
-    *,
-    rng: np.random.Generator,
-    n_steps: int = 100,
-    method: Method = "posterior",
-    corrector: Corrector = "langevin",
-    corrector_steps: int = 0,
-    corrector_time: float = 0.02,
-    temperature: float = 1.0,
-    last_time: float = 1e-3,
-    start: ArrayLike | None = None,
-    progress: Progress | None = None,
-) -> Tokens:
-    """`n_samples` sequences from the reversed process, started from the base distribution.
+@dataclass(frozen=True)
+class Sampling:
+    """How the process is run backwards: the options of `sample` and `infill`.
 
     Parameters
     ----------
-    model : ScoreModel
-        Scores, or a context from which they follow.
-    schedule : Schedule
-        The clock at each time.
-    n_samples : int
-        Number of sequences.
-    rng : numpy.random.Generator
-        Source of random numbers.
     n_steps : int
         Steps of equal schedule time; for `"exact"`, windows that halve the clock replace them.
     method : {"posterior", "tau-leap", "exact"}
@@ -83,10 +63,72 @@ def sample(
     last_time : float
         The time at which the steps end and the clean tokens are drawn; a `ScoreModel` without a
         context returns the tokens there.
+    """
+
+    n_steps: int = 100
+    method: Method = "posterior"
+    corrector: Corrector = "langevin"
+    corrector_steps: int = 0
+    corrector_time: float = 0.02
+    temperature: float = 1.0
+    last_time: float = 1e-3
+
+    def __post_init__(self) -> None:
+        for name, kind in (("method", Method), ("corrector", Corrector)):
+            if getattr(self, name) not in get_args(kind):
+                words = " or ".join(map(repr, get_args(kind)))
+                raise InputError(f"{name} is {getattr(self, name)!r}; choose {words}.")
+        if self.n_steps < 1 or not 0 < self.last_time < 1:
+            raise InputError(
+                f"n_steps is {self.n_steps} and last_time {self.last_time:g}; give at least one "
+                "step, and a last time between 0 and 1."
+            )
+
+    def check(self, model: ScoreModel) -> None:
+        """Reject what the model cannot do."""
+        if not isinstance(model, ContextModel):
+            if self.method != "tau-leap":
+                raise InputError(
+                    f"method {self.method!r} needs a model with a context; this one knows only "
+                    "scores: use method='tau-leap'."
+                )
+            if self.temperature != 1.0:
+                raise InputError("temperature needs a model with a context, not only scores.")
+        if self.method == "exact" and not model.process.tokens.homogeneous:
+            raise InputError(
+                "the rates of this noise change with time, and no bound on the reverse rates is "
+                "known; use method='posterior'."
+            )
+
+
+def sample(
+    model: ScoreModel,
+    schedule: Schedule,
+    n_samples: int,
+    *,
+    rng: np.random.Generator,
+    start: ArrayLike | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Tokens:
+    """`n_samples` sequences from the reversed process, started from the base distribution.
+
+    Parameters
+    ----------
+    model : ScoreModel
+        Scores, or a context from which they follow.
+    schedule : Schedule
+        The clock at each time.
+    n_samples : int
+        Number of sequences.
+    rng : numpy.random.Generator
+        Source of random numbers.
     start : array, optional
         Sequences to start from instead of the base distribution.
     progress : callable, optional
         Called as steps finish.
+    **options
+        Of `Sampling`: `n_steps`, `method`, `corrector`, `temperature` and others.
 
     >>> from thalweg.diffusion import ConstantSchedule, ExactModel, HammingProcess, uniform_tokens
     >>> model = ExactModel(HammingProcess(uniform_tokens(2), 2), [0.5, 0.0, 0.0, 0.5])
@@ -94,12 +136,9 @@ def sample(
     >>> bool((x[:, 0] == x[:, 1]).all())
     True
     """
-    process = model.process
+    steps, process = named(Sampling, options), model.process
     x = _start(process, n_samples, start, rng)
     fixed = np.full(process.length, FREE, dtype=np.int64)
-    steps = _Steps(
-        n_steps, method, corrector, corrector_steps, corrector_time, temperature, last_time
-    )
     return _run(model, schedule, x, fixed, rng, steps, progress)
 
 
@@ -110,23 +149,20 @@ def infill(
     n_samples: int,
     *,
     rng: np.random.Generator,
-    n_steps: int = 100,
-    corrector: Corrector = "langevin",
-    corrector_steps: int = 1,
-    corrector_time: float = 0.02,
-    temperature: float = 1.0,
-    last_time: float = 1e-3,
     progress: Progress | None = None,
+    **options: Any,
 ) -> Tokens:
     """Sequences that agree with `template` wherever it is not -1.
 
     With masking noise the given tokens are simply shown: the model conditions on visible tokens, so
     this is exact up to the steps and the backward rate. With other noise a given token enters at
     each clock as its own noisy copy, which is approximate (copies at different clocks are
-    independent); corrector moves on the free tokens reduce the error. The other parameters are
-    those of `sample`.
+    independent); corrector moves on the free tokens reduce the error, one after each step by
+    default. The other parameters are those of `sample`, without `method`.
     """
-    process = model.process
+    if "method" in options:
+        raise InputError("infill fills in by the posterior; leave method out.")
+    steps, process = named(Sampling, {"corrector_steps": 1, **options}), model.process
     fixed = np.asarray(template)
     if fixed.shape != (process.length,) or fixed.dtype.kind not in "iu":
         raise InputError(
@@ -135,49 +171,10 @@ def infill(
         )
     process.check(np.where(fixed == FREE, 0, fixed))
     x = _start(process, n_samples, None, rng)
-    steps = _Steps(
-        n_steps, "posterior", corrector, corrector_steps, corrector_time, temperature, last_time
-    )
     return _run(model, schedule, x, fixed.astype(np.int64), rng, steps, progress)
 
 
 # -------------------------------------------------------------------- the run
-
-
-class _Steps(NamedTuple):
-    """Options of running the process backwards, named as in `sample`."""
-
-    n_steps: int
-    method: Method
-    corrector: Corrector
-    corrector_steps: int
-    corrector_time: float
-    temperature: float
-    last_time: float
-
-    def check(self, model: ScoreModel) -> None:
-        """Reject what the model cannot do."""
-        if self.method not in get_args(Method):
-            raise InputError(
-                f"method is {self.method!r}; choose 'posterior', 'tau-leap' or 'exact'."
-            )
-        if self.method != "tau-leap" and not isinstance(model, ContextModel):
-            raise InputError(
-                f"method {self.method!r} needs a model with a context; this one knows only scores: "
-                "use method='tau-leap'."
-            )
-        if self.method == "exact" and not model.process.tokens.homogeneous:
-            raise InputError(
-                "the rates of this noise change with time, and no bound on the reverse rates is "
-                "known; use method='posterior'."
-            )
-        if self.n_steps < 1 or not 0 < self.last_time < 1:
-            raise InputError(
-                f"n_steps is {self.n_steps} and last_time {self.last_time:g}; give at least one "
-                "step, and a last time between 0 and 1."
-            )
-        if self.temperature != 1.0 and not isinstance(model, ContextModel):
-            raise InputError("temperature needs a model with a context, not only scores.")
 
 
 def _run(
@@ -186,7 +183,7 @@ def _run(
     x: Tokens,
     fixed: Tokens,
     rng: np.random.Generator,
-    steps: _Steps,
+    steps: Sampling,
     progress: Progress | None,
 ) -> Tokens:
     steps.check(model)

@@ -21,27 +21,9 @@ from thalweg._types import Array
 from thalweg.errors import InputError
 
 
-class Schedule(ABC):
-    """A time change: `clock(t)` is increasing from 0, `rate(t)` is its derivative."""
-
-    total: float
-
-    @abstractmethod
-    def rate(self, time: ArrayLike) -> Array:
-        """`beta_t`."""
-
-    @abstractmethod
-    def clock(self, time: ArrayLike) -> Array:
-        """`sigma(t) = int_0^t beta`."""
-
-    @abstractmethod
-    def time(self, clock: ArrayLike) -> Array:
-        """The time of a clock value: the inverse of `clock`."""
-
-
 @dataclass(frozen=True)
-class _Formula(Schedule):
-    """A schedule given by formulas for arrays."""
+class Schedule(ABC):
+    """A time change: `clock(t)` rises from 0 to `total`; a subclass gives formulas for arrays."""
 
     total: float
 
@@ -50,12 +32,15 @@ class _Formula(Schedule):
             _checks.positive(getattr(self, part.name), part.name)
 
     def rate(self, time: ArrayLike) -> Array:
+        """`beta_t`, the derivative of the clock."""
         return np.asarray(self._rate(np.asarray(time, dtype=np.float64)))
 
     def clock(self, time: ArrayLike) -> Array:
+        """`sigma(t) = int_0^t beta`."""
         return np.asarray(self._clock(np.asarray(time, dtype=np.float64)))
 
     def time(self, clock: ArrayLike) -> Array:
+        """The time of a clock value: the inverse of `clock`."""
         return np.asarray(self._time(np.asarray(clock, dtype=np.float64)))
 
     @abstractmethod
@@ -67,7 +52,7 @@ class _Formula(Schedule):
 
 
 @dataclass(frozen=True)
-class ConstantSchedule(_Formula):
+class ConstantSchedule(Schedule):
     """`beta_t = total`.
 
     >>> float(ConstantSchedule(10.0).clock(0.25))
@@ -85,7 +70,7 @@ class ConstantSchedule(_Formula):
 
 
 @dataclass(frozen=True)
-class LinearSchedule(_Formula):
+class LinearSchedule(Schedule):
     """`beta_t` rises linearly; `start` is `beta_0` over the mean rate, between 0 and 2."""
 
     start: float = 0.1
@@ -114,7 +99,7 @@ class LinearSchedule(_Formula):
 
 
 @dataclass(frozen=True)
-class ExponentialSchedule(_Formula):
+class ExponentialSchedule(Schedule):
     """Geometric: `beta_t` is proportional to `growth^t`."""
 
     growth: float = 100.0
@@ -136,7 +121,7 @@ class ExponentialSchedule(_Formula):
 
 
 @dataclass(frozen=True)
-class CosineSchedule(_Formula):
+class CosineSchedule(Schedule):
     """A token that decays at rate 1 per `unit` of clock survives with probability `cos(a t)^2`.
 
     `sigma(t) = -2 unit log cos(a t)`, with `a` such that the clock ends at `total`. For sequences
@@ -161,7 +146,7 @@ class CosineSchedule(_Formula):
 
 
 @dataclass(frozen=True)
-class LogLinearSchedule(_Formula):
+class LogLinearSchedule(Schedule):
     """A token that decays at rate 1 per `unit` of clock is lost with a probability linear in `t`.
 
     `sigma(t) = -unit log(1 - a t)`: the natural schedule of masking noise, where the number of

@@ -28,11 +28,11 @@ from scipy.special import factorial
 
 from thalweg import _checks
 from thalweg._types import Array, Tokens
-from thalweg.diffusion.draws import draw_from_base
 from thalweg.diffusion.token_process import (
     TableTokens,
     TokenProcess,
     at_tokens,
+    draw_from_base,
     like,
     one_hot,
     others,

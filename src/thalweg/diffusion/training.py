@@ -12,13 +12,14 @@ import json
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from thalweg._door import named
 from thalweg._files import atomic_write
 from thalweg._optional import optional
 from thalweg._types import Array, Progress, Tokens
@@ -39,6 +40,7 @@ import torch  # noqa: E402
 
 Loss = Literal["cross-entropy", "score-entropy"]
 Head = Literal["context", "score"]
+Draw = Callable[[np.random.Generator, int], Tokens]
 
 
 class _Network(ScoreModel):
@@ -94,38 +96,12 @@ class TrainingResult:
         return self.model.network
 
 
-def train(
-    process: HammingProcess,
-    schedule: Schedule,
-    network: Any,
-    data: ArrayLike | Callable[[np.random.Generator, int], Tokens],
-    *,
-    loss: Loss = "cross-entropy",
-    head: Head = "context",
-    n_steps: int = 1000,
-    batch_size: int = 256,
-    learning_rate: float = 2e-3,
-    averaging: float = 0.995,
-    first_time: float = 1e-3,
-    seed: int = 0,
-    device: str = "cpu",
-    checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_every: int = 200,
-    progress: Progress | None = None,
-    stop: Callable[[], bool] | None = None,
-) -> TrainingResult:
-    """Train `network` to denoise `data` under the noise of `process` and `schedule`.
+@dataclass(frozen=True)
+class Training:
+    """How a denoiser is trained: the options of `train`.
 
     Parameters
     ----------
-    process : HammingProcess
-        The noise on sequences.
-    schedule : Schedule
-        The clock at each time.
-    network : torch.nn.Module
-        Maps noisy tokens and token times to logits, as in `thalweg.diffusion.networks`.
-    data : array or callable
-        Clean sequences, one per row, or a function `(rng, n) -> n sequences`.
     loss : {"cross-entropy", "score-entropy"}
         Conditional cross-entropy per token that the noise has changed, or score entropy weighted
         so that it is the likelihood bound.
@@ -144,73 +120,139 @@ def train(
         Seed of every random number generator used.
     device : str
         The torch device.
-    checkpoint : path, optional
-        File for the state of the training, from which a later call continues.
     checkpoint_every : int
         Steps between two checkpoints.
+    """
+
+    loss: Loss = "cross-entropy"
+    head: Head = "context"
+    n_steps: int = 1000
+    batch_size: int = 256
+    learning_rate: float = 2e-3
+    averaging: float = 0.995
+    first_time: float = 1e-3
+    seed: int = 0
+    device: str = "cpu"
+    checkpoint_every: int = 200
+
+    def __post_init__(self) -> None:
+        for name, kind in (("loss", Loss), ("head", Head)):
+            if getattr(self, name) not in get_args(kind):
+                words = " or ".join(map(repr, get_args(kind)))
+                raise InputError(f"{name} is {getattr(self, name)!r}; choose {words}.")
+        if self.head == "score" and self.loss == "cross-entropy":
+            raise InputError("a network of scores has no clean tokens; use loss='score-entropy'.")
+        if self.n_steps < 1 or self.batch_size < 1:
+            raise InputError(
+                f"n_steps is {self.n_steps} and batch_size {self.batch_size}; both must be at "
+                "least 1."
+            )
+
+    def rate(self, step: int) -> float:
+        """A rise over the first twentieth (at most 100 steps), then half a cosine to 1 %."""
+        warm = max(1, min(100, self.n_steps // 20))
+        if step < warm:
+            return self.learning_rate * (step + 1) / warm
+        turn = math.pi * (step - warm) / max(1, self.n_steps - warm)
+        return self.learning_rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(turn)))
+
+
+def train(
+    process: HammingProcess,
+    schedule: Schedule,
+    network: Any,
+    data: ArrayLike | Draw,
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+    **options: Any,
+) -> TrainingResult:
+    """Train `network` to denoise `data` under the noise of `process` and `schedule`.
+
+    Parameters
+    ----------
+    process : HammingProcess
+        The noise on sequences.
+    schedule : Schedule
+        The clock at each time.
+    network : torch.nn.Module
+        Maps noisy tokens and token times to logits, as in `thalweg.diffusion.networks`.
+    data : array or callable
+        Clean sequences, one per row, or a function `(rng, n) -> n sequences`.
+    checkpoint : path, optional
+        File for the state of the training, from which a later call continues.
     progress : callable, optional
         Called as `progress(what, done, total)`.
     stop : callable, optional
         Called at each step; if it returns `True`, a checkpoint is written and the result carries
         `Status.INTERRUPTED`.
+    **options
+        Of `Training`: `loss`, `n_steps`, `batch_size`, `seed` and others.
     """
-    _check_options(loss, head, n_steps, batch_size)
+    how = named(Training, options)
     draw = _batches(process, data)
-    torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
-    network = network.to(device).train()
+    torch.manual_seed(how.seed)
+    rng = np.random.default_rng(how.seed)
+    network = network.to(how.device).train()
     average = {key: value.detach().clone() for key, value in network.state_dict().items()}
-    optimizer = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=1e-4)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=how.learning_rate, weight_decay=1e-4)
     settings = {
-        "format": 1, "loss": loss, "head": head, "n_steps": n_steps,
-        "batch_size": batch_size, "learning_rate": learning_rate, "averaging": averaging,
-        "first_time": first_time, "seed": seed, "n_tokens": process.n_tokens,
-        "length": process.length, "schedule": repr(schedule),
+        "format": 1, **asdict(how), "n_tokens": process.n_tokens, "length": process.length,
+        "schedule": repr(schedule),
     }  # fmt: skip
+    del settings["device"], settings["checkpoint_every"]
     run = _Run(settings, network, average, optimizer, rng, [])
     file = None if checkpoint is None else Path(checkpoint)
     if file is not None and file.exists():
-        run.restore(file, device)
+        run.restore(file, how.device)
     status = Status.CONVERGED
-    while len(run.losses) < n_steps:
+    while len(run.losses) < how.n_steps:
         if stop is not None and stop():
             status = Status.INTERRUPTED
             break
         step = len(run.losses)
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * _learning_curve(step, n_steps)
-        clean = draw(rng, batch_size)
-        time = first_time + (1 - first_time) * (np.arange(batch_size) + rng.random()) / batch_size
-        batch = noisy_batch(
-            process, clean, schedule.clock(time), rng=rng, device=device,
-            ratios=loss == "score-entropy",
-        )  # fmt: skip
-        outputs = network(batch.noisy, batch.time)
-        if loss == "cross-entropy":
-            # Per token that the noise has changed, so that little noise counts as much as a lot;
-            # below a share of 0.05 the quotient would be mostly chance.
-            share = batch.lost.clamp_min(0.05)[:, None]
-            value = (cross_entropy(outputs, batch) / share).mean()
-        else:
-            scores = _log_scores(process, head, outputs, batch)
-            # Per unit of schedule time: the integral over t is the likelihood bound.
-            weight = torch.as_tensor(
-                schedule.rate(time) / process.length, dtype=torch.float32, device=device
-            )
-            value = (weight[:, None] * score_entropy(scores, batch)).mean()
+            group["lr"] = how.rate(step)
+        value = _loss(process, schedule, network, draw(rng, how.batch_size), how, rng)
         if not torch.isfinite(value):
             status = Status.NOT_FINITE
             break
-        run.step(value, min(averaging, (step + 1) / (step + 10)))
-        if file is not None and (step + 1) % checkpoint_every == 0:
+        run.step(value, min(how.averaging, (step + 1) / (step + 10)))
+        if file is not None and (step + 1) % how.checkpoint_every == 0:
             run.save(file)
         if progress is not None:
-            progress("training", step + 1, n_steps)
+            progress("training", step + 1, how.n_steps)
     if file is not None:
         run.save(file)
     network.load_state_dict(average)
-    kind = NetworkModel if head == "context" else NetworkScores
-    return TrainingResult(kind(process, network, device=device), np.array(run.losses), status)
+    kind = NetworkModel if how.head == "context" else NetworkScores
+    return TrainingResult(kind(process, network, device=how.device), np.array(run.losses), status)
+
+
+def _loss(
+    process: HammingProcess, schedule: Schedule, network: Any, clean: Tokens, how: Training,
+    rng: np.random.Generator,
+) -> Any:  # fmt: skip
+    """The loss of a batch at times spread over the schedule."""
+    spread = (np.arange(how.batch_size) + rng.random()) / how.batch_size
+    time = how.first_time + (1 - how.first_time) * spread
+    batch = noisy_batch(
+        process, clean, schedule.clock(time), rng=rng, device=how.device,
+        ratios=how.loss == "score-entropy",
+    )  # fmt: skip
+    outputs = network(batch.noisy, batch.time)
+    if how.loss == "cross-entropy":
+        # Per token that the noise has changed, so that little noise counts as much as a lot;
+        # below a share of 0.05 the quotient would be mostly chance.
+        share = batch.lost.clamp_min(0.05)[:, None]
+        return (cross_entropy(outputs, batch) / share).mean()
+    # Per unit of schedule time: the integral over t is the likelihood bound.
+    weight = torch.as_tensor(
+        schedule.rate(time) / process.length, dtype=torch.float32, device=how.device
+    )
+    scores = _log_scores(process, how.head, outputs, batch)
+    return (weight[:, None] * score_entropy(scores, batch)).mean()
 
 
 @dataclass(frozen=True)
@@ -271,35 +313,16 @@ def _log_scores(process: HammingProcess, head: Head, outputs: Any, batch: Any) -
     return outputs - outputs.gather(-1, batch.noisy[..., None])
 
 
-def _learning_curve(step: int, n_steps: int) -> float:
-    """A rise over the first twentieth (at most 100 steps), then a half cosine to a hundredth."""
-    warm = max(1, min(100, n_steps // 20))
-    if step < warm:
-        return (step + 1) / warm
-    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, n_steps - warm)))
-
-
-def _batches(
-    process: HammingProcess, data: ArrayLike | Callable[[np.random.Generator, int], Tokens]
-) -> Callable[[np.random.Generator, int], Tokens]:
+def _batches(process: HammingProcess, data: ArrayLike | Draw) -> Draw:
     if callable(data):
-        source = data
-
-        def drawn(rng: np.random.Generator, n: int) -> Tokens:
-            return process.check(source(rng, n))
-
-        return drawn
+        return lambda rng, n: process.check(data(rng, n))
     rows = process.check(data)
     if rows.shape[0] == 0:
         raise InputError("data holds no sequences; give at least one row.")
     mask = process.tokens.mask
     if mask is not None and (rows == mask).any():
         raise InputError(f"data contains the mask, token {mask}; clean sequences have none.")
-
-    def chosen(rng: np.random.Generator, n: int) -> Tokens:
-        return rows[rng.integers(rows.shape[0], size=n)]
-
-    return chosen
+    return lambda rng, n: rows[rng.integers(rows.shape[0], size=n)]
 
 
 @dataclass(frozen=True)
@@ -365,16 +388,3 @@ class _Run:
         self.rng.bit_generator.state = json.loads(state["rng"])
         torch.set_rng_state(state["torch_rng"].cpu())
         self.losses.extend(float(value) for value in state["losses"])
-
-
-def _check_options(loss: str, head: str, n_steps: int, batch_size: int) -> None:
-    if loss not in ("cross-entropy", "score-entropy"):
-        raise InputError(f"loss is {loss!r}; choose 'cross-entropy' or 'score-entropy'.")
-    if head not in ("context", "score"):
-        raise InputError(f"head is {head!r}; choose 'context' or 'score'.")
-    if head == "score" and loss == "cross-entropy":
-        raise InputError("a network of scores has no clean tokens; use loss='score-entropy'.")
-    if n_steps < 1 or batch_size < 1:
-        raise InputError(
-            f"n_steps is {n_steps} and batch_size {batch_size}; both must be at least 1."
-        )

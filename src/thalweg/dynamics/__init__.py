@@ -23,8 +23,10 @@ from thalweg.dynamics.fates import Fates, committor, fate_probabilities
 from thalweg.dynamics.held_out import HeldOut, held_out
 from thalweg.dynamics.kinship import (
     Kinship,
+    Streams,
     ancestors,
     descendants,
+    streams,
     transition_matrix,
     transition_operator,
 )
@@ -32,7 +34,6 @@ from thalweg.dynamics.landscape import Estimate, Landscape, as_landscape
 from thalweg.dynamics.macrostates import Basins, Macrostates, basins, macrostates
 from thalweg.dynamics.passage import mean_first_passage_time, passage_quantiles
 from thalweg.dynamics.routes import ReactiveFlux, Route, coarse_fluxes, fluxes, reactive_flux
-from thalweg.dynamics.streams import Streams, streams
 from thalweg.dynamics.velocity import force, velocity
 from thalweg.dynamics.walk import Modes, relaxation_modes, transition_rates
 from thalweg.dynamics.whatif import perturb, without

@@ -8,10 +8,8 @@ import numpy as np
 
 from thalweg._sparse import dense
 from thalweg.learn.rivals import free_ctmc
-from thalweg.points.displacement import Couplings, Displacement, displace
+from thalweg.points.coupling import Couplings, Displacement, displace
 from thalweg.snapshots import PointSnapshots, WeightedPoints
-
-__all__ = ["BASELINES", "FORECAST_BASELINES", "chain", "entropic", "even", "log_linear", "mccann"]
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Baseline = Callable[[PointSnapshots, float, np.random.Generator], WeightedPoints]

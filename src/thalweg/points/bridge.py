@@ -12,8 +12,6 @@ from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
-__all__ = ["schroedinger_bridge", "walk_generator"]
-
 _SWEEPS = 500
 """Largest number of alternate scalings."""
 _TOLERANCE = 1e-9

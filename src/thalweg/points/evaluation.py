@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._door import checked
-from thalweg._optional import optional
+from thalweg._door import checked, named
+from thalweg._optional import data_frame
 from thalweg._parallel import parallel_map
 from thalweg._types import Array
 from thalweg.errors import InputError, ThalwegError
 from thalweg.points.baselines import BASELINES, FORECAST_BASELINES, even
 from thalweg.points.coupling import mean_error, wasserstein1
-from thalweg.points.interpolation import FORECASTS, METHODS, PointInterpolator
+from thalweg.points.interpolation import PointInterpolator
+from thalweg.points.methods import FORECASTS, METHODS
 from thalweg.snapshots import PointSnapshots, WeightedPoints, hellinger
 from thalweg.snapshots.clouds import assign
 
@@ -35,11 +36,9 @@ def leave_one_time_out(
     methods: Sequence[str] = ("auto", *METHODS),
     baselines: Sequence[str] = tuple(BASELINES),
     left_out: Sequence[int] | None = None,
-    n_states: int | None = None,
-    n_partitions: int = 3,
     most: int | None = None,
-    seed: int = 0,
     jobs: int | None = 1,
+    **options: Any,
 ) -> pd.DataFrame:
     """One row per left-out time and method: exact W1 on points, Hellinger on states, seconds.
 
@@ -57,14 +56,12 @@ def leave_one_time_out(
         Names of the methods and of the baselines to compare.
     left_out : sequence of int, optional
         Positions to leave out; by default the inner times. The last position is forecast.
-    n_states, n_partitions : int
-        As in `PointInterpolator`.
     most : int, optional
         Number of points to which clouds are thinned for W1, which is exact up to thousands.
-    seed : int
-        Seed of every random number generator used.
     jobs : int, optional
         Number of worker processes; -1 uses all cores.
+    **options
+        Of `PointInterpolator`: `n_states`, `n_partitions`, `seed` and others.
 
     >>> rng = np.random.default_rng(0)
     >>> clouds = [rng.normal([t, 0], 0.3, size=(50, 2)) for t in (0, 1, 2)]
@@ -75,9 +72,11 @@ def leave_one_time_out(
     """
     t = _checks.as_times(times, minimum=3)
     clouds = [_checks.as_array(x, f"points[{k}]") for k, x in enumerate(points)]
-    unknown = sorted(set(baselines) - set(BASELINES))
-    if unknown:
-        raise InputError(f"there is no baseline {unknown[0]!r}; the names are {list(BASELINES)}.")
+    known = {"method": ("auto", *METHODS, *FORECASTS), "baseline": BASELINES}
+    for (kind, names), given in zip(known.items(), (methods, baselines), strict=True):
+        for name in given:
+            if name not in names:
+                raise InputError(f"there is no {kind} {name!r}; choose {', '.join(names)}.")
     places = list(range(1, t.size - 1)) if left_out is None else [int(k) for k in left_out]
     wrong = [k for k in places if not 1 <= k < t.size]
     if wrong:
@@ -85,12 +84,10 @@ def leave_one_time_out(
             f"position {wrong[0]} cannot be left out; use 1 to {t.size - 1} (the first snapshot "
             "has nothing before it)."
         )
-    work = [
-        (t, clouds, k, tuple(methods), tuple(baselines), n_states, n_partitions, most, seed)
-        for k in places
-    ]
-    tables = optional("pandas", extra="cli", what="the table of errors")
-    frame: pd.DataFrame = tables.concat(parallel_map(_one_time, work, jobs=jobs), ignore_index=True)
+    named(PointInterpolator, options)
+    work = [(t, clouds, k, tuple(methods), tuple(baselines), most, options) for k in places]
+    rows = parallel_map(_one_time, work, jobs=jobs)
+    frame: pd.DataFrame = data_frame([row for some in rows for row in some])
     return frame
 
 
@@ -100,25 +97,23 @@ def _one_time(
     k: int,
     methods: tuple[str, ...],
     baselines: tuple[str, ...],
-    n_states: int | None,
-    n_partitions: int,
     most: int | None,
-    seed: int,
-) -> pd.DataFrame:
+    options: dict[str, Any],
+) -> list[dict[str, Any]]:
     keep = [j for j in range(t.size) if j != k]
     time, last = float(t[k]), k == t.size - 1
-    model = PointInterpolator(n_states=n_states, n_partitions=n_partitions, seed=seed)
+    model = PointInterpolator(**options)
     started = clock.perf_counter()
     model.fit(t[keep], [clouds[j] for j in keep])
     laying = clock.perf_counter() - started
     seen, truth = model.partitions_[0], even(clouds[k])
-    rows = []
+    rows: list[dict[str, Any]] = []
     allowed = ("auto", *(FORECASTS if last else METHODS))
     names = [(m, "model") for m in methods if m in allowed]
     names += [(b, "baseline") for b in baselines if not last or b in FORECAST_BASELINES]
     for name, kind in names:
-        rng = np.random.default_rng([seed, 3, k])
-        began = clock.perf_counter()
+        rng = np.random.default_rng([model.seed, 3, k])
+        began, row = clock.perf_counter(), {"time": time, "method": name, "kind": kind}
         chosen, why = name, ""
         try:
             if kind == "baseline":
@@ -128,25 +123,15 @@ def _one_time(
                 guess = ask(time, method=name)  # type: ignore[arg-type]
                 cloud, chosen, why = guess.points, guess.method, guess.why
         except ThalwegError as error:
-            rows.append({"time": time, "method": name, "kind": kind, "why": str(error)})
+            rows.append({**row, "why": str(error)})
             continue
         seconds = clock.perf_counter() - began + (laying if kind == "model" else 0.0)
-        rows.append(
-            {
-                "time": time,
-                "method": name,
-                "kind": kind,
-                "chosen": chosen,
-                "w1": wasserstein1(cloud, truth, most=most, rng=rng),
-                "hellinger": float(hellinger(_on_states(seen, cloud), _on_states(seen, truth))),
-                "mean_error": mean_error(cloud, truth),
-                "seconds": seconds,
-                "why": why,
-            }
-        )
-    tables = optional("pandas", extra="cli", what="the table of errors")
-    frame: pd.DataFrame = tables.DataFrame(rows)
-    return frame
+        rows.append({
+            **row, "chosen": chosen, "w1": wasserstein1(cloud, truth, most=most, rng=rng),
+            "hellinger": float(hellinger(_on_states(seen, cloud), _on_states(seen, truth))),
+            "mean_error": mean_error(cloud, truth), "seconds": seconds, "why": why,
+        })  # fmt: skip
+    return rows
 
 
 def _on_states(seen: PointSnapshots, cloud: WeightedPoints) -> Array:

@@ -8,8 +8,6 @@ from scipy.stats import chi2 as chi2_law
 
 from thalweg._words import p_text
 
-__all__ = ["LEVEL", "GoodnessOfFit"]
-
 LEVEL = 0.01
 """P-value below which a model is rejected."""
 

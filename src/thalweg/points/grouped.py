@@ -22,8 +22,6 @@ from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
 
-__all__ = ["GroupedDraws", "design_effect", "grouped_bootstrap", "relaxation_times"]
-
 _LEAST_EXPECTED = 5.0
 """Least expected count of a cell in Pearson's statistic."""
 

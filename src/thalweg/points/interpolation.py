@@ -15,16 +15,14 @@ from thalweg._door import checked
 from thalweg._types import Array, Progress
 from thalweg.errors import InputError, MissingDependencyError, ThalwegError
 from thalweg.points.baselines import BASELINES
-from thalweg.points.displacement import MOST_COUPLED, Displacement, displace
+from thalweg.points.coupling import MOST_COUPLED, Displacement, displace
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape import PointLandscape
 from thalweg.points.methods import CURVED, FORECASTS, METHODS, MOVERS, Guess, Methods
 from thalweg.points.relaxation import MOST_STATES, RelaxationFit
 from thalweg.points.trials import Caps, Choice, Trial, choose, combine, run_trial
-from thalweg.snapshots import PointSnapshots, Snapshots, WeightedPoints
+from thalweg.snapshots import PointSnapshots, WeightedPoints
 from thalweg.snapshots.clouds import as_clouds, default_states
-
-__all__ = ["FORECASTS", "METHODS", "Interpolation", "PointInterpolator"]
 
 Method = Literal[
     "auto", "flow", "growing", "geodesic", "bridge", "displacement", "curved", "unbalanced",
@@ -152,10 +150,6 @@ class PointInterpolator:
     @property
     def partitions_(self) -> tuple[PointSnapshots, ...]:
         return tuple(part.seen for part in self._methods.parts)
-
-    @property
-    def snapshots_(self) -> Snapshots:
-        return self._methods.parts[0].seen
 
     @property
     def fits_(self) -> tuple[RelaxationFit, ...]:

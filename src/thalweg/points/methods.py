@@ -15,18 +15,22 @@ from thalweg.geometry import TransportGeometry
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.points.baselines import even
 from thalweg.points.bridge import schroedinger_bridge, walk_generator
-from thalweg.points.coupling import coupling, wasserstein1
-from thalweg.points.displacement import MOST_COUPLED, Couplings, Displacement, displace
+from thalweg.points.coupling import (
+    MOST_COUPLED,
+    Couplings,
+    Displacement,
+    coupling,
+    displace,
+    wasserstein1,
+)
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape import PointLandscape
+from thalweg.points.landscape.features import Moments
 from thalweg.points.landscape.least_squares import Whitening
-from thalweg.points.landscape.moments import Moments
 from thalweg.points.relaxation import RelaxationFit, fit_relaxation
 from thalweg.snapshots import HeatKernel, PointSnapshots, WeightedPoints, estimate_probabilities
 from thalweg.snapshots.clouds import assign, build
 from thalweg.status import Status
-
-__all__ = ["FORECASTS", "METHODS", "MOVERS", "Guess", "Methods", "Partition"]
 
 METHODS = (
     "flow", "growing", "bridge", "geodesic", "displacement", "curved", "unbalanced", "landscape",

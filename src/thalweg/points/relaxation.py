@@ -33,8 +33,6 @@ from thalweg.learn.likelihood.priors import roughness
 from thalweg.snapshots import HeatKernel, Snapshots, estimate_probabilities
 from thalweg.status import Status
 
-__all__ = ["RelaxationFit", "fit_relaxation", "path_entropy"]
-
 MOST_STATES = 300
 """Largest number of states, since matrices are dense."""
 _RATIO = 1.4

@@ -8,7 +8,7 @@ since it made the choice; the interval uses scores of what the *other* trials wo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -21,7 +21,10 @@ from thalweg.points.coupling import coupling, wasserstein1
 from thalweg.points.methods import Guess, Methods, pooled
 from thalweg.snapshots import WeightedPoints
 
-__all__ = ["Caps", "Choice", "Trial", "choose", "combine", "run_trial"]
+Recipe = tuple[tuple[str, ...], bool]
+"""Methods, and whether the first is moved towards the second instead of mixed with it."""
+Table = dict[Recipe, list[float]]
+"""The W1 of each recipe in each trial."""
 
 _BEST = 3
 """Number of methods that mixtures are made of."""
@@ -30,8 +33,6 @@ _WORTH = 0.99
 _USUAL_SPREAD, _USUAL_WEIGHT = 0.35, 3
 """Usual standard deviation of the logarithm of W1 between times, and the number of trials that it
 counts for."""
-_TOWARDS = "halfway to"
-_AND = " + "
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Choice:
 
     @property
     def name(self) -> str:
-        return (f" {_TOWARDS} " if self.towards else _AND).join(self.parts)
+        return (" halfway to " if self.towards else " + ").join(self.parts)
 
 
 def run_trial(
@@ -99,51 +100,47 @@ def choose(trials: list[Trial], where: str) -> Choice:
     """The method or mixture of the best few that came nearest over all trials."""
     names = [name for name in trials[0].scores if all(name in t.scores for t in trials)]
     mean = {name: float(np.mean([t.scores[name] for t in trials])) for name in names}
-    table: dict[tuple[tuple[str, ...], bool], list[float]] = {
-        ((name,), False): [t.scores[name] for t in trials] for name in names
-    }
+    table: Table = {((name,), False): [t.scores[name] for t in trials] for name in names}
     ranked = sorted((n for n in names if np.isfinite(mean[n])), key=lambda n: mean[n])[:_BEST]
-    groups = [g for k in (2, 3) for g in combinations(ranked, k)]
-    for group in groups:
-        shares = _shares(group, mean)
-        table[group, False] = [
-            wasserstein1(_thin(_mix(t, group, shares), t), t.truth) for t in trials
-        ]
+    several = [(group, False) for k in (2, 3) for group in combinations(ranked, k)]
     if len(ranked) > 1:
-        pair = (ranked[0], ranked[1])
-        table[pair, True] = [
-            wasserstein1(_thin(halfway(*(t.clouds[n] for n in pair)), t), t.truth) for t in trials
-        ]
-    best = _least(table, range(len(trials)))
-    parts, towards = best
+        several.append(((ranked[0], ranked[1]), True))
+    for group, towards in several:
+        table[group, towards] = []
+        for t in trials:
+            cloud = _joined([t.clouds[name] for name in group], _shares(group, mean), towards)
+            if len(cloud.weights) > 2 * t.most:
+                cloud = even(cloud.resample(2 * t.most, rng=np.random.default_rng(0)))
+            table[group, towards].append(wasserstein1(cloud, t.truth))
+    parts, towards = best = _least(table, range(len(trials)))
     shares = _shares(parts, mean)
     listed = ", ".join(f"{n} {w:.3g}" for n, w in sorted(mean.items(), key=lambda item: item[1]))
-    label = (f" {_TOWARDS} " if towards else _AND).join(parts)
     score = float(np.mean(table[best]))
-    why = f"{label} came nearest to {where} when left out, W1 {score:.3g} (singly: {listed})"
+    found = Choice(parts, shares, towards, mean, "", _interval(table, len(trials)))
+    why = f"{found.name} came nearest to {where} when left out, W1 {score:.3g} (singly: {listed})"
     if len(parts) > 1 and not towards:
         given = ", ".join(f"{w:.2f} {n}" for n, w in zip(parts, shares, strict=True))
         why += f"; weights {given}"
-    return Choice(parts, shares, towards, mean, why, _interval(table, len(trials)))
+    return replace(found, why=why)
 
 
 def combine(choice: Choice, guess: Callable[[str], Guess]) -> Guess:
     """The cloud of a choice, with the tests and warnings of every model in it."""
     parts = [guess(name) for name in choice.parts]
-    if choice.towards:
-        cloud = halfway(parts[0].points, parts[1].points)
-    elif len(parts) > 1:
-        cloud = pooled([part.points for part in parts], choice.weights)
-    else:
+    if len(parts) == 1:
         return parts[0]
+    cloud = _joined([part.points for part in parts], choice.weights, choice.towards)
     tested = [part.goodness for part in parts if part.goodness is not None]
     worst = min(tested, key=lambda g: g.p_value) if tested else None
     said = dict.fromkeys(part.warning for part in parts if part.warning)
     return Guess(cloud, worst, "; ".join(said), parts[0].probabilities)
 
 
-def halfway(first: WeightedPoints, second: WeightedPoints) -> WeightedPoints:
-    """Each individual of one cloud moved halfway to its partner in the other."""
+def _joined(clouds: list[WeightedPoints], shares: Array, towards: bool) -> WeightedPoints:
+    """A mixture, or each individual of one cloud moved halfway to its partner in the other."""
+    if not towards:
+        return pooled(clouds, shares)
+    first, second = clouds
     i, j, mass = coupling(first.points, second.points, (first.weights, second.weights))
     return WeightedPoints(0.5 * (first.points[i] + second.points[j]), mass / mass.sum())
 
@@ -153,31 +150,17 @@ def _shares(group: tuple[str, ...], mean: dict[str, float]) -> Array:
     return np.asarray(inverse / inverse.sum())
 
 
-def _mix(trial: Trial, group: tuple[str, ...], shares: Array) -> WeightedPoints:
-    return pooled([trial.clouds[name] for name in group], shares)
-
-
-def _thin(cloud: WeightedPoints, trial: Trial) -> WeightedPoints:
-    if len(cloud.weights) <= 2 * trial.most:
-        return cloud
-    return even(cloud.resample(2 * trial.most, rng=np.random.default_rng(0)))
-
-
-def _least(
-    table: dict[tuple[tuple[str, ...], bool], list[float]], which: range | list[int]
-) -> tuple[tuple[str, ...], bool]:
+def _least(table: Table, which: range | list[int]) -> Recipe:
     """The entry with the least mean over some trials; a single method unless a mixture gains."""
 
-    def cost(key: tuple[tuple[str, ...], bool]) -> float:
+    def cost(key: Recipe) -> float:
         mean = float(np.mean([table[key][k] for k in which]))
         return _WORTH * mean if len(key[0]) == 1 else mean
 
     return min(table, key=cost)
 
 
-def _interval(
-    table: dict[tuple[tuple[str, ...], bool], list[float]], n: int, level: float = 0.9
-) -> tuple[float, float] | None:
+def _interval(table: Table, n: int, level: float = 0.9) -> tuple[float, float] | None:
     """A prediction interval of the next W1, log-normal, from choices made without each trial.
 
     Two trials that happen to agree do not make it narrow: their spread is pooled with a usual one.

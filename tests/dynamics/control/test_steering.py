@@ -26,8 +26,7 @@ from thalweg.dynamics.control.action import Action
 from thalweg.dynamics.control.bound import humps
 from thalweg.dynamics.control.curve import Curve
 from thalweg.dynamics.control.few import _Task
-from thalweg.dynamics.control.newton import PathProblem
-from thalweg.dynamics.control.steep import SteepPathProblem
+from thalweg.dynamics.control.newton import PathProblem, SteepPathProblem
 from thalweg.mobility import HarmonicMean
 
 

@@ -21,10 +21,10 @@ from thalweg.dynamics.control.newton import (
     POINTS,
     Descent,
     PathProblem,
+    SteepPathProblem,
     cheapest_path,
     least_curvature,
 )
-from thalweg.dynamics.control.steep import SteepPathProblem
 from thalweg.dynamics.control.wish import checked_wish, occupied, supported
 from thalweg.dynamics.landscape import Estimate, Landscape, estimate
 from thalweg.errors import ConvergenceError, InputError

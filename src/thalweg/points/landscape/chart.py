@@ -15,8 +15,6 @@ from scipy.stats import chi2
 
 from thalweg._types import Array
 
-__all__ = ["Chart"]
-
 _MOST_AXES = 5
 """Largest number of directions that are kept: all polynomials to the third degree are tried."""
 _FEWEST_AXES = 2

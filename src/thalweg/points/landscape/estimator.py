@@ -13,16 +13,12 @@ from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
-from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape.chart import Chart
 from thalweg.points.landscape.field import Field, time_basis
 from thalweg.points.landscape.on_graph import graph_energy, graph_gradient
-from thalweg.points.landscape.problem import Answer, Problem, Support
+from thalweg.points.landscape.problem import Problem, Support
 from thalweg.points.landscape.solve import solve
 from thalweg.snapshots.clouds import as_clouds
-from thalweg.status import Status
-
-__all__ = ["PointLandscape"]
 
 Feature = Callable[[Array], Array]
 
@@ -151,10 +147,16 @@ class PointLandscape:
             tuple(self.features or ()), self.seed, self.progress or _silent,
             graph_gradient(*start) if start is not None else None,
         )  # fmt: skip
-        self._answer: Answer = solve(problem)
+        found = self._answer = solve(problem)
+        self.beta_, self.beta_stderr_, self.evidence_ = (
+            found.beta,
+            found.beta_stderr,
+            found.evidence,
+        )
+        self.goodness_, self.tracked_, self.status_ = found.goodness, found.tracked, found.status
         self.times_ = t
         self.sizes_ = np.array([len(x) for x in points])
-        self._support = Support.of(self._field, thinned, self._answer.steps, self.seed)
+        self._support = Support.of(self._field, thinned, found.steps, self.seed)
         self._center = np.mean([self._mean_values(x) for x in thinned], axis=0)
         return self
 
@@ -169,19 +171,16 @@ class PointLandscape:
         return tuple(out)
 
     def _check(self, points: tuple[Array, ...], t: Array) -> None:
-        for name, value, least in (
-            ("n_centers", self.n_centers, 0), ("time_order", self.time_order, 0),
-            ("steps", self.steps, 1),
-        ):  # fmt: skip
-            if value is not None and (not isinstance(value, int | np.integer) or value < least):
-                raise InputError(f"{name} is {value!r}; give an integer of at least {least}.")
+        for name, least in (("n_centers", 0), ("time_order", 0), ("steps", 1)):
+            if getattr(self, name) is not None:
+                _checks.whole(getattr(self, name), name, least)
         if self.time_order >= t.size - 1:
             raise InputError(
                 f"time_order is {self.time_order}, but {t.size} snapshots have {t.size - 1} "
                 f"intervals; use at most {t.size - 2}."
             )
-        if self.beta is not None and not (np.isfinite(self.beta) and self.beta >= 0):
-            raise InputError(f"beta is {self.beta!r}; give a finite number of at least 0.")
+        if self.beta is not None:
+            _checks.positive(self.beta, "beta", zero=True)
         for k, x in enumerate(points):
             if len(x) < _FEWEST:
                 raise InputError(
@@ -194,33 +193,9 @@ class PointLandscape:
     # ---------------------------------------------------------------- what was found
 
     @property
-    def beta_(self) -> float:
-        return self._answer.beta
-
-    @property
-    def beta_stderr_(self) -> float:
-        return self._answer.beta_stderr
-
-    @property
-    def goodness_(self) -> GoodnessOfFit:
-        return self._answer.goodness
-
-    @property
-    def tracked_(self) -> bool:
-        return self._answer.tracked
-
-    @property
-    def evidence_(self) -> dict[str, float]:
-        return self._answer.evidence
-
-    @property
     def why_(self) -> str:
         where = "" if self._chart is None else f"; in {self._chart}"
         return self._answer.why + where
-
-    @property
-    def status_(self) -> Status:
-        return self._answer.status
 
     @property
     def warning_(self) -> str:
@@ -265,10 +240,8 @@ class PointLandscape:
         """Standard error of `potential`."""
         points, spread = self._down(self._points(x)), self._spread(self._when(time))
         parts = [v - self._center for v in self._values(points)]
-        return np.concatenate(
-            [np.sqrt(np.maximum(np.einsum("nj,jk,nk->n", v, spread, v, optimize=True), 0.0))
-             for v in parts]
-        )  # fmt: skip
+        squares = [np.einsum("nj,jk,nk->n", v, spread, v, optimize=True) for v in parts]
+        return np.sqrt(np.maximum(np.concatenate(squares), 0.0))
 
     def gradient_stderr(self, x: ArrayLike, time: float | None = None) -> Array:
         """Standard error of each component of `gradient`; larger where no individual was seen.
@@ -317,13 +290,10 @@ class PointLandscape:
         reach = stop - start
         if reach == 0:
             return x.copy()
-        typical = float(np.median(np.diff(self.times_)))
         per_interval = self._answer.steps if reach > 0 else max(_BACKWARD_STEPS, self._answer.steps)
-        steps = max(1, int(np.ceil(per_interval * abs(reach) / typical - 1e-9)))
+        steps = self._intervals(per_interval * reach)
         euler, here = reach > 0 and self._answer.steps == 1, self._down(x)
-        there = self._field.flow(
-            here, (start, stop), steps, beta=self.beta_, rng=rng, euler=euler
-        )  # fmt: skip
+        there = self._field.flow(here, (start, stop), steps, beta=self.beta_, rng=rng, euler=euler)
         return there if self._chart is None else x + self._lift(there - here)
 
     def extrapolates(self, points: ArrayLike, start: float, stop: float) -> NDArray[np.bool_]:
@@ -336,10 +306,7 @@ class PointLandscape:
         start, stop : float
             Times, as of `push`.
         """
-        x, typical = self._points(points), float(np.median(np.diff(self.times_)))
-        edges = np.linspace(
-            start, stop, max(1, int(np.ceil(abs(stop - start) / typical - 1e-9))) + 1
-        )
+        x, edges = self._points(points), np.linspace(start, stop, self._intervals(stop - start) + 1)
         out = np.asarray(self._support.beyond(self._down(x)) > 0)
         for a, b in zip(edges[:-2], edges[1:-1], strict=True):
             x = self.push(x, float(a), float(b))
@@ -368,6 +335,11 @@ class PointLandscape:
     @property
     def _field(self) -> Field:
         return self._answer.field
+
+    def _intervals(self, reach: float) -> int:
+        """Number of typical intervals in a time, rounded up."""
+        typical = float(np.median(np.diff(self.times_)))
+        return max(1, int(np.ceil(abs(reach) / typical - 1e-9)))
 
     def _when(self, time: float | None) -> float:
         return float(self.times_[-1]) if time is None else float(time)

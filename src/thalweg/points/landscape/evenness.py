@@ -22,8 +22,6 @@ from thalweg.points.landscape.features import spaced_centers
 from thalweg.points.landscape.field import Field
 from thalweg.points.landscape.problem import Unresolved
 
-__all__ = ["Evenness", "Steps", "evenness", "partners"]
-
 _DRAWS = 3
 _PLACES = (5, 60)
 """Least and largest number of places."""

@@ -9,8 +9,6 @@ import numpy as np
 from thalweg._types import Array
 from thalweg.points.landscape.features import Basis
 
-__all__ = ["END", "MIDDLE", "Field", "bounding_box", "time_basis"]
-
 _CHUNK = 500
 """Individuals processed together."""
 _MARGIN = 0.05

@@ -11,23 +11,10 @@ from scipy.stats import chi2
 
 from thalweg._types import Array
 from thalweg.points.goodness import GoodnessOfFit
+from thalweg.points.landscape.features import Moments
 from thalweg.points.landscape.model import PushModel
-from thalweg.points.landscape.moments import Moments
 from thalweg.points.landscape.shrinkage import Prior, Scales, averaged, best_scales, solution
 from thalweg.status import Status
-
-__all__ = [
-    "PushFit",
-    "Whitening",
-    "at_rest",
-    "average",
-    "covariance",
-    "fit_push",
-    "goodness",
-    "informative",
-    "scatter",
-    "weak_start",
-]
 
 _MOST_SHARE = 0.8
 """Largest share of scatter that is subtracted from the information, in any direction."""

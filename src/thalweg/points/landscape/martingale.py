@@ -17,14 +17,11 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
 
 from thalweg._types import Array
-from thalweg.points.landscape.features import Basis
+from thalweg.points.landscape.features import Basis, Moments
 from thalweg.points.landscape.field import Field
 from thalweg.points.landscape.model import PushModel
-from thalweg.points.landscape.moments import Moments
 from thalweg.points.landscape.problem import Problem
 from thalweg.status import Status
-
-__all__ = ["Followed", "fit_moments"]
 
 _ITERATIONS = 5
 _LEAST_SHARE = 1e-5

@@ -20,11 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._types import Array
-from thalweg.points.landscape.features import Basis
+from thalweg.points.landscape.features import Basis, Moments
 from thalweg.points.landscape.field import END, MIDDLE, Field, bounding_box, time_basis
-from thalweg.points.landscape.moments import Moments
-
-__all__ = ["PushModel"]
 
 T = TypeVar("T")
 

@@ -19,8 +19,6 @@ from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
-__all__ = ["graph_energy", "graph_gradient"]
-
 _NEIGHBORS = 8
 
 

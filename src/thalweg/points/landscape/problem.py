@@ -28,8 +28,6 @@ from thalweg.status import Status
 if TYPE_CHECKING:
     from sklearn.neighbors import NearestNeighbors
 
-__all__ = ["Answer", "Disagreement", "Problem", "Support", "Unresolved", "candidates"]
-
 _MOST_POWERS = 60
 """Largest number of monomials."""
 _MOST_AXES = 10

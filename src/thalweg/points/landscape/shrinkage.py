@@ -20,8 +20,6 @@ from thalweg._types import Array
 from thalweg.errors import ConvergenceError
 from thalweg.points.landscape.model import PushModel
 
-__all__ = ["Prior", "Scales", "averaged", "best_scales", "solution"]
-
 Scales = tuple[float, float, float]
 """Precisions of smooth functions, of all others, and of the noise, in units of the prior."""
 

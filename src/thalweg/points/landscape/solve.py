@@ -10,6 +10,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import chi2
 
 from thalweg._types import Array
+from thalweg.points.landscape.features import Moments
 from thalweg.points.landscape.field import Field, bounding_box
 from thalweg.points.landscape.least_squares import (
     PushFit,
@@ -23,13 +24,10 @@ from thalweg.points.landscape.least_squares import (
     weak_start,
 )
 from thalweg.points.landscape.model import PushModel
-from thalweg.points.landscape.moments import Moments
 from thalweg.points.landscape.problem import Answer, Disagreement, Problem, candidates
 from thalweg.points.landscape.shrinkage import Prior, Scales
 from thalweg.points.landscape.tracked import solve_tracks, stiffness
 from thalweg.status import Status
-
-__all__ = ["solve"]
 
 Start = tuple[Prior, Array, Scales, float]
 """Prior, parameters, scales of the prior, and evidence of the weak form."""

@@ -31,8 +31,6 @@ from thalweg.points.landscape.model import PushModel
 from thalweg.points.landscape.problem import Answer, Problem
 from thalweg.status import Status
 
-__all__ = ["Regression", "coupled_gradient", "solve_tracks", "stiffness"]
-
 _SAME_ROWS = 0.5
 """Share of pairs with equal rows above which rows match individuals."""
 _AGREEING = 0.3
