@@ -76,7 +76,7 @@ class ImplicitEuler:
             kernel = _without(kernel, ~support, mobility)
         self.n_states, self.kernel, self.energy = n, kernel, energy
         self.log_pi = np.log(kernel.stationary)
-        internal = Internal(float(internal_spec(energy, mobility)[0]), energy.beta)
+        internal = Internal(internal_spec(energy, mobility)[0], energy.beta)
         self.equations = Equations(
             Graph.of(kernel, mobility), np.log(kernel.edges.conductance), self.log_pi, internal
         )
