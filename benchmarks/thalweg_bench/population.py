@@ -30,6 +30,7 @@ _FASTEST = 1e8
 _TERMS = 24
 """Terms of the exponential's series; at norm one the remainder is below 1e-23."""
 _SMALLEST = 1e-24
+"""Terms of the series below this are left out."""
 
 
 def transition_matrix(kernel: MarkovKernel, energy: FreeEnergy, p: Array, step: float) -> Array:
@@ -71,7 +72,7 @@ def frozen_chain(
     p, rows, matrices = p0, [p0], []
     for step in np.diff(times):
         matrices.append(transition_matrix(kernel, energy, p, float(step)))
-        # What is left of an emptied state sets the rates back into it: the least mass is the fit's.
+        # The mass left in an emptied state sets the rates back into it: the fit has the same floor.
         p = np.maximum(p @ matrices[-1], LEAST)
         p = p / p.sum()
         rows.append(p)

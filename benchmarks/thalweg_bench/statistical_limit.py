@@ -40,9 +40,9 @@ _STEEPEST = 1e8
 _AGREES = 0.7
 """Linear theory and draws agree where they are within this factor."""
 _NARROW = 0.5
-"""Standard error of log beta up to which a normal law is drawn from without a second thought."""
+"""Standard error of log beta up to which draws of it are normal without further checks."""
 _DRAWS = 200
-"""From the efficient normal law; their root mean square has a standard error of 5 % or more."""
+"""Draws from the efficient normal law: their root mean square has an error of 5 % or more."""
 _FEWEST_DRAWS = 10
 """Of chains of more than 500 intervals, whose length makes up for it in time."""
 

@@ -187,7 +187,7 @@ def test_tracked_and_independent_snapshots_have_the_same_marginals(method: Any) 
     ratio = draws[True].var(axis=0)[mean > 2] / variance[mean > 2]
     assert np.all((ratio > 0.55) & (ratio < 1.8))
 
-    # Tracked individuals remember where they were; caught ones do not.
+    # Tracked individuals remember where they were; freshly drawn ones do not.
     def memory(sample: np.ndarray) -> float:
         x = int(np.argmax(mean[1]))
         return float(np.corrcoef(sample[:, 1, x], sample[:, 2, x])[0, 1])

@@ -16,7 +16,7 @@ from thalweg.mobility import as_mobility
 
 
 def net_fluxes(model: FreeEnergyRegressor, path: Trajectory | None = None) -> NDArray[np.float64]:
-    """The net flux along each edge, averaged over the times that were seen.
+    """The net flux along each edge, averaged over the observed times.
 
     `path`: the fitted flow over these times, computed here if absent.
     """
@@ -31,8 +31,8 @@ def net_fluxes(model: FreeEnergyRegressor, path: Trajectory | None = None) -> ND
         for weight, p in zip(weights, path.probabilities, strict=True):
             total += weight * flow_fluxes(kernel, model.energy_, p, mobility)
         return total / gaps.sum()
-    # The path does not follow the mean landscape: an average of landscapes may move the other way.
-    # Its fluxes are those of the potential that moves each population to the next.
+    # The path of an average over landscapes does not follow the mean landscape, whose fluxes may
+    # even point the other way; take those of the potential that moves each population to the next.
     geometry = TransportGeometry(kernel, mobility)
     source, target, _ = kernel.edges
     for p, q in pairwise(path.probabilities):

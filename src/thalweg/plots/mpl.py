@@ -20,6 +20,8 @@ from thalweg.geometry import Geodesic
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import view
 from thalweg.plots.layout import (
+    ARROW,
+    MOST_EDGES,
     PALETTE,
     busiest,
     cut,
@@ -37,14 +39,12 @@ __all__ = ["fit", "flow", "forecast", "geodesic", "landscape", "potential", "qui
 
 Path = str | os.PathLike[str]
 
-ARROW = "#D55E00"
-_MOST_EDGES = 20_000
 _NAMED = 40
 """Largest number of states at which all names are written."""
 
 
 class Shown(TypedDict, total=False):
-    """What becomes of a picture: options of every function here."""
+    """Options of every function here: what happens to the picture."""
 
     save: Path | None
     """File to write; its ending chooses the format."""
@@ -53,7 +53,7 @@ class Shown(TypedDict, total=False):
 
 
 class Place(Shown, total=False):
-    """Also where to draw it."""
+    """Options of functions that draw on one pair of axes."""
 
     ax: Axes | None
     """A new figure by default."""
@@ -378,7 +378,7 @@ def _names(kernel: MarkovKernel, most: int = 24) -> list[str]:
 def _edges(axes: Any, kernel: MarkovKernel, xy: Array) -> None:
     from matplotlib.collections import LineCollection
 
-    source, target = strongest_edges(kernel, _MOST_EDGES)
+    source, target = strongest_edges(kernel, MOST_EDGES)
     lines = np.stack([xy[source], xy[target]], axis=1)
     axes.add_collection(LineCollection(list(lines), colors="#c4cad0", linewidths=0.7, zorder=1))
 

@@ -24,12 +24,13 @@ from thalweg.report.svg import (
 )
 
 _WIDTH = 760.0
+"""Width of a drawing, in pixels,"""
 _LEFT, _RIGHT = 66.0, 18.0
+"""its margins,"""
 _NAMES = 118.0
-"""Width reserved for names beside curves, in pixels."""
-
-# Solid, dashed, dotted: curves differ also in print and without colour vision.
+"""and the width reserved for names beside curves."""
 DASHES = ("", "", "", "7 4", "7 4", "2 4", "2 4", "9 3 2 3")
+"""Solid, dashed, dotted: curves also differ in print and without colour vision."""
 
 
 def fitted_curves(
@@ -138,7 +139,7 @@ def ranked(names: Sequence[str], values: Array, stderr: Array | None, most: int 
         "potential V (mean zero)",
         "",
     )
-    # Ticks of the vertical axis would number the ranks: names stand there instead.
+    # The vertical axis has the names of the states in place of ticks.
     parts = [part for part in axes.draw() if 'text-anchor="end"' not in part]
     for k, x in enumerate(order):
         y = axes.y(k + 0.5)
@@ -187,14 +188,14 @@ def _polyline(axes: Axes, x: Array, y: Array, colour: str, dashes: str = "") -> 
 def _end_names(
     axes: Axes, names: Sequence[str], ends: Sequence[float], colours: Sequence[str]
 ) -> list[str]:
-    """Names at the right ends of curves, moved apart; no name needs its colour to be known."""
+    """Names at the right ends of curves, moved apart, so that no reader depends on colours."""
     order = sorted(range(len(names)), key=lambda k: -ends[k])
     parts, lowest = [], -1e9
     room = axes.y.start + 10
     heights = [axes.y(float(ends[k])) + 4 for k in order]
     for i, height in enumerate(heights):
         heights[i] = lowest = max(height, lowest + 13)
-    # Back up from the bottom: only names that are in the way move.
+    # Then upwards from the bottom: only names that are in the way move.
     for i in reversed(range(len(heights))):
         heights[i] = min(heights[i], room)
         room = heights[i] - 13

@@ -26,7 +26,7 @@ from thalweg.report.svg import number
 from thalweg.snapshots import Snapshots
 
 _MOST_ROWS = 1000
-"""Largest number of rows: longer tables make a page slow to open, and the CSV file holds all."""
+"""Largest number of rows of the table of states: more make the page slow to open."""
 
 
 def fit_page(
@@ -38,14 +38,14 @@ def fit_page(
     messages: tuple[str, ...] = (),
     validation: CrossValidation | None = None,
 ) -> str:
-    """The page of a fitted model; with the snapshots it also shows how well they are met."""
+    """The page of a fitted model; with the snapshots it also shows how well the model fits them."""
     kernel = model.kernel_
     names = state_texts(kernel)
     stderr = model.potential_stderr_ if np.isfinite(model.potential_stderr_).all() else None
     when = f"time ({model.time_scale_})" if model.time_scale_.unit else "time"
     shown = drawn(kernel)
     whole = shown.label is None
-    path = model.predict(None, _moments(model, snapshots, forecast))
+    path = model.predict(None, _times(model, snapshots, forecast))
     fitted = None if snapshots is None else _rows(path, snapshots.times)
     seen = path.times <= model.times_[-1]
     until = replace(path, times=path.times[seen], probabilities=path.probabilities[seen])
@@ -83,9 +83,9 @@ def fit_page(
             when,
         )
         about = (
-            "The states that changed most: points are observed, lines fitted, bars two standard "
-            "errors of counting. Below, the residuals; the grey band holds 95 % of them if the "
-            "model is right."
+            "The states that changed most: points are observed, lines are fitted, and bars are two "
+            "standard errors of counting. Below, the residuals: 95 % of them lie in the grey "
+            "band if the model is right."
         )
         sections.append(Section("Observed and fitted", (about,), (curves,)))
     if forecast is not None:
@@ -121,17 +121,17 @@ def fit_page(
     return page(title, _lead(model), sections)
 
 
-def _moments(
+def _times(
     model: FreeEnergyRegressor, snapshots: Snapshots | None, forecast: Forecast | None
 ) -> Array:
-    """The times that the page shows: all that were seen, and a grid to the last one forecast."""
+    """The times that the page shows: all snapshots, and a grid to the end of the forecast."""
     fixed = model.times_ if snapshots is None else np.union1d(model.times_, snapshots.times)
     end = fixed[-1] if forecast is None else max(fixed[-1], forecast.times[-1])
     fine = 60 if model.kernel_.n_states <= 5000 else 24
     grid = np.linspace(fixed[0], fixed[-1], fine + 1)
     if end > fixed[-1]:
         grid = np.append(grid, np.linspace(fixed[-1], end, fine // 2 + 1)[1:])
-    # No step of the length of a rounding error.
+    # Grid points that differ from a snapshot by rounding would give steps of no length.
     apart = np.abs(grid[:, None] - fixed).min(axis=1) > 1e-6 * (end - fixed[0])
     return np.union1d(grid[apart], fixed)
 
@@ -142,7 +142,7 @@ def _rows(path: Trajectory, times: Array) -> Array:
 
 
 def _validated(result: CrossValidation) -> Section:
-    """The landscape beside its rivals, on data that none of them has seen."""
+    """The landscape beside its rivals, scored on data that none of them has seen."""
     rows = []
     for name in result.models:
         near = [score.hellinger for score in result.scores if score.model == name]
@@ -152,7 +152,7 @@ def _validated(result: CrossValidation) -> Section:
     about = {
         "leave-one-out": "Each snapshot but the first was left out in turn.",
         "forecast-last": "The last snapshot was left out and forecast from the others.",
-        "k-fold": "A part of the individuals of every snapshot was left out in turn.",
+        "k-fold": "Part of the individuals of every snapshot was left out in turn.",
     }[result.scheme]
     caption = (
         "Predictions of what was left out. A free chain is a Markov chain with its own rate for "
@@ -229,12 +229,12 @@ def _lead(model: FreeEnergyRegressor) -> str:
 
 
 def _about_picture(n_states: int, whole: bool) -> str:
-    text = "Low is where the population goes. Point at a state for its name and value."
+    text = "The population moves towards low V. Point at a state for its name and value."
     if whole:
-        return text + " Arrows follow the strongest net movement while the population was watched."
+        return text + " Arrows show the strongest net movement over the observed times."
     return (
-        f"Low is where the population goes. {n_states} states are too many to draw one by one: "
-        "each marker is a patch of neighbouring states, with their mean."
+        f"The population moves towards low V. {n_states} states are too many to draw one by one: "
+        "each marker is a patch of neighbouring states, coloured by their mean."
     )
 
 
@@ -247,8 +247,8 @@ def _about(forecast: Forecast, model: FreeEnergyRegressor) -> tuple[str, ...]:
         return (text + "There are no bands: this fit has no error bars.",)
     text += (
         f"Bands are meant to contain the true share {forecast.level:.0%} of the time, if one fixed "
-        "landscape drives the population. They cover the error of the fit, not the chance in a new "
-        "sample."
+        "landscape drives the population. They cover the error of the fit, not the counting noise "
+        "of a new sample."
     )
     if model.fitted_.joint_covariance is None:
         text += " On a graph this large they leave out the error of the first snapshot."
