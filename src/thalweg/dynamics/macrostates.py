@@ -188,7 +188,7 @@ class Basins:
         """The basin of each state once only the `n_basins` most persistent are kept."""
         kept = min(n_basins, self.bottom.size)
         n = self.tree[0].size + 1
-        return _flood(n, *self.tree, self.bottom[:kept])
+        return _flood(n, *self.tree[:2], self.bottom[:kept])
 
 
 @single_threaded
@@ -264,7 +264,7 @@ def _merge(one: Index, other: Index, level: Array, depth: Array) -> tuple[Array,
 
 
 @njit(cache=True)
-def _flood(n: int, one: Index, other: Index, level: Array, bottoms: Index) -> Index:
+def _flood(n: int, one: Index, other: Index, bottoms: Index) -> Index:
     """Join over the easiest edges first, but never two kept basins."""
     parent = np.arange(n)
     label = np.full(n, -1, np.int64)

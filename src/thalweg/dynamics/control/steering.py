@@ -337,7 +337,7 @@ class _Search:
         at, weights = path.fine
         control = path.between(-(at.push - (at.push @ self.action.kernel.stationary)[:, None]))
         asked = path.descent.nodes[-1] if self.end is None else self.end
-        final, status = _simulated(self.action, self.start, control, self.span)
+        final, status = _simulated(self.action, self.start, control)
         return _Plan(at, weights, control, float(np.abs(final - asked).max()), status)
 
     def _guesses(self, problem: PathProblem) -> list[Array]:
@@ -440,9 +440,7 @@ def _answer(
     )  # fmt: skip
 
 
-def _simulated(
-    action: Action, start: Array, control: Piecewise, span: float
-) -> tuple[Array, Status]:
+def _simulated(action: Action, start: Array, control: Piecewise) -> tuple[Array, Status]:
     """The flow of `V + u(t)`, by an integrator independent of the path."""
 
     def velocity(t: float, p: Array) -> Array:

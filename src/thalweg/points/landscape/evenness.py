@@ -17,7 +17,7 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from thalweg._types import Array, Index
-from thalweg.points.coupling import coupling
+from thalweg.points.coupling import coupling, mean_partners
 from thalweg.points.landscape.features import spaced_centers
 from thalweg.points.landscape.field import Field
 from thalweg.points.landscape.problem import Unresolved
@@ -52,9 +52,7 @@ def partners(x: Array, y: Array) -> tuple[Array, Index | None]:
         partner = linear_sum_assignment(cdist(x, y, "sqeuclidean"))[1]
         return y[partner], partner
     i, j, mass = coupling(x, y)
-    sent = np.zeros_like(x)
-    np.add.at(sent, i, mass[:, None] * y[j])
-    return sent * len(x), None
+    return mean_partners(i, mass, y[j], len(x)), None
 
 
 @dataclass(frozen=True, eq=False)
