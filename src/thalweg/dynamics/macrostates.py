@@ -13,6 +13,7 @@ where it joins a deeper one, so `exp(persistence)` is a waiting time.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +64,12 @@ class Macrostates:
             sure = np.flatnonzero(self.memberships[:, k] > threshold)
             out.append(sure if sure.size else np.array([int(np.argmax(self.memberships[:, k]))]))
         return tuple(out)
+
+    def named_cores(self, names: Sequence[Hashable]) -> dict[str, Index]:
+        """The cores, each as the set of the state that belongs to it most surely."""
+        surest = np.argmax(self.memberships, axis=0)
+        called = (f"set of {names[int(x)]}" for x in surest)
+        return dict(zip(called, self.cores(), strict=True))
 
 
 @single_threaded

@@ -12,7 +12,6 @@ from thalweg._words import p_text
 from thalweg.dynamics import (
     Comparison,
     Fates,
-    Macrostates,
     Streams,
     fate_probabilities,
     macrostates,
@@ -46,8 +45,8 @@ def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section |
     try:
         land = model.landscape_
         sets = macrostates(land, most=_MOST_SETS)
-        called = _called(sets, names)
-        targets = dict(zip(called, sets.cores(), strict=True))
+        targets = sets.named_cores(names)
+        called = list(targets)
         fates = fate_probabilities(land, targets)
         grid = np.linspace(model.times_[0], model.times_[-1], _MOST_TIMES)
         times = model.times_ if model.times_.size <= _MOST_TIMES else grid
@@ -75,7 +74,7 @@ def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section |
             landscape_picture(
                 drawn(model.kernel_), names, fates.probabilities.value[:, 0],
                 stderr=_finite(fates.probabilities.stderr[:, 0]),
-                name="fates", label=f"share that ends in {called[0]}",
+                name="fates", label=f"share that ends in the {called[0]}",
             ),
         ),
         table=_fates_table(fates, names),
@@ -84,11 +83,6 @@ def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section |
 
 def _finite(stderr: Array) -> Array | None:
     return stderr if np.isfinite(stderr).all() else None
-
-
-def _called(sets: Macrostates, names: Sequence[str]) -> list[str]:
-    surest = np.argmax(sets.memberships, axis=0)
-    return [f"the set of {names[int(x)]}" for x in surest]
 
 
 def _with_error(value: float, error: float) -> str:
