@@ -27,6 +27,8 @@ from thalweg.dynamics.control.newton import (
 )
 from thalweg.dynamics.control.wish import checked_wish, occupied, supported
 from thalweg.dynamics.landscape import Estimate, Landscape, estimate
+from thalweg.edges.fluxes import Drive, accumulate_velocity
+from thalweg.edges.static import Graph
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.flow import gradient_flow
 from thalweg.status import Status
@@ -442,15 +444,15 @@ def _answer(
 
 def _simulated(action: Action, start: Array, control: Piecewise) -> tuple[Array, Status]:
     """The flow of `V + u(t)`, by an integrator independent of the path."""
+    energy, mobility = action.energy, action.mobility
+    graph, drive = Graph.of(action.kernel, mobility), Drive.of(energy, mobility, start)
+    rho = np.empty_like(start)
 
     def velocity(t: float, p: Array) -> Array:
-        here = np.maximum(p, 1e-300)
-        drop = action.differences(action.energy.potential + control(t))
-        source, target, c = action.kernel.edges
-        rho = here / action.kernel.stationary
-        flux = action.mobility(rho[source], rho[target]) * drop
-        flux += action.energy.beta * (rho[source] - rho[target])
-        return -action.gathered((c * flux)[None])[0]
+        out = np.empty_like(p)
+        now = drive._replace(external=energy.potential + control(t))
+        accumulate_velocity(*graph, *now, p, rho, out)
+        return out
 
     p = start
     for left, right in zip(control.breaks[:-1], control.breaks[1:], strict=True):
