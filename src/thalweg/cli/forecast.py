@@ -63,7 +63,7 @@ def band_of(
 
 
 def announced(model_file: Path, output: Output) -> FreeEnergyRegressor:
-    """A saved model; what to bear in mind about everything computed from it is printed."""
+    """Load a model, and print the warning that goes with everything computed from it."""
     model = load(model_file)
     if not output.json:
         for line in caution(model):

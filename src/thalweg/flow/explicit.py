@@ -23,6 +23,7 @@ _ERROR = np.array(
 )
 _WEIGHTS = [np.array(row, dtype=np.float64) for row in _A]
 _MAX_REJECTIONS = 8
+"""Steps rejected in a row after which the method gives up."""
 _PATIENCE = 40
 """Signs of stiffness after which the method gives up."""
 

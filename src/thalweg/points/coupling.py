@@ -155,6 +155,7 @@ _MOST_ENTROPIC = 600
 _MOST_UNBALANCED = 2000
 """Largest number of individuals per side of an unbalanced coupling."""
 _SUBSAMPLES = 2
+"""Subsamples over which couplings of large clouds are averaged."""
 _NEIGHBORS = 10
 """Number of nearest observed points to which points are pulled."""
 

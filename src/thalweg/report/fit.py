@@ -17,7 +17,7 @@ from thalweg.flow import Trajectory
 from thalweg.learn import CrossValidation, FreeEnergyRegressor
 from thalweg.learn.forecast import Forecast
 from thalweg.plots.aggregate import View
-from thalweg.plots.fluxes import net_fluxes
+from thalweg.plots.fluxes import mean_fluxes
 from thalweg.plots.layout import state_texts
 from thalweg.report.curves import fitted_curves, forecast_curves, ranked
 from thalweg.report.dynamics import fates_section
@@ -108,7 +108,7 @@ class _Pictures:
         model, path, whole = self.model, self.path, self.shown.label is None
         seen = path.times <= model.times_[-1]
         until = replace(path, times=path.times[seen], probabilities=path.probabilities[seen])
-        fluxes = net_fluxes(model, until) if whole else None
+        fluxes = mean_fluxes(model, until) if whole else None
         picture = landscape_picture(
             self.shown, self.names, model.potential_, stderr=self.stderr, fluxes=fluxes
         )

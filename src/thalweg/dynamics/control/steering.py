@@ -20,8 +20,8 @@ from thalweg.dynamics.control.curve import DEGREE, Curve, Piecewise
 from thalweg.dynamics.control.newton import (
     POINTS,
     Descent,
-    PathProblem,
-    SteepPathProblem,
+    PlanProblem,
+    SteepPlanProblem,
     cheapest_path,
     least_curvature,
 )
@@ -227,7 +227,7 @@ def _nothing_to_do(
 class _Path:
     """A cheapest path on its mesh."""
 
-    problem: PathProblem
+    problem: PlanProblem
     descent: Descent
 
     @cached_property
@@ -293,7 +293,7 @@ class _Search:
         last: tuple[float, float] | None = None
         spent = 0
         while True:
-            kind = PathProblem if self.action.is_convex else SteepPathProblem
+            kind = PlanProblem if self.action.is_convex else SteepPlanProblem
             problem = kind(self.action, curve, self.start, self.end, self.members)
             begin = [nodes] if nodes is not None else []
             if nodes is None or not np.isfinite(problem.value(nodes)):
@@ -329,7 +329,7 @@ class _Search:
             nodes[0], nodes[-1] = descent.nodes[0], descent.nodes[-1]
             curve = finer
 
-    def _descended(self, problem: PathProblem, nodes: Array) -> _Path:
+    def _descended(self, problem: PlanProblem, nodes: Array) -> _Path:
         scale = float(problem.weights @ problem.moments(nodes).effort())
         descent = cheapest_path(problem, nodes, 1e-10 * max(scale, 1e-300))
         return _Path(problem, descent)
@@ -342,7 +342,7 @@ class _Search:
         final, status = _simulated(self.action, self.start, control)
         return _Plan(at, weights, control, float(np.abs(final - asked).max()), status)
 
-    def _guesses(self, problem: PathProblem) -> list[Array]:
+    def _guesses(self, problem: PlanProblem) -> list[Array]:
         """The flow, bent more and more towards the end, and the straight line; none that dips."""
         tau = (problem.curve.nodes / self.span)[:, None]
         flow = gradient_flow(

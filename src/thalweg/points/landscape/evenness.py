@@ -23,6 +23,7 @@ from thalweg.points.landscape.field import Field
 from thalweg.points.landscape.problem import Unresolved
 
 _DRAWS = 3
+"""Simulations of the steps per round."""
 _PLACES = (5, 60)
 """Least and largest number of places."""
 _PER_PLACE = 60
@@ -30,6 +31,7 @@ _PER_PLACE = 60
 _QUIET = 0.25
 """Quantile of places that gives the noise if it is uneven."""
 _ROUNDS = 3
+"""Estimates of the noise, each from simulations with the last one."""
 _CHANCE = 2.0
 """Factor over the scatter of simulated places above which noise is uneven,"""
 _SIZE = 0.25
