@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._door import single_threaded
-from thalweg._types import Array
+from thalweg._types import Array, Counts
 from thalweg.energy import FreeEnergy
 from thalweg.flow.rates import edge_rates
 from thalweg.kernel import MarkovKernel
@@ -23,7 +22,6 @@ from thalweg.mobility import LogMean
 
 __all__ = ["follow", "follow_itself", "frozen_chain", "transition_matrix"]
 
-Counts = NDArray[np.int64]
 
 _FASTEST = 1e8
 """Rates per interval are capped at this value, which is practically immediate."""

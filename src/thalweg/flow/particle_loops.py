@@ -11,16 +11,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
-from thalweg._types import Array, Index32
+from thalweg._types import Array, Counts, Index, Index32
 from thalweg.edges.fluxes import Drive, edge_flux, edge_fluxes
 from thalweg.edges.static import Graph
 from thalweg.kernel import Adjacency
-
-Counts = NDArray[np.int64]
-Slots = NDArray[np.int64]
 
 
 class Jumps(NamedTuple):
@@ -32,7 +28,7 @@ class Jumps(NamedTuple):
 
 
 @inner(cache=True)
-def _outward(edge: Slots, source: Index32, flux: Array, x: int, k: int) -> float:
+def _outward(edge: Index, source: Index32, flux: Array, x: int, k: int) -> float:
     """The flux that leaves `x` through its slot `k`; negative if it enters."""
     e = edge[k]
     return flux[e] if source[e] == x else -flux[e]

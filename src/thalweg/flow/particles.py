@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.special import gammaln, pdtrc
 
 from thalweg import _checks
 from thalweg._door import checked, single_threaded
-from thalweg._types import Array
+from thalweg._types import Array, Counts
 from thalweg.edges.fluxes import Drive
 from thalweg.edges.static import Graph
 from thalweg.energy import FreeEnergy
@@ -30,8 +30,6 @@ from thalweg.flow.rates import net_fluxes
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.snapshots.snapshots import DENSE_LIMIT, Snapshots
-
-Counts = NDArray[np.int64]
 
 _DENSE_STATES = 200
 """Number of states up to which frozen steps use dense matrices."""
