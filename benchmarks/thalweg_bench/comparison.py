@@ -167,7 +167,7 @@ def _likelihood(data: Data, *, known_start: bool) -> _Fit:
     if not data.frozen:
         options = LikelihoodOptions(initial=data.p0 if known_start else None)
     elif data.reading == "empirical" and not known_start:
-        raise InputError("rates of the density seen: the fit does not ask for the start.")
+        raise InputError("with empirical rates the fit does not need the start.")
     else:
         options = LikelihoodOptions(
             observation="tracked",

@@ -101,8 +101,8 @@ def run_limit(settings: BenchSettings) -> BenchResult:
     for cell in cells:
         if cell["instance"] or cell["family"] not in _PLACED:
             cell["methods"].remove("paper")
-        # With an unknown start the chain is chaotic at large amplitudes; rates of the density seen
-        # do not ask for the start.
+        # With an unknown start the chain is chaotic at large amplitudes; empirical rates do not
+        # need the start.
         if cell["n_states"] > 6 or cell["reading"] == _READINGS[0]:
             cell["methods"].remove("likelihood_free")
     sweep = _sweep("limit", settings, cells)
