@@ -235,6 +235,18 @@ def test_small_beta_does_not_break_any_method(family: str) -> None:
         assert energy(kernel, seen.frequencies[-1]) < energy(kernel, seen.frequencies[0])
 
 
+@pytest.mark.parametrize("method", ["frozen", "tau-leap", "exact"])
+def test_empty_states_need_no_pseudo_count(method: Any) -> None:
+    kernel, p0 = cycle(8), np.eye(8)[0]
+    energy = FreeEnergy(np.zeros(8), 1.0)
+    seen = simulate(
+        kernel, energy, p0, [0.0, 1.0], 20_000, method=method, rates="empirical", dt=0.01,
+        pseudo_count=0.0, rng=np.random.default_rng(0),
+    )  # fmt: skip
+    flow = gradient_flow(kernel, energy, p0, [0.0, 1.0]).probabilities
+    assert hellinger(seen.frequencies, flow)[1] < 2 * np.sqrt(7 / 160_000)
+
+
 def test_populations_may_start_in_one_state() -> None:
     kernel = cycle(8)
     energy = FreeEnergy(np.zeros(8), 1.0)

@@ -175,7 +175,7 @@ def gillespie(
     flux = edge_fluxes(graph, drive, rho)
     for x in range(n):
         own = (counts[x] + pseudo) / mass
-        tree[size + x] = _propensity(adjacency, source, flux, x, counts[x] / own)
+        tree[size + x] = _propensity(adjacency, source, flux, x, counts[x], own)
     for i in range(size - 1, 0, -1):
         tree[i] = tree[2 * i] + tree[2 * i + 1]
     clock, n_jumps = 0.0, 0
@@ -205,15 +205,17 @@ def gillespie(
             for k in range(indptr[z], indptr[z + 1]):
                 w = neighbor[k]
                 own = (counts[w] + pseudo) / mass
-                _set(tree, size + w, _propensity(adjacency, source, flux, w, counts[w] / own))
+                rate = _propensity(adjacency, source, flux, w, counts[w], own)
+                _set(tree, size + w, rate)
     return n_jumps
 
 
 @inner(cache=True)
 def _propensity(
-    adjacency: Adjacency, source: Index32, flux: Array, x: int, per_share: float
+    adjacency: Adjacency, source: Index32, flux: Array, x: int, count: int, share: float
 ) -> float:
-    return _outflow(adjacency, source, flux, x) * per_share if per_share > 0.0 else 0.0
+    """The rate at which some one of `count` individuals leaves `x`, whose share is `share`."""
+    return _outflow(adjacency, source, flux, x) * count / share if count > 0 else 0.0
 
 
 @inner(cache=True)
