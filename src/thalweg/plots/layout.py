@@ -20,6 +20,7 @@ __all__ = [
     "PALETTE",
     "busiest",
     "cut",
+    "error_bars",
     "extremes",
     "fitted_series",
     "gridded",
@@ -44,6 +45,16 @@ def extremes(values: Array, most: int) -> Index:
     if order.size > most:
         order = np.concatenate([order[: most // 2], order[-(most // 2) :]])
     return order
+
+
+def error_bars(stderr: ArrayLike) -> Array:
+    """Two standard errors; zero where the data do not determine the state.
+
+    >>> error_bars([0.5, np.inf])
+    array([1., 0.])
+    """
+    errors = np.asarray(stderr, dtype=np.float64)
+    return np.where(np.isfinite(errors), 2 * errors, 0.0)
 
 
 def fitted_series(

@@ -25,6 +25,7 @@ from thalweg.plots.layout import (
     PALETTE,
     busiest,
     cut,
+    error_bars,
     extremes,
     fitted_series,
     gridded,
@@ -338,18 +339,12 @@ def potential(
     order = extremes(v, most)
     names, y = _names(kernel), np.arange(order.size)
     axes = _axes(place, "Potential by state", size=(6.4, max(2.4, 0.24 * order.size)))
-    bars = None if stderr is None else 2 * _finite(stderr)[order]
+    bars = None if stderr is None else error_bars(stderr)[order]
     axes.errorbar(v[order], y, xerr=bars, fmt="o", color=color, markersize=4, elinewidth=1.4)
     axes.set_yticks(y, [names[x] for x in order], fontsize=8)
     axes.set_xlabel("V (mean zero)")
     axes.grid(axis="x", alpha=0.3)
     return _finish(axes, place)
-
-
-def _finite(stderr: ArrayLike) -> Array:
-    """Errors as bars: none where the data do not determine the state."""
-    errors = np.asarray(stderr, dtype=np.float64)
-    return np.where(np.isfinite(errors), errors, 0.0)
 
 
 def _pyplot() -> Any:

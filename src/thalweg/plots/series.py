@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.graph import short_names
-from thalweg.plots.layout import PALETTE, busiest, extremes, fitted_series
+from thalweg.plots.layout import PALETTE, busiest, error_bars, extremes, fitted_series
 
 
 def fit(
@@ -83,7 +83,7 @@ def potential(
         title = f"Potential: the {most // 2} lowest and {most // 2} highest states"
     bars = None
     if stderr is not None:
-        bars = {"type": "data", "array": 2 * np.asarray(stderr)[order], "thickness": 1, "width": 0}
+        bars = {"type": "data", "array": error_bars(stderr)[order], "thickness": 1, "width": 0}
     names = short_names(kernel)
     figure = go.Figure(
         go.Scatter(

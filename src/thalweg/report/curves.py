@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from thalweg._types import Array
-from thalweg.plots.layout import PALETTE, busiest, cut, extremes
+from thalweg.plots.layout import PALETTE, busiest, cut, error_bars, extremes
 from thalweg.report.svg import (
     INK,
     LINE,
@@ -127,9 +127,9 @@ def forecast_curves(
 def ranked(names: Sequence[str], values: Array, stderr: Array | None, most: int = 40) -> Picture:
     """The potential, ranked, with bars of two standard errors; the extremes if states are many."""
     order = extremes(values, most)
-    errors = np.zeros(values.size) if stderr is None else np.where(np.isfinite(stderr), stderr, 0.0)
-    low = float((values[order] - 2 * errors[order]).min())
-    high = float((values[order] + 2 * errors[order]).max())
+    bars = np.zeros(values.size) if stderr is None else error_bars(stderr)
+    low = float((values[order] - bars[order]).min())
+    high = float((values[order] + bars[order]).max())
     pad = 0.03 * (high - low if high > low else 1.0)
     left = min(24.0 + 7.2 * max(len(names[x]) for x in order), 260.0)
     bottom = 20.0 + 20.0 * order.size
@@ -143,7 +143,7 @@ def ranked(names: Sequence[str], values: Array, stderr: Array | None, most: int 
     parts = [part for part in axes.draw() if 'text-anchor="end"' not in part]
     for k, x in enumerate(order):
         y = axes.y(k + 0.5)
-        a, b = axes.x(values[x] - 2 * errors[x]), axes.x(values[x] + 2 * errors[x])
+        a, b = axes.x(values[x] - bars[x]), axes.x(values[x] + bars[x])
         at = axes.x(float(values[x]))
         parts += [
             segment(left, y, _WIDTH - _RIGHT, y, LINE),
