@@ -63,7 +63,7 @@ def band_of(
 
 
 def announced(model_file: Path, output: Output) -> FreeEnergyRegressor:
-    """A saved model; what to bear in mind about everything computed from it is printed."""
+    """Load a model, and print the warning that goes with everything computed from it."""
     model = load(model_file)
     if not output.json:
         for line in caution(model):
@@ -97,10 +97,8 @@ def run_forecast(model_file: Path, times: str, start: Path | None, output: Outpu
 def run_report(model_file: Path, output: ReportOutput) -> None:
     """Write the report of a saved model, without the snapshots it was fitted to."""
     model = load(model_file)
-    times = model.times_
-    span = float(times[-1] - times[0])
-    grid = np.unique(np.concatenate([times, np.linspace(times[-1], times[-1] + span, 11)]))
-    text = fit_page(model, forecast=band_of(model, grid), title=model_file.stem)
+    forecast = band_of(model, forecast_grid(model))
+    text = fit_page(model, forecast=forecast, title=model_file.stem)
     give_page(text, output, {"findings": findings(model)}, None)
 
 
