@@ -70,8 +70,8 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     method : {"likelihood", "weak", "neural"}
-        The likelihood of the counts under the flow; the weak form in closed form, fast; or the
-        paper's network (with `features`, a network of them).
+        The likelihood of the counts under the flow; the weak form, fast; or the paper's network
+        (with `features`, a network of them).
     observation : {"independent", "overdispersed", "tracked"} or CountModel
         Independent snapshots of new individuals (with replicates, error bars come from how these
         differ); individuals in clumps, as in a census or correlated frames (`Overdispersed`); or
