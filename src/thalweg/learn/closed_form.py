@@ -21,6 +21,7 @@ from thalweg.learn.answer import (
 from thalweg.learn.fields.scoring import scored
 from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
 from thalweg.learn.weak.fit import fit_weak
+from thalweg.learn.weak.options import WeakOptions
 from thalweg.learn.weak.regression import (
     MOST_STATES,
     RegressionFit,
@@ -127,9 +128,14 @@ def _assessed(
     # and neither's draws show it: with 300 individuals on 8 states 1 of 12 intervals held a beta of
     # 0.05.
     plain = fit_weak(
-        kernel, times, smoothed(counts, _PSEUDO), sizes=counts.sum(axis=1), pseudo_count=_PSEUDO,
-        mobility=s.mobility, beta=s.beta,
-    )  # fmt: skip
+        kernel,
+        times,
+        smoothed(counts, _PSEUDO),
+        sizes=counts.sum(axis=1),
+        pseudo_count=_PSEUDO,
+        beta=s.beta,
+        options=WeakOptions(mobility=s.mobility),
+    )
     apart = np.hypot(fit.potential_stderr, plain.potential - fit.potential)
     fit = replace(fit, potential_stderr=apart)
     if s.beta is not None:
@@ -149,17 +155,19 @@ def weak_answer(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         p,
         sizes=snapshots.sizes,
         pseudo_count=_pseudo_count(s),
-        quadrature=s.quadrature,
-        weighting=s.weighting,
-        ridge=s.ridge,
-        mobility=s.mobility,
-        internal=s.internal,
         beta=s.beta,
         potential=s.potential,
-        features=s.features,
-        interactions=s.interactions,
-        time_basis=s.time_basis,
         rng=np.random.default_rng(s.seed),
+        options=WeakOptions(
+            quadrature=s.quadrature,
+            weighting=s.weighting,
+            ridge=s.ridge,
+            mobility=s.mobility,
+            internal=s.internal,
+            features=s.features,
+            interactions=s.interactions,
+            time_basis=s.time_basis,
+        ),
     )
     verdict = unassessed()
     if fit.beta <= 0.0 and s.beta is None:

@@ -46,7 +46,7 @@ from thalweg.learn.limits import as_progress
 from thalweg.learn.questions import Questions
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict
-from thalweg.learn.weak.fit import Ridge
+from thalweg.learn.weak.options import Ridge
 from thalweg.learn.weak.terms import Quadrature, Weighting
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.snapshots import Smoother, Snapshots, TimeScale
