@@ -41,10 +41,10 @@ _MEMBERS = 12
 _MOST_CELLS = (120, 600)
 """Bounds on the number of cells; 12000 / N between them."""
 _FIRST_STEPS, _MANY = (4, 1), 60
-"""Steps per interval to begin with, at most, below and from so many states: the first fit's beta, by
-which they are chosen, may be far too large. Cells whose steps are too coarse refine them. On 12 data
-sets of 300 states and 16 of 100 beginning with one step took 0.86 of the time of beginning with
-four, for the same intervals and forecasts."""
+"""Steps per interval to begin with, at most, below and from so many states: the first fit's beta,
+by which they are chosen, may be far too large. Cells whose steps are too coarse refine them. On 12
+data sets of 300 states and 16 of 100 beginning with one step took 0.86 of the time of beginning
+with four, for the same intervals and forecasts."""
 _BETA_PRECISION = 1.0 / 9.0
 _CONTRADICTED = 1.92
 """Rise of half the deviance at which a value is outside its 95 % interval."""
