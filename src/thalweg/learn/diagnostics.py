@@ -201,7 +201,11 @@ def goodness_of_fit(
     scatter and tests nothing. The residuals of a wrong flow are alike at neighbouring times, those
     of scatter are not: the statistic is then the sum of the products of standardised residuals at
     neighbouring times, and `expected` and `deviation` are its own.
+
+    A fit shrunk by the evidence is tested as it was before: its errors include the shift.
     """
+    if fit.unshrunk is not None:
+        return goodness_of_fit(fit.unshrunk, rng=rng, n_draws=n_draws)
     if fit.noise.absorbs_misfit:
         return _pattern_test(fit, rng, n_draws)
     options = fit.settings

@@ -61,7 +61,7 @@ class LikelihoodFit:
     transport: Array | None = None
     """The fitted probabilities of transport alone, if growth was learned."""
     unshrunk: LikelihoodFit | None = None
-    """The fit with rates of growth under a weak prior, where the evidence wants a stronger one."""
+    """The fit under a weak prior, if the evidence wants a stronger one on rates or potential."""
     n_intervals: int | None = None
     """Number of leading intervals that were fitted, if the chain could not be followed to its end;
     `None` if all were."""
