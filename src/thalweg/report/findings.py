@@ -85,19 +85,22 @@ def rejected(model: FreeEnergyRegressor) -> bool:
     return p is not None and p < _REJECTED
 
 
+WITHOUT_BIRTHS = "This model has births and deaths, which are left out here: individuals only move."
+"""Said where a model with growth answers a question about movement alone."""
+
+
 def caution(model: FreeEnergyRegressor) -> tuple[str, ...]:
     """What to bear in mind beside every picture of the landscape; empty if nothing special."""
-    if model.beta_verdict_.kind == "undetermined":
-        said = "The data do not determine beta: what is shown is one possibility among many."
-    elif rejected(model):
+    said = []
+    if rejected(model):
         p = p_text(model.diagnostics_["p_value"])
-        said = (
+        said.append(
             f"A single landscape does not explain these data ({p}): treat what is shown with "
             "caution."
         )
-    else:
-        return ()
-    return (said,)
+    if model.beta_verdict_.kind == "undetermined":
+        said.append("The data do not determine beta: what is shown is one possibility among many.")
+    return tuple(said)
 
 
 def _unknown(model: FreeEnergyRegressor) -> list[str]:
@@ -145,6 +148,8 @@ def _destination(model: FreeEnergyRegressor) -> list[str]:
             f"If that landscape held nevertheless, {share} of the population at rest would be in "
         )
         said += where
+    if model.growth_ is not None:
+        said = f"Without births and deaths: {said[0].lower()}{said[1:]}"
     lost = int(np.argmax(first - rest))
     if lost not in ends and first[lost] > rest[lost] + 0.02:
         said += f"; the share of {names[lost][:40]} would fall from {first[lost]:.0%} to "
