@@ -164,3 +164,4 @@ def test_models_with_births_forecast_from_their_file_and_say_what_is_left_out(
         assert (code, "births and deaths, which are left out" in said) == (0, True)
     answer = json.loads(_run(capsys, "forecast", model, "--times", "4,6", "--json")[1])
     assert any("no bands" in line for line in answer["cautions"])
+    assert "individuals only move" in (out / "report.html").read_text()

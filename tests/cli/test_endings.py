@@ -91,9 +91,9 @@ def test_ctrl_c_keeps_older_results(capsys, monkeypatch, place, moment):
     if moment == "report":
         monkeypatch.setattr("thalweg.cli.fit.fit_page", interrupt)
     else:
-        import thalweg.learn.likelihood.fit as search
+        import thalweg.learn.likelihood.stages as search
 
-        monkeypatch.setattr(search._Search, "_suspicious", interrupt)
+        monkeypatch.setattr(search.Stages, "_suspicious", interrupt)
     code = ended("fit", place / "s.csv", "--graph", place / "e.csv", "--out", out)
     said = capsys.readouterr().err
     assert code == 130

@@ -21,6 +21,7 @@ from thalweg.flow import simulate
 from thalweg.flow.particles import transition_matrices
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.deviance import expected_deviance
+from thalweg.learn.likelihood.inverse import inverse
 from thalweg.learn.likelihood.result import LikelihoodFit
 
 _MOST_CYCLES = 50
@@ -97,12 +98,7 @@ def undetermined(fit: LikelihoodFit, *, tolerance: float = 1.0) -> Undetermined:
     if rest.size:
         cross = information[:k, rest]
         base = fit.prior.precision[np.ix_(rest, rest)]
-        own = (
-            own
-            - cross
-            @ np.linalg.pinv(information[np.ix_(rest, rest)] + base, hermitian=True)
-            @ cross.T
-        )
+        own = own - cross @ inverse(information[np.ix_(rest, rest)] + base) @ cross.T
     # The gauge is taken out first: constants change nothing and are not reported.
     linear = fit._centring
     _, sizes, rows = np.linalg.svd(linear)
@@ -137,7 +133,7 @@ def _vague(fit: LikelihoodFit) -> bool:
     precision = fit.prior.precision.copy()
     i = fit.model.beta_index
     precision[i, i] = 0.0
-    covariance = np.linalg.pinv(fit.information + precision, hermitian=True)
+    covariance = inverse(fit.information + precision)
     return bool(covariance[i, i] > 1.0 or fit.information[i, i] < 1.0)
 
 

@@ -62,9 +62,10 @@ def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section |
         f"is {sets.gap:.1f} times faster."
     )
     open_ended = int(np.sum(fates.probabilities.undetermined.any(axis=1)))
+    those = "one state" if open_ended == 1 else f"{open_ended} states"
     unsure = (
-        f"For {open_ended} states the data do not say where an individual ends up: the interval is "
-        "wider than 0.9.",
+        f"For {those} the data do not say where an individual ends up: the interval is wider than "
+        "0.9.",
     ) if open_ended else ()  # fmt: skip
     births = () if model.growth_ is None else (WITHOUT_BIRTHS,)
     return Section(

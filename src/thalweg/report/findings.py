@@ -206,12 +206,13 @@ def _verdict(diagnostics: dict[str, Any]) -> list[str]:
     tried = diagnostics.get("remedies")
     if p < _REJECTED:
         wider = diagnostics.get("errors_widened_by")
+        usual = "Cycles" if "growth_says" in diagnostics else "Growth, cycles,"
         return [
             f"A landscape with noise does not explain these data ({p_text(p)}). "
             + (
                 f"{tried} Treat V with caution."
                 if tried
-                else "Growth, cycles, or a landscape that changes in time are the usual reasons "
+                else f"{usual} or a landscape that changes in time are the usual reasons "
                 "(fit --remedies tries them). Treat V with caution."
             )
             + (f" Error bars are {wider:.0f} times as wide to cover the misfit." if wider else "")

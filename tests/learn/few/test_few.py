@@ -205,6 +205,27 @@ def test_only_evidence_and_fit_together_exclude_a_beta() -> None:
     assert np.isfinite(open_[2])
 
 
+def test_evidence_in_doubt_excludes_no_beta_that_fits_under_the_same_prior() -> None:
+    """Where Laplace's method misses much, a lower beta takes a stronger prior and fits worse."""
+    falls = [-9.0, -6.0, 0.0, -6.0, -9.0]
+    kept = lattice_of(falls, [5.0 - f for f in falls])
+    assert beta_hull(kept)[1] > 0.0
+
+    def with_stronger(correction: float, deviance: float) -> Lattice:
+        lattice = lattice_of(falls, [5.0 - f for f in falls])
+        for column in lattice.columns[:2]:
+            cell = column.best
+            column.cells[0, 0] = replace(cell, half_deviance=deviance, log_evidence=-99.0)
+            column.cells[0, 1] = replace(cell, correction=correction)
+        return lattice
+
+    # The same prior fits as well there, and what Laplace's method may miss is more than the fall.
+    assert beta_hull(with_stronger(20.0, 4.0))[1] == 0.0
+    # It misses little; or the same prior fits worse, too.
+    assert beta_hull(with_stronger(1.0, 4.0))[1] > 0.0
+    assert beta_hull(with_stronger(20.0, 14.0))[1] > 0.0
+
+
 # ---------------------------------------------------------------------- fits
 
 

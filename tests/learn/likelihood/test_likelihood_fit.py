@@ -10,7 +10,7 @@ from thalweg.energy import FreeEnergy, PowerEnergy
 from thalweg.errors import InputError
 from thalweg.flow import simulate
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.likelihood import fit as fit_module
+from thalweg.learn.likelihood import stages
 from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.frozen import frozen_chain
 from thalweg.learn.likelihood.model import FlowModel, Mesh
@@ -216,7 +216,7 @@ def test_interruption_gives_the_best_iterate(monkeypatch: pytest.MonkeyPatch) ->
             raise KeyboardInterrupt
         return evaluate(self, theta, mesh)
 
-    monkeypatch.setattr(fit_module.IndependentObjective, "evaluate", impatient)
+    monkeypatch.setattr(stages.IndependentObjective, "evaluate", impatient)
     fit = fit_likelihood(PATH, TIMES, counts)
     assert fit.status is Status.INTERRUPTED
     assert np.isfinite(fit.potential).all()

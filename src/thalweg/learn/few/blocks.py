@@ -16,7 +16,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 
 from thalweg._types import Array
 from thalweg.learn.few.shapes import FieldPrior
-from thalweg.learn.likelihood.sparse.flow import symmetric
+from thalweg.learn.likelihood.inverse import symmetric
 
 __all__ = ["Curvature", "Information", "inverse_of"]
 

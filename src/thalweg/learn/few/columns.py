@@ -32,10 +32,10 @@ class Column:
     def best(self) -> Cell:
         return self.cells[self.best_key]
 
-    def solved_near(self, key: Key) -> Cell:
-        """The solved cell closest to a key: of the same shape, if there is one."""
-        solved = [k for k, cell in self.cells.items() if cell.solved]
-        return self.cells[min(solved, key=lambda k: (k[0] != key[0], abs(k[1] - key[1]), k))]
+    def near(self, key: Key, *, solved: bool = False) -> Cell:
+        """The cell closest to a key, of the same shape if there is one; `solved`: among those."""
+        keys = [k for k, cell in self.cells.items() if cell.solved or not solved]
+        return self.cells[min(keys, key=lambda k: (k[0] != key[0], abs(k[1] - key[1]), k))]
 
     @property
     def value(self) -> float:
@@ -77,15 +77,35 @@ class Lattice:
 
     @property
     def fall(self) -> Array:
-        """Distance of each beta below the best, in evidence or in fit, whichever is less.
+        """Distance of each beta below the best, by the least of three measures.
 
-        The evidence alone would let the prior decide: a prior of rough potentials prefers a `beta`
-        that smooths them, also where every `beta` fits the counts equally well. The deviance of the
-        best fits alone ignores how much freedom they took.
+        - The evidence, which alone would let the prior decide: a prior of rough potentials prefers
+          a `beta` that smooths them, also where every `beta` fits the counts equally well.
+        - The deviance of the best fits, which alone ignores how much freedom they took.
+        - The deviance under the prior that is best of all, or the evidence beyond doubt, whichever
+          is more. With fewer individuals than states Laplace's method may miss ten units at a small
+          `beta`, where most states run empty; the evidence then takes a stronger prior there, under
+          which the deviance rises.
         """
         value = self.values
+        top = int(np.argmax(value))
+        fall, key = value[top] - value, self.columns[top].best_key
         deviance = np.array([column.half_deviance for column in self.columns])
-        return np.asarray(np.minimum(value.max() - value, deviance - deviance.min()))
+        same = np.array([column.near(key).half_deviance for column in self.columns])
+        third = np.maximum(np.maximum(same - same[top], fall - self._doubt), 0.0)
+        return np.asarray(np.minimum.reduce([fall, deviance - deviance.min(), third]))
+
+    @property
+    def _doubt(self) -> Array:
+        """How wrong the evidence of each beta may be against the best one's.
+
+        What the next order of Laplace's method changed; all of that order between different priors.
+        """
+        best = self.columns[int(np.argmax(self.values))]
+        own = best.best.correction
+        order = np.array([column.best.correction for column in self.columns])
+        alike = np.array([column.best_key == best.best_key for column in self.columns])
+        return np.where(alike, np.abs(order - own), np.maximum(np.abs(order), abs(own)))
 
     @property
     def best(self) -> Cell:

@@ -3,7 +3,8 @@
 The evidence alone would let the prior close an interval: a prior of rough potentials prefers a
 `beta` that smooths them, also where every `beta` fits the counts equally well. The deviance of the
 best fits alone ignores how much freedom they took. A value of `beta` is therefore excluded only
-where both have fallen, and an end is closed only by a converged column beyond it.
+where both have fallen, beyond what Laplace's method may have missed (`Lattice.fall`), and an end is
+closed only by a converged column beyond it.
 """
 
 from __future__ import annotations

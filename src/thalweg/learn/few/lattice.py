@@ -93,6 +93,8 @@ class _Explorer:
     """Rough cells of the sweep."""
     suspicion: float = _OTHER_BRANCH
     seeds: list[Cell] = field(default_factory=list)
+    reference: Key | None = None
+    """The best prior of the first column, which all columns hold for comparison."""
 
     @property
     def exhausted(self) -> bool:
@@ -257,7 +259,7 @@ class _Explorer:
             key, cell = column.best_key, column.best
             found = self.inner.solve(cell.place, cell.theta, cell.mesh, cell)
             column.cells[key] = found or replace(cell, log_evidence=-np.inf)
-        correction = self.inner.corrected(column.solved_near(column.best_key)).correction
+        correction = self.inner.corrected(column.near(column.best_key, solved=True)).correction
         for key, cell in column.cells.items():
             column.cells[key] = cell.with_correction(correction)
 
@@ -279,7 +281,7 @@ class _Explorer:
                 place = self.place(new, column.log_beta, near.place.log_initial, near.place.initial)
                 if new in column.cells or self.bounded(place.log_strength) != place.log_strength:
                     continue
-                column.cells[new] = self.inner.expand(column.solved_near(new), place)
+                column.cells[new] = self.inner.expand(column.near(new, solved=True), place)
                 column.cells[new].forget()
                 todo.append(new)
 
@@ -302,13 +304,15 @@ class _Explorer:
         lead = self.other_branch(lead, log_initial) or lead
         column = Column(log_beta, {key: lead}, self.spacing)
         least = top.log_evidence - self.within(near, _KEEP)
-        carried = [k for k, cell in near.cells.items() if cell.log_evidence >= least]
+        carried = [
+            k for k, cell in near.cells.items() if cell.log_evidence >= least or k == self.reference
+        ]
         matters = self.top - lead.log_evidence < _EXACT
         for new in sorted(carried, key=lambda k: (-near.cells[k].log_evidence, k)):
             if new in column.cells:
                 continue
             place = self.place(new, log_beta, log_initial, lead.place.initial)
-            cell = self.inner.expand(column.solved_near(new), place)
+            cell = self.inner.expand(column.near(new, solved=True), place)
             first = all(other[0] != new[0] for other in column.cells)
             if first and matters and cell.log_evidence > lead.log_evidence - _EXACT:
                 if not self.exhausted:
@@ -357,7 +361,7 @@ class _Explorer:
 
     def walk(self, first: Column) -> list[Column]:
         columns = [first]
-        self.top = first.best.log_evidence
+        self.top, self.reference = first.best.log_evidence, first.best_key
         low, high = (float(np.log(b / self.inner.span)) for b in RANGE)
         slope, bend = self.inner.along_beta(first.best)
         begin = _ROOT_STEP * np.sqrt(2.0 / bend) if bend > 0.0 else _STEP[1]

@@ -14,6 +14,7 @@ import numpy as np
 from thalweg._types import Array
 from thalweg.edges.static import dense_laplacian
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.likelihood.inverse import inverse
 from thalweg.learn.likelihood.model import FlowModel
 
 WEAK = 1e-2
@@ -85,7 +86,7 @@ class Prior:
     def _held(self, curvature: Array) -> float:
         """Number of directions of the potential that the prior determines: `strength tr(C A)`."""
         k = self.shape.shape[0]
-        covariance = np.linalg.pinv(curvature + self.precision, hermitian=True)[:k, :k]
+        covariance = inverse(curvature + self.precision)[:k, :k]
         return self.strength / self.scale**2 * float(np.sum(covariance * self.shape))
 
     def firmer(self, theta: Array, curvature: Array, part: slice) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -76,6 +76,11 @@ class LikelihoodFit:
         """Whether the deviance rejects the model, by four standard deviations."""
         return self.deviance > self.expected_deviance + REJECTED * self.deviance_stderr
 
+    def over(self, n_intervals: int) -> LikelihoodFit:
+        """The same fit, of the first intervals only."""
+        weak = None if self.unshrunk is None else self.unshrunk.over(n_intervals)
+        return replace(self, n_intervals=n_intervals, unshrunk=weak)
+
     def increments(self, counts: Array) -> TrackedObjective:
         """The increments of a tracked population with these counts, over the horizon fitted."""
         frozen = self.settings.discretization == "frozen"
@@ -107,11 +112,17 @@ class LikelihoodFit:
         linear = self.model.potential_map()
         return np.asarray(linear - pi @ linear)
 
+    def _in_answer(self, rows: Array) -> Array:
+        """Rows of the potential's coefficients as rows of the centred potential."""
+        plain = self.model.features is None and self.model.time_basis is None
+        moved = rows if plain else self.model.potential_map() @ rows
+        return np.asarray(moved - self.kernel.stationary @ moved)
+
     @property
     def potential_covariance(self) -> Array:
         """Covariance of the centred potential, shape (N, N)."""
         k = self.model.n_potential
-        return np.asarray(self._centring @ self.covariance[:k, :k] @ self._centring.T)
+        return self._in_answer(self._in_answer(self.covariance[:k, :k]).T)
 
     @property
     def potential_stderr(self) -> Array:
@@ -132,14 +143,19 @@ class LikelihoodFit:
     @property
     def joint_covariance(self) -> Array:
         """Covariance of (centred potential, beta, log initial distribution)."""
-        model, n = self.model, self.kernel.n_states
-        linear = np.zeros((2 * n + 1, model.n_parameters))
-        linear[:n, model.potential_slice] = self._centring
-        if model.learns_beta:
-            linear[n, model.beta_index] = self.beta
-        if model.n_initial:
-            linear[n + 1 :, model.initial_slice] = np.eye(n) - self.initial
-        return np.asarray(linear @ self.covariance @ linear.T)
+
+        def in_answer(rows: Array) -> Array:
+            model, n = self.model, self.kernel.n_states
+            out = np.zeros((2 * n + 1, rows.shape[1]))
+            out[:n] = self._in_answer(rows[model.potential_slice])
+            if model.learns_beta:
+                out[n] = self.beta * rows[model.beta_index]
+            if model.n_initial:
+                start = rows[model.initial_slice]
+                out[n + 1 :] = start - self.initial @ start
+            return out
+
+        return in_answer(in_answer(self.covariance).T)
 
     @property
     def interaction_strengths(self) -> Array:

@@ -27,7 +27,6 @@ __all__ = [
     "evaluated",
     "is_plain",
     "probabilities",
-    "symmetric",
 ]
 
 
@@ -352,10 +351,3 @@ def evaluated(
             return point.evaluation, point.probabilities
     evaluation, p = objective.evaluate(theta, mesh), model.probabilities(theta, mesh)
     return None if evaluation is None or p is None else (evaluation, p)
-
-
-def symmetric(lower: Array) -> Array:
-    """The symmetric matrix with this lower triangle, whose upper one is zero."""
-    full = lower + lower.T
-    np.fill_diagonal(full, lower.diagonal())
-    return np.asarray(full)
