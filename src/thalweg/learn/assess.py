@@ -14,7 +14,7 @@ from thalweg.learn.few.fit import FewFit, fit_few, open_above, reaching
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.limits import exhausted
 from thalweg.learn.profile import Profile, walk_profile
-from thalweg.learn.verdict import BetaVerdict, movement_p_value
+from thalweg.learn.verdict import BetaVerdict, Kind, movement_p_value
 from thalweg.status import Status
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def assess(
         fitted, verdict = _unfinished(fitted, verdict)
     elif status is Status.CONVERGED and applies(fit):
         fitted, verdict = _widened(fitted, fit), _of_profile(fit, _profile(fit))
-    elif status is Status.CONVERGED and verdict.vacuous and not still:
+    elif status in (Status.CONVERGED, Status.STALLED) and not still:
         fitted, verdict = _along_profile(fitted, fit)
     model = fit.model
     scaled = model.learns_beta and model.n_potential > 0 and model.fixed_potential is None
@@ -166,14 +166,28 @@ def _of_profile(fit: LikelihoodFit, profile: Profile | None) -> BetaVerdict:
     return BetaVerdict("determined" if both else "undetermined", lower, upper)
 
 
-def _along_profile(fitted: Fitted, fit: LikelihoodFit) -> tuple[Fitted, BetaVerdict]:
-    """The answer where the curvature says nothing about beta: its profile may still bound it.
+def _hull(one: BetaVerdict, other: BetaVerdict) -> BetaVerdict:
+    """The verdict that leaves open what either does."""
+    lower, upper = min(one.lower, other.lower), max(one.upper, other.upper)
+    kind: Kind = "determined" if lower > 0.0 and np.isfinite(upper) else "undetermined"
+    return replace(one, kind=kind, lower=lower, upper=upper)
 
-    The potential's errors then reach the landscapes at the ends of the interval.
+
+def _along_profile(fitted: Fitted, fit: LikelihoodFit) -> tuple[Fitted, BetaVerdict]:
+    """The answer of a fit that is not averaged, its beta bounded by its profile.
+
+    The profile is that under a weak prior. If it does not determine beta, the potential's errors
+    reach the landscapes at the ends of the interval.
     """
-    profile = _profile(fit)
-    verdict = _of_profile(fit, profile)
-    if profile is None or fitted.joint_covariance is None or not np.isfinite(verdict.upper):
+    weak = fit if fit.unshrunk is None else fit.unshrunk
+    profile = _profile(weak)
+    verdict = _of_profile(weak, profile)
+    if profile is not None and fit.settings.observation == "tracked":
+        # Its increments are weighted as at the fit, so that far from there it may fall too low.
+        normal = ordinary_verdict(weak)
+        verdict = verdict if normal.vacuous else _hull(verdict, normal)
+    open_ended = verdict.kind == "undetermined" and np.isfinite(verdict.upper)
+    if profile is None or fitted.joint_covariance is None or not open_ended:
         return fitted, verdict
     k, n = fit.model.n_potential, fit.model.n_states
     covariance = fitted.joint_covariance.copy()
