@@ -109,12 +109,17 @@ def _rest_p_value(fit: LikelihoodFit, seed: int) -> float:
     return movement_p_value(fit.noise.effective(fit.counts), rng=np.random.default_rng(seed))
 
 
-def assess_many(fitted: Fitted, fit: LargeFit, *, seed: int) -> Fitted:
-    """The same for many states: whether anything moved, whether the flow fits."""
+def is_still(counts: Array, *, seed: int) -> bool:
+    """Whether the counts of many states could all be samples of one distribution."""
+    rng = np.random.default_rng(seed)
+    return movement_p_value(counts, rng=rng, n_draws=_FEWER_DRAWS) > _STILL
+
+
+def assess_many(fitted: Fitted, fit: LargeFit, *, still: bool) -> Fitted:
+    """The same for many states: whether anything moved (`still`), whether the flow fits."""
     if fit.status is Status.INTERRUPTED:
         return fitted
-    rng = np.random.default_rng(seed)
-    if movement_p_value(fit.counts, rng=rng, n_draws=_FEWER_DRAWS) > _STILL:
+    if still:
         if fitted.beta_verdict.kind != "given":
             verdict = BetaVerdict("undetermined", reason=_AT_REST)
             fitted = _of_any_size(replace(fitted, beta_verdict=verdict))

@@ -15,12 +15,13 @@ from thalweg.learn.answer import (
     beyond_plain,
     two_times,
 )
-from thalweg.learn.assess import assess_many
+from thalweg.learn.assess import assess_many, is_still
 from thalweg.learn.fields import LargeFit, fit_likelihood_large
 from thalweg.learn.fields.ends import ROUNDS, try_ends
 from thalweg.learn.fields.options import LargeOptions
 from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
 from thalweg.snapshots import Snapshots
+from thalweg.status import Status
 
 
 def many_states_answer(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitted:
@@ -51,7 +52,8 @@ def many_states_answer(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) 
     fit = fit_with(s.beta)
     places = places if fit.in_space else None
     lower = upper = fit.beta
-    if s.beta is None:
+    still = fit.status is not Status.INTERRUPTED and is_still(fit.counts, seed=s.seed)
+    if s.beta is None and not still:  # at rest any beta fits
         quick = LargeOptions(max_rounds=ROUNDS, fall_back=False)
         fit, lower, upper = try_ends(fit, lambda b: fit_with(b, quick))
     fitted = answer_of(
@@ -67,7 +69,7 @@ def many_states_answer(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) 
             "determined": fit.determined,
         },
     )
-    return assess_many(fitted, fit, seed=s.seed)
+    return assess_many(fitted, fit, still=still)
 
 
 def _verdict(fit: LargeFit, known: float | None, lower: float, upper: float) -> BetaVerdict:
