@@ -29,6 +29,9 @@ _WIDER = 2.0
 1000 and 400 states with one individual each it was covered in 0.72 to 0.98 without the factor."""
 _DROP = 3.32
 """Fall of the log likelihood that excludes a beta, as for few states."""
+_BLUR = 0.02
+"""Part of a fall, per determined coefficient, that may be that neither fit has ended exactly: each
+ends where a Newton step would gain less than half of this."""
 ROUNDS = 15
 """Rounds of a fit with beta given: only its likelihood is wanted."""
 
@@ -56,7 +59,7 @@ def try_ends(fit: LargeFit, refit: Callable[[float], LargeFit]) -> tuple[LargeFi
         if other is None:
             shares.append(1.0)
             continue
-        fall = fit.log_likelihood - other.log_likelihood
+        fall = fit.log_likelihood - other.log_likelihood - _BLUR * fit.determined
         shares.append(float(np.sqrt(_DROP / max(fall, _DROP))))
         # An end is two standard errors away.
         away = 0.5 * shares[-1] * (other.potential - fit.potential)
