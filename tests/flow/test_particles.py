@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from scipy.linalg import expm
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow.integrate import gradient_flow
-from thalweg.flow.particles import _Population, _ticks, simulate
+from thalweg.flow.particles import _Population, _ticks, simulate, transition_matrices
 from thalweg.flow.rates import jump_rates
 from thalweg.graphs import GRAPH_FAMILIES, cycle, make_graph
 from thalweg.kernel import MarkovKernel
@@ -333,3 +333,20 @@ def test_bad_input_is_refused_in_a_sentence(change: dict[str, Any], message: str
     }
     with pytest.raises(InputError, match=message):
         simulate(**arguments)
+
+
+@pytest.mark.parametrize("method", ["exact", "frozen"])
+def test_transition_matrices_carry_the_flow(method: Literal["exact", "frozen"]) -> None:
+    rng = np.random.default_rng(0)
+    kernel = make_graph("delaunay", 8, rng=rng)
+    energy, times = FreeEnergy(rng.normal(size=8), 0.4), np.array([0.0, 0.5, 500.0])
+    p0 = rng.dirichlet(np.ones(8))
+    matrices = transition_matrices(kernel, energy, p0, times, method=method, mobility=LogMean())
+    seen = simulate(
+        kernel, energy, p0, times, 4_000_000, rng=rng, method=method, tracked=False
+    )  # fmt: skip
+    p = p0
+    for k, matrix in enumerate(matrices):
+        np.testing.assert_allclose(matrix.sum(axis=1), 1.0)
+        p = p @ matrix
+        np.testing.assert_allclose(p, seen.counts[k + 1] / 4_000_000, atol=2e-3)

@@ -111,6 +111,13 @@ def test_known_and_learned_rates_through_the_regressor(tmp_path: Path) -> None:
     assert learned.predict(None, TIMES).final == pytest.approx(shares, abs=0.01)
     band = learned.forecast(TIMES)
     assert ((band.lower <= band.probabilities) & (band.probabilities <= band.upper)).all()
+    sampled = learned.forecast(TIMES, p0=START, p0_size=50.0)
+    sure = learned.forecast(TIMES, p0=START)
+    assert sure.upper[0] == pytest.approx(START, abs=1e-6)
+    # The noise of fifty individuals is in the band, at the start and later.
+    deviation = np.sqrt(START * (1 - START) / 50)
+    assert sampled.upper[0] - sampled.lower[0] == pytest.approx(3.9 * deviation, rel=0.4)
+    assert ((sampled.upper - sampled.lower)[:5] > 1.2 * (sure.upper - sure.lower)[:5]).all()
     learned.save(tmp_path / "m.thalweg")
     again = load(tmp_path / "m.thalweg")
     assert again.growth_ is not None

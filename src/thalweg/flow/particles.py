@@ -134,6 +134,49 @@ def simulate(
     return Snapshots.from_counts(t, table, names=kernel.names)
 
 
+def transition_matrices(
+    kernel: MarkovKernel,
+    energy: FreeEnergy,
+    p0: Array,
+    times: Array,
+    *,
+    method: Literal["exact", "frozen"] = "exact",
+    mobility: Mobility,
+    n_steps: int = 48,
+) -> Array:
+    """How an individual moves from one time to the next in the rates of the infinite population.
+
+    `"exact"` holds the flow's rates over `n_steps` steps per interval, with an error of second
+    order; `"frozen"` holds them over each interval. At rest nobody moves, so errors stay.
+
+    >>> from thalweg.mobility import LogMean
+    >>> kernel, energy = MarkovKernel.from_weights([[0, 1], [1, 0]]), FreeEnergy([0.0, 0.0], 1.0)
+    >>> p = np.array([1.0, 0.0])
+    >>> transition_matrices(kernel, energy, p, [0.0, 9.0], mobility=LogMean())[0].round(3)
+    array([[0.5, 0.5],
+           [0. , 1. ]])
+    """
+    rng = np.random.default_rng(0)  # nothing is drawn
+    population = _Population(kernel, energy, mobility, method, "mean-field", 0.0, None, rng)
+    p, out = p0, []
+    for start, stop in zip(times[:-1], times[1:], strict=True):
+        if method == "frozen":
+            matrix = population._transition(p, stop - start)
+            p = p @ matrix
+        else:
+            # Shorter at first, where the flow is fastest.
+            grid = (stop - start) * np.linspace(0.0, 1.0, n_steps + 1) ** 3
+            ps = population._flow(
+                p, np.append(np.append(0.0, 0.5 * (grid[1:] + grid[:-1])), grid[-1])
+            )
+            matrix = np.eye(kernel.n_states)
+            for middle, h in zip(ps[1:-1], np.diff(grid), strict=True):
+                matrix = matrix @ population._transition(middle, float(h))
+            p = ps[-1]
+        out.append(matrix)
+    return np.array(out)
+
+
 def _sizes(n_particles: int | ArrayLike, n_times: int, tracked: bool) -> Counts:
     _checks.as_array(n_particles, "n_particles")
     numbers = np.atleast_1d(np.asarray(n_particles))

@@ -46,7 +46,7 @@ from thalweg.learn.limits import as_progress
 from thalweg.learn.questions import Questions
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict
-from thalweg.learn.weak.fit import Ridge
+from thalweg.learn.weak.options import Ridge
 from thalweg.learn.weak.terms import Quadrature, Weighting
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.snapshots import Smoother, Snapshots, TimeScale
@@ -70,8 +70,8 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     method : {"likelihood", "weak", "neural"}
-        The likelihood of the counts under the flow; the weak form in closed form, fast; or the
-        paper's network (with `features`, a network of them).
+        The likelihood of the counts under the flow; the weak form, fast; or the paper's network
+        (with `features`, a network of them).
     observation : {"independent", "overdispersed", "tracked"} or CountModel
         Independent snapshots of new individuals (with replicates, error bars come from how these
         differ); individuals in clumps, as in a census or correlated frames (`Overdispersed`); or
@@ -371,12 +371,12 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
                 "bands are drawn for the continuous flow of a fixed potential; use predict."
             )
         when, shift = from_start(self._when(times), self.times_[0], p0)
+        begin = Start(p0, None if p0_size is None else _checks.positive(p0_size, "p0_size"))
         if fit.growth is not None and fit.joint_covariance is not None:
-            found = band_of(fit.source, when, p0, level)
+            found = band_of(fit.source, when, begin, level)
             return in_scale(found, self.time_scale_, shift)
-        size = None if p0_size is None else _checks.positive(p0_size, "p0_size")
         found = bands(
-            self.kernel_, fit, when, begin=Start(p0, size), mobility=self._mobility, level=level,
+            self.kernel_, fit, when, begin=begin, mobility=self._mobility, level=level,
             n_draws=n_draws, progress=as_progress(self.progress),
         )  # fmt: skip
         return in_scale(found, self.time_scale_, shift)

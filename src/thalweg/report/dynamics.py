@@ -21,7 +21,7 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.plots.layout import PALETTE, cut, state_texts
-from thalweg.report.findings import caution
+from thalweg.report.findings import WITHOUT_BIRTHS, caution
 from thalweg.report.graph import drawn, landscape_picture
 from thalweg.report.page import Section, Table, page
 from thalweg.report.svg import INK, Picture, element, number, table_text, words, wrap
@@ -62,13 +62,15 @@ def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section |
         f"is {sets.gap:.1f} times faster."
     )
     open_ended = int(np.sum(fates.probabilities.undetermined.any(axis=1)))
+    those = "one state" if open_ended == 1 else f"{open_ended} states"
     unsure = (
-        f"For {open_ended} states the data do not say where an individual ends up: the interval is "
-        "wider than 0.9.",
+        f"For {those} the data do not say where an individual ends up: the interval is wider than "
+        "0.9.",
     ) if open_ended else ()  # fmt: skip
+    births = () if model.growth_ is None else (WITHOUT_BIRTHS,)
     return Section(
         "Where individuals end up",
-        (*caution(model), text, *unsure),
+        (*caution(model), *births, text, *unsure),
         (
             stream_picture(flow, called),
             landscape_picture(

@@ -85,19 +85,22 @@ def rejected(model: FreeEnergyRegressor) -> bool:
     return p is not None and p < _REJECTED
 
 
+WITHOUT_BIRTHS = "This model has births and deaths, which are left out here: individuals only move."
+"""Said where a model with growth answers a question about movement alone."""
+
+
 def caution(model: FreeEnergyRegressor) -> tuple[str, ...]:
-    """The warning to show beside every picture of the landscape; empty if there is none."""
-    if model.beta_verdict_.kind == "undetermined":
-        said = "The data do not determine beta: what is shown is one possibility among many."
-    elif rejected(model):
+    """The warnings to show beside every picture of the landscape; empty if there are none."""
+    said = []
+    if rejected(model):
         p = p_text(model.diagnostics_["p_value"])
-        said = (
+        said.append(
             f"A single landscape does not explain these data ({p}): treat what is shown with "
             "caution."
         )
-    else:
-        return ()
-    return (said,)
+    if model.beta_verdict_.kind == "undetermined":
+        said.append("The data do not determine beta: what is shown is one possibility among many.")
+    return tuple(said)
 
 
 def _unknown(model: FreeEnergyRegressor) -> list[str]:
@@ -145,6 +148,8 @@ def _destination(model: FreeEnergyRegressor) -> list[str]:
             f"If this landscape held all the same, {share} of the population at rest would be in "
         )
         said += where
+    if model.growth_ is not None:
+        said = f"Without births and deaths: {said[0].lower()}{said[1:]}"
     lost = int(np.argmax(first - rest))
     if lost not in ends and first[lost] > rest[lost] + 0.02:
         said += f"; the share of {names[lost][:40]} would fall from {first[lost]:.0%} to "
@@ -201,12 +206,13 @@ def _verdict(diagnostics: dict[str, Any]) -> list[str]:
     tried = diagnostics.get("remedies")
     if p < _REJECTED:
         wider = diagnostics.get("errors_widened_by")
+        usual = "Cycles" if "growth_says" in diagnostics else "Growth, cycles,"
         return [
             f"A landscape with noise does not explain these data ({p_text(p)}). "
             + (
                 f"{tried} Treat V with caution."
                 if tried
-                else "Growth, cycles, or a landscape that changes in time are the usual reasons "
+                else f"{usual} or a landscape that changes in time are the usual reasons "
                 "(fit --remedies tries them). Treat V with caution."
             )
             + (f" Error bars are {wider:.0f} times as wide to cover the misfit." if wider else "")

@@ -194,7 +194,7 @@ def methods_text(model: FreeEnergyRegressor, snapshots: Snapshots | None) -> str
     kernel = model.kernel_
     how = {
         "likelihood": "maximum likelihood of the snapshot counts under the gradient flow",
-        "weak": "the weak form of the flow, a linear least-squares problem",
+        "weak": "least squares in the weak form of the flow, with scoring steps for error bars",
         "neural": "a neural network trained on the quadratic loss of the cited paper",
     }[str(model.method)]
     counts = ""
