@@ -14,6 +14,7 @@ from thalweg.flow.rates import velocity
 from thalweg.geometry import TransportGeometry
 from thalweg.learn.forecast import flow_of
 from thalweg.learn.weak.fit import fit_weak
+from thalweg.learn.weak.options import WeakOptions
 from thalweg.mobility import LogMean
 from thalweg.snapshots import hellinger
 
@@ -80,7 +81,9 @@ def test_the_weak_form_minimises_the_papers_loss():
     truth = FreeEnergy(rng.uniform(-1, 1, 5), 0.4)
     times = np.linspace(0, 1, 6)
     p = gradient_flow(kernel, truth, rng.dirichlet(np.ones(5)), times).probabilities
-    fit = fit_weak(kernel, times, p, quadrature="right", weighting="paper", ridge=0)
+    fit = fit_weak(
+        kernel, times, p, options=WeakOptions(quadrature="right", weighting="paper", ridge=0)
+    )
     K, pi = kernel.matrix.toarray(), kernel.stationary
     rhos = list(p / pi)
 

@@ -87,7 +87,7 @@ def test_compare_says_which_way_a_difference_goes(capsys, files):
         files / "edges.csv",
     )  # fmt: skip
     assert code == 0
-    assert "control.csv less that behind treated.csv" in text
+    assert "control.csv minus that behind treated.csv" in text
     assert "valley: -" in text  # treated individuals find the valley higher
 
 

@@ -187,7 +187,7 @@ def test_tracked_and_independent_snapshots_have_the_same_marginals(method: Any) 
     ratio = draws[True].var(axis=0)[mean > 2] / variance[mean > 2]
     assert np.all((ratio > 0.55) & (ratio < 1.8))
 
-    # Tracked individuals remember where they were; caught ones do not.
+    # Tracked individuals remember where they were; freshly drawn ones do not.
     def memory(sample: np.ndarray) -> float:
         x = int(np.argmax(mean[1]))
         return float(np.corrcoef(sample[:, 1, x], sample[:, 2, x])[0, 1])
@@ -233,6 +233,18 @@ def test_small_beta_does_not_break_any_method(family: str) -> None:
         )
         assert np.all(seen.sizes == 2000)
         assert energy(kernel, seen.frequencies[-1]) < energy(kernel, seen.frequencies[0])
+
+
+@pytest.mark.parametrize("method", ["frozen", "tau-leap", "exact"])
+def test_empty_states_need_no_pseudo_count(method: Any) -> None:
+    kernel, p0 = cycle(8), np.eye(8)[0]
+    energy = FreeEnergy(np.zeros(8), 1.0)
+    seen = simulate(
+        kernel, energy, p0, [0.0, 1.0], 20_000, method=method, rates="empirical", dt=0.01,
+        pseudo_count=0.0, rng=np.random.default_rng(0),
+    )  # fmt: skip
+    flow = gradient_flow(kernel, energy, p0, [0.0, 1.0]).probabilities
+    assert hellinger(seen.frequencies, flow)[1] < 2 * np.sqrt(7 / 160_000)
 
 
 def test_populations_may_start_in_one_state() -> None:

@@ -41,7 +41,9 @@ MOBILITIES = {
     "simulate": lambda m: simulate(KERNEL, ENERGY, P, [0, 1], 5, rng=RNG, mobility=m),
     "rates": lambda m: jump_rates(KERNEL, ENERGY, P, mobility=m),
     "jko": lambda m: jko_step(KERNEL, ENERGY, P, 0.1, mobility=m),
-    "fit_weak": lambda m: thalweg.fit_weak(KERNEL, [0, 1], [P, Q], mobility=m),
+    "fit_weak": lambda m: thalweg.fit_weak(
+        KERNEL, [0, 1], [P, Q], options=thalweg.WeakOptions(mobility=m)
+    ),
     "regressor": lambda m: weak(mobility=m),
 }
 

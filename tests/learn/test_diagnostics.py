@@ -1,4 +1,4 @@
-"""What the data do not say is named; wrong models are found out, right ones are not."""
+"""What the data do not say is named; wrong models are rejected, right ones are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the data leave open is said, by every kind of likelihood fit, and never with a small error.
+"""Likelihood fits of every kind say what the data leave open, and give it no small error.
 
 Scaling V and beta together leaves a resting population as it is, and two snapshots can be joined at
 any beta: such data determine neither beta nor the size of the potential.

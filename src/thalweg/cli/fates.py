@@ -47,10 +47,7 @@ def run_fates(
     labels = state_labels(model.kernel_)
     if not sets:
         found = macrostates(land)
-        surest = np.argmax(found.memberships, axis=0)
-        sets = {
-            f"set of {labels[int(x)]}": core for x, core in zip(surest, found.cores(), strict=True)
-        }
+        sets = dict(found.named_cores(labels))
         if not output.json:
             _explain(sets, labels, found.modes.times.value, found.gap)
     if when:

@@ -71,9 +71,9 @@ def band_of(
 def announced(
     model_file: Path, output: Output, *, growing: str = ""
 ) -> tuple[FreeEnergyRegressor, tuple[str, ...]]:
-    """A saved model, and what to bear in mind about everything computed from it, which is printed.
+    """Load a model, and print the warnings that go with everything computed from it.
 
-    `growing` is what else to bear in mind if the model has births and deaths.
+    `growing` is a further warning for a model with births and deaths. Returns the warnings too.
     """
     model = load(model_file)
     lines = caution(model)
@@ -111,10 +111,8 @@ def run_forecast(model_file: Path, times: str, start: Path | None, output: Outpu
 def run_report(model_file: Path, output: ReportOutput) -> None:
     """Write the report of a saved model, without the snapshots it was fitted to."""
     model = load(model_file)
-    times = model.times_
-    span = float(times[-1] - times[0])
-    grid = np.unique(np.concatenate([times, np.linspace(times[-1], times[-1] + span, 11)]))
-    text = fit_page(model, forecast=band_of(model, grid), title=model_file.stem)
+    forecast = band_of(model, forecast_grid(model))
+    text = fit_page(model, forecast=forecast, title=model_file.stem)
     give_page(text, output, {"findings": findings(model)}, None)
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from thalweg.learn.time_basis import TimeBasis
     from thalweg.learn.verdict import BetaVerdict
     from thalweg.learn.weak.fit import WeakFit, fit_weak
+    from thalweg.learn.weak.options import WeakOptions
 
 __all__ = [
     "BetaVerdict",
@@ -20,6 +21,7 @@ __all__ = [
     "OnSnapshots",
     "TimeBasis",
     "WeakFit",
+    "WeakOptions",
     "cross_validate",
     "fit_weak",
     "interpolate",
@@ -39,6 +41,7 @@ _HOME_OF = {
     "TimeBasis": "thalweg.learn.time_basis",
     "WeakFit": "thalweg.learn.weak.fit",
     "fit_weak": "thalweg.learn.weak.fit",
+    "WeakOptions": "thalweg.learn.weak.options",
 }
 
 

@@ -26,7 +26,7 @@ from thalweg.learn.network.paper import Training, fit_neural
 from thalweg.learn.observation import CountModel, Multinomial, Overdispersed, Replicated
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict, unassessed
-from thalweg.learn.weak.fit import Ridge
+from thalweg.learn.weak.options import Ridge
 from thalweg.learn.weak.terms import Quadrature, Weighting
 from thalweg.mobility import LogMean, Mobility
 from thalweg.snapshots import Dirichlet, Smoother, Snapshots, TimeScale

@@ -9,10 +9,9 @@ import numpy as np
 
 from thalweg._types import Array, Progress
 from thalweg.learn.answer import Fitted, degrees
-from thalweg.learn.diagnostics import GoodnessOfFit, goodness_of_many
 from thalweg.learn.few.choose import applies, is_few
 from thalweg.learn.few.fit import FewFit, fit_few, open_above, reaching
-from thalweg.learn.likelihood.result import REJECTED, LikelihoodFit
+from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.limits import exhausted
 from thalweg.learn.profile import Profile, walk_profile
 from thalweg.learn.verdict import BetaVerdict, Kind, movement_p_value
@@ -120,7 +119,7 @@ def assess_many(fitted: Fitted, fit: LargeFit, *, seed: int) -> Fitted:
             verdict = BetaVerdict("undetermined", reason=_AT_REST)
             fitted = _of_any_size(replace(fitted, beta_verdict=verdict))
         return replace(fitted, status=Status.UNDETERMINED, still=True)
-    found = goodness(fit)
+    found = fit.goodness
     per_degree = fit.deviance / found.expected
     summary = {
         **fitted.summary,
@@ -134,18 +133,9 @@ def assess_many(fitted: Fitted, fit: LargeFit, *, seed: int) -> Fitted:
         fitted, verdict = _unfinished(fitted, fitted.beta_verdict)
         return replace(fitted, beta_verdict=verdict, beta_stderr=np.inf)
     vacuous = fitted.beta_verdict.vacuous
-    if is_rejected(fit):
+    if fit.rejected:
         fitted = _with_misfit(fitted, per_degree)
     return replace(_of_any_size(fitted), status=Status.UNDETERMINED) if vacuous else fitted
-
-
-def goodness(fit: LargeFit) -> GoodnessOfFit:
-    """Whether the flow of a fit to many states describes its counts."""
-    return goodness_of_many(fit.deviance, fit.counts, fit.probabilities, fit.determined)
-
-
-def is_rejected(fit: LargeFit) -> bool:
-    return goodness(fit).statistic > REJECTED
 
 
 def ordinary_verdict(fit: LikelihoodFit) -> BetaVerdict:

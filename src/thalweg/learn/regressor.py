@@ -46,7 +46,7 @@ from thalweg.learn.limits import as_progress
 from thalweg.learn.questions import Questions
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.verdict import BetaVerdict
-from thalweg.learn.weak.fit import Ridge
+from thalweg.learn.weak.options import Ridge
 from thalweg.learn.weak.terms import Quadrature, Weighting
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.snapshots import Smoother, Snapshots, TimeScale
@@ -70,8 +70,8 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     method : {"likelihood", "weak", "neural"}
-        The likelihood of the counts under the flow; the weak form in closed form, fast; or the
-        paper's network (with `features`, a network of them).
+        The likelihood of the counts under the flow; the weak form, fast; or the paper's network
+        (with `features`, a network of them).
     observation : {"independent", "overdispersed", "tracked"} or CountModel
         Independent snapshots of new individuals (with replicates, error bars come from how these
         differ); individuals in clumps, as in a census or correlated frames (`Overdispersed`); or

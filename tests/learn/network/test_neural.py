@@ -16,6 +16,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.network.features import WeakLoss, fit_feature_network
 from thalweg.learn.network.paper import Training, fit_neural, geodesic_velocity
 from thalweg.learn.weak.fit import fit_weak
+from thalweg.learn.weak.options import WeakOptions
 from thalweg.mobility import LogMean
 from thalweg.status import Status
 
@@ -46,7 +47,9 @@ def test_the_paper_method_approaches_the_minimiser_of_its_loss(problem) -> None:
     kernel, _, times, _, counts = problem
     smoothed = (counts + 0.5) / (counts + 0.5).sum(axis=1, keepdims=True)
     fit = fit_neural(kernel, times, counts, smoothed, seed=1, training=Training(learning_rate=5e-3))
-    closed = fit_weak(kernel, times, smoothed, quadrature="right", weighting="paper")
+    closed = fit_weak(
+        kernel, times, smoothed, options=WeakOptions(quadrature="right", weighting="paper")
+    )
     assert fit.status is Status.CONVERGED
     assert fit.losses[-1] < 0.9 * fit.losses[0]
     assert fit.n_steps == 2 * -(-20_000 // 128)

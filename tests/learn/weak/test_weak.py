@@ -15,6 +15,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.learn.weak import solve
 from thalweg.learn.weak.fit import fit_weak
+from thalweg.learn.weak.options import WeakOptions
 from thalweg.mobility import ArithmeticMean, GeometricMean, LogMean, Mobility
 from thalweg.status import Status
 
@@ -78,7 +79,9 @@ def dense_least_squares(kernel, times, p, quadrature, weighting, mobility=LOG):
 @given(seed=st.integers(0, 10_000))
 def test_equals_the_dense_least_squares_of_the_same_loss(quadrature, weighting, seed) -> None:
     kernel, times, p = random_data(seed)
-    fit = fit_weak(kernel, times, p, quadrature=quadrature, weighting=weighting)
+    fit = fit_weak(
+        kernel, times, p, options=WeakOptions(quadrature=quadrature, weighting=weighting)
+    )
     v, beta = dense_least_squares(kernel, times, p, quadrature, weighting)
     assert fit.beta == pytest.approx(beta, abs=1e-9)
     assert np.allclose(fit.potential, v, atol=1e-9, rtol=1e-9)
@@ -87,7 +90,7 @@ def test_equals_the_dense_least_squares_of_the_same_loss(quadrature, weighting, 
 @pytest.mark.parametrize("mobility", [GeometricMean(), ArithmeticMean()])
 def test_equals_dense_least_squares_for_other_mobilities(mobility: Mobility) -> None:
     kernel, times, p = random_data(7)
-    fit = fit_weak(kernel, times, p, mobility=mobility)
+    fit = fit_weak(kernel, times, p, options=WeakOptions(mobility=mobility))
     v, beta = dense_least_squares(kernel, times, p, "trapezoid", "metric", mobility)
     assert np.allclose(np.append(fit.potential, fit.beta), np.append(v, beta), atol=1e-9)
 
@@ -96,9 +99,9 @@ def test_equals_dense_least_squares_for_other_mobilities(mobility: Mobility) -> 
 @pytest.mark.parametrize("ridge", [0.0, 0.02])
 def test_iterative_solves_agree_with_dense_ones(weighting, ridge, monkeypatch) -> None:
     kernel, times, p = random_data(3, n=12, m=6)
-    dense = fit_weak(kernel, times, p, weighting=weighting, ridge=ridge)
+    dense = fit_weak(kernel, times, p, options=WeakOptions(weighting=weighting, ridge=ridge))
     monkeypatch.setattr(solve, "DENSE_SIZE", 2)
-    sparse_fit = fit_weak(kernel, times, p, weighting=weighting, ridge=ridge)
+    sparse_fit = fit_weak(kernel, times, p, options=WeakOptions(weighting=weighting, ridge=ridge))
     assert np.allclose(dense.potential, sparse_fit.potential, atol=1e-8)
     assert dense.beta == pytest.approx(sparse_fit.beta, abs=1e-8)
 
@@ -115,7 +118,7 @@ def test_converges_to_the_truth_at_its_order(quadrature, order) -> None:
     for m in (10, 20, 40):
         times = np.linspace(0, 2, m + 1)
         p = gradient_flow(kernel, v, 0.3, p0, times)
-        fit = fit_weak(kernel, times, p, quadrature=quadrature)
+        fit = fit_weak(kernel, times, p, options=WeakOptions(quadrature=quadrature))
         errors.append(np.abs(np.append(fit.potential - v, fit.beta - 0.3)).max())
     slopes = np.log2(np.array(errors[:-1]) / errors[1:])
     assert np.all(np.abs(slopes - order) < 0.4), (errors, slopes)
@@ -146,7 +149,9 @@ def test_known_beta_and_known_potential_are_kept(example) -> None:
 def test_beta_zero_allows_empty_states(example) -> None:
     kernel, _, _, _ = example
     p = np.array([[0.5, 0.5, 0, 0, 0, 0], [0.4, 0.6, 0, 0, 0, 0]])
-    assert np.isfinite(fit_weak(kernel, [0, 1], p, beta=0, ridge=0.1).potential).all()
+    assert np.isfinite(
+        fit_weak(kernel, [0, 1], p, beta=0, options=WeakOptions(ridge=0.1)).potential
+    ).all()
     with pytest.raises(InputError, match="state 2"):
         fit_weak(kernel, [0, 1], p)
 
@@ -154,9 +159,9 @@ def test_beta_zero_allows_empty_states(example) -> None:
 def test_linear_potentials_in_features(example) -> None:
     kernel, v, times, p = example
     features = np.column_stack([v, np.ones(6), np.arange(6.0)])
-    fit = fit_weak(kernel, times, p, features=features)
+    fit = fit_weak(kernel, times, p, options=WeakOptions(features=features))
     assert np.allclose(fit.potential, v, atol=2e-3)
-    full = fit_weak(kernel, times, p, features=np.eye(6))
+    full = fit_weak(kernel, times, p, options=WeakOptions(features=np.eye(6)))
     assert np.allclose(full.potential, fit_weak(kernel, times, p).potential, atol=1e-8)
 
 
@@ -174,11 +179,13 @@ def test_interactions_are_learned_in_their_basis() -> None:
 
     times = np.linspace(0, 3, 301)
     p = flow(kernel, rate, rng.dirichlet(np.full(6, 2.0)), times)
-    fit = fit_weak(kernel, times, p, interactions=basis)
+    fit = fit_weak(kernel, times, p, options=WeakOptions(interactions=basis))
     assert np.allclose(fit.interactions, [0.7, -0.2], atol=0.01)
     assert fit.beta == pytest.approx(0.2, abs=0.005)
     assert fit.residual < 1e-3
-    known = fit_weak(kernel, times, p, interactions=basis, beta=0.2, potential=v)
+    known = fit_weak(
+        kernel, times, p, beta=0.2, potential=v, options=WeakOptions(interactions=basis)
+    )
     assert np.allclose(known.interactions, [0.7, -0.2], atol=2e-3)
 
 
@@ -193,16 +200,16 @@ def test_potential_varying_in_time(dense_size, monkeypatch) -> None:
     first = gradient_flow(kernel, before, 0.3, p0, times[:41])
     second = gradient_flow(kernel, after, 0.3, first[-1], times[40:])
     p = np.concatenate([first, second[1:]])
-    fit = fit_weak(kernel, times, p, time_basis=TimeBasis.piecewise([1.0]))
+    fit = fit_weak(kernel, times, p, options=WeakOptions(time_basis=TimeBasis.piecewise([1.0])))
     assert np.allclose(fit.potentials, [before, after], atol=0.01)
     assert np.allclose(fit.energy_at(0.5).potential, before, atol=0.01)
     assert np.allclose(fit.potential, (before + after) / 2, atol=0.01)
     smooth = TimeBasis.of(lambda t: 1.0, np.sin)
     p = gradient_flow(kernel, lambda t: before + np.sin(t) * after, 0.3, p0, times)
-    fit = fit_weak(kernel, times, p, time_basis=smooth)
+    fit = fit_weak(kernel, times, p, options=WeakOptions(time_basis=smooth))
     assert np.allclose(fit.potentials, [before, after], atol=0.03)
     with pytest.raises(InputError, match="dependent"):
-        fit_weak(kernel, times, p, time_basis=TimeBasis.piecewise([1.0, 5.0]))
+        fit_weak(kernel, times, p, options=WeakOptions(time_basis=TimeBasis.piecewise([1.0, 5.0])))
 
 
 def test_other_internal_energies() -> None:
@@ -219,7 +226,7 @@ def test_other_internal_energies() -> None:
 
     times = np.linspace(0, 1, 161)
     p = flow(kernel, rate, rng.dirichlet(np.full(5, 4.0)), times)
-    fit = fit_weak(kernel, times, p, internal=internal, mobility=mobility)
+    fit = fit_weak(kernel, times, p, options=WeakOptions(internal=internal, mobility=mobility))
     assert np.allclose(fit.potential, v, atol=1e-3)
     assert fit.beta == pytest.approx(0.3, abs=1e-3)
     assert isinstance(fit_weak(kernel, times, p).energy.internal, Entropy)
@@ -229,7 +236,7 @@ def test_other_internal_energies() -> None:
 @pytest.mark.parametrize("mobility", [LogMean(), GeometricMean()])
 def test_residual_is_what_the_master_equation_leaves(quadrature, mobility) -> None:
     kernel, times, p = random_data(5, m=11)
-    fit = fit_weak(kernel, times, p, quadrature=quadrature, mobility=mobility)
+    fit = fit_weak(kernel, times, p, options=WeakOptions(quadrature=quadrature, mobility=mobility))
 
     def rate(here):
         f = fit.potential + fit.beta * np.log(here / kernel.stationary)
@@ -259,9 +266,9 @@ def test_beta_is_never_negative() -> None:
 
 def test_one_right_end_does_not_determine_beta() -> None:
     kernel, _, p = random_data(1)
-    fit = fit_weak(kernel, [0, 1], p[:2], quadrature="right")
+    fit = fit_weak(kernel, [0, 1], p[:2], options=WeakOptions(quadrature="right"))
     assert fit.status is Status.UNDETERMINED
-    assert fit_weak(kernel, [0, 1], p[:2], quadrature="right", beta=0.1).status
+    assert fit_weak(kernel, [0, 1], p[:2], beta=0.1, options=WeakOptions(quadrature="right")).status
 
 
 def smooth_problem(n: int, sizes: int, seed: int):
@@ -287,7 +294,7 @@ def test_automatic_ridge_is_near_the_best_one(dense_size, monkeypatch) -> None:
         auto = fit_weak(kernel, times, p, sizes=sizes, beta=0.2)
 
         def error(ridge):
-            fit = fit_weak(kernel, times, p, ridge=ridge, beta=0.2)
+            fit = fit_weak(kernel, times, p, beta=0.2, options=WeakOptions(ridge=ridge))
             return np.linalg.norm(fit.potential - v)
 
         grid = [error(r) for r in np.geomspace(1e-5, 10, 13)]
@@ -312,8 +319,12 @@ def test_noise_no_longer_shrinks_beta(dense_size, monkeypatch) -> None:
         noisy = counts / counts.sum(axis=1, keepdims=True)
         sizes = np.full(51, 500)
         exact.append(fit_weak(kernel, times, p / p.sum(axis=1, keepdims=True)).beta)
-        plain.append(fit_weak(kernel, times, noisy, sizes=sizes, ridge=0.0).beta)
-        fit = fit_weak(kernel, times, noisy, sizes=sizes, ridge=0.0, pseudo_count=0.5)
+        plain.append(
+            fit_weak(kernel, times, noisy, sizes=sizes, options=WeakOptions(ridge=0.0)).beta
+        )
+        fit = fit_weak(
+            kernel, times, noisy, sizes=sizes, pseudo_count=0.5, options=WeakOptions(ridge=0.0)
+        )
         corrected.append(fit.beta)
     gap, left = np.mean(exact) - np.mean(plain), np.mean(exact) - np.mean(corrected)
     assert gap > 0.1
@@ -330,19 +341,28 @@ def test_exact_probabilities_get_no_ridge(example) -> None:
 
 def test_bad_input_is_refused_with_a_sentence(example) -> None:
     kernel, v, times, p = example
-    for change, message in [
+    for options, message in [
         ({"quadrature": "simpson"}, "trapezoid"),
         ({"weighting": "none"}, "metric"),
         ({"features": np.ones((5, 2))}, "one row per state"),
         ({"features": np.ones((6, 1))}, "constant"),
         ({"interactions": [np.triu(np.ones((6, 6)))]}, "symmetric"),
+        ({"ridge": -1.0}, "ridge"),
+        ({"mobility": 3}, "mobility"),
+        ({"tolerance": "fine"}, "tolerance"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            fit_weak(kernel, times, p, options=WeakOptions(**options))
+    for change, message in [
         ({"sizes": [1, 2]}, "sizes"),
         ({"beta": -1.0}, "beta"),
-        ({"ridge": -1.0}, "ridge"),
-        ({"potential": v, "time_basis": TimeBasis.piecewise([1.0])}, "cannot vary"),
+        ({"options": {"ridge": 1.0}}, "options"),
     ]:
         with pytest.raises(InputError, match=message):
             fit_weak(kernel, times, p, **change)
+    with pytest.raises(InputError, match="cannot vary"):
+        options = WeakOptions(time_basis=TimeBasis.piecewise([1.0]))
+        fit_weak(kernel, times, p, potential=v, options=options)
     with pytest.raises(InputError, match="rows"):
         fit_weak(kernel, times, p[:-1])
     with pytest.raises(InputError, match="at least 2"):

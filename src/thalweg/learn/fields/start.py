@@ -11,6 +11,7 @@ from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.weak.fit import fit_weak
+from thalweg.learn.weak.options import WeakOptions
 from thalweg.learn.weak.smooth import smoothed_in_time
 
 __all__ = ["Start", "smoothed", "weak_start"]
@@ -54,7 +55,9 @@ def weak_start(
     u0 = np.log(p[0] / kernel.stationary)
     try:
         q, sizes = smoothed_in_time(times, counts)
-        fit = fit_weak(kernel, times, q, sizes=sizes, beta=beta, tolerance=1e-6, rng=rng)
+        fit = fit_weak(
+            kernel, times, q, sizes=sizes, beta=beta, rng=rng, options=WeakOptions(tolerance=1e-6)
+        )
         V, found = fit.potential, fit.beta
     except InputError:
         V, found = np.zeros(kernel.n_states), 0.1

@@ -22,6 +22,7 @@ from thalweg.learn.inputs import feature_table
 from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.learn.network import load_torch, one_thread
 from thalweg.learn.weak.fit import fit_weak
+from thalweg.learn.weak.options import WeakOptions
 from thalweg.learn.weak.terms import Quadrature, Setting, assemble, nodes_of
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
@@ -109,7 +110,11 @@ class WeakLoss:
             kernel, nodes_of(when, quadrature), p, Setting(as_mobility(mobility))
         )
         self.best = fit_weak(
-            kernel, when, p, beta=beta, quadrature=quadrature, mobility=mobility, ridge=0.0
+            kernel,
+            when,
+            p,
+            beta=beta,
+            options=WeakOptions(quadrature=quadrature, mobility=mobility, ridge=0.0),
         ).potential
 
     def on(self, torch: Any, where: Any) -> Callable[[Any], tuple[Any, Any]]:

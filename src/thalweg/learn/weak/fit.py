@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,7 +23,7 @@ from thalweg import _checks
 from thalweg._door import checked, single_threaded
 from thalweg._types import Array
 from thalweg.edges.static import Graph
-from thalweg.energy import Entropy, FreeEnergy, InternalEnergy, centred
+from thalweg.energy import Entropy, FreeEnergy, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.time_basis import TimeBasis
@@ -32,6 +32,15 @@ from thalweg.learn.weak.noise import (
     noise_bias,
     sampling_deviations,
     telescoped_noise,
+)
+from thalweg.learn.weak.options import (
+    Ridge,
+    WeakOptions,
+    as_features,
+    as_sizes,
+    as_symmetric,
+    check_positive,
+    probability_rows,
 )
 from thalweg.learn.weak.passes import unexplained
 from thalweg.learn.weak.solve import (
@@ -45,17 +54,13 @@ from thalweg.learn.weak.solve import (
 from thalweg.learn.weak.terms import (
     EdgeForm,
     Nodes,
-    Quadrature,
     Setting,
     WeakSystem,
-    Weighting,
     assemble,
     nodes_of,
 )
 from thalweg.mobility import LogMean, Mobility, as_mobility
 from thalweg.status import Status
-
-Ridge = float | Literal["auto"]
 
 _TINY = 64
 """Number of states up to which threads are not limited."""
@@ -104,17 +109,9 @@ def fit_weak(
     *,
     sizes: ArrayLike | None = None,
     pseudo_count: float | None = None,
-    quadrature: Quadrature = "trapezoid",
-    weighting: Weighting = "metric",
-    ridge: Ridge = "auto",
-    mobility: Mobility | None = None,
-    internal: InternalEnergy | None = None,
     beta: float | None = None,
     potential: ArrayLike | None = None,
-    features: ArrayLike | None = None,
-    interactions: Sequence[ArrayLike | sparse.sparray] = (),
-    time_basis: TimeBasis | None = None,
-    tolerance: float = 1e-10,
+    options: WeakOptions | None = None,
     rng: np.random.Generator | None = None,
 ) -> WeakFit:
     """The free energy that best satisfies the integrated master equation, in closed form.
@@ -134,30 +131,12 @@ def fit_weak(
         this way. The noise of the counts, which pulls beta towards zero if they are few per state,
         is then subtracted (trapezoid, logarithmic mean, entropy and metric weights only, and not if
         it is nearly all there is).
-    quadrature : {"trapezoid", "midpoint", "right"}
-        The first two are of second order in the time step; `"right"` is the paper's JKO condition.
-    weighting : {"metric", "paper", "paper-edges"}
-        The metric, or the paper's expectation over sampled states, over all pairs or over edges.
-    ridge : float or "auto"
-        Strength of the penalty `V^T L V` with the kernel's Laplacian `L`. `"auto"` takes the one of
-        least estimated risk given the sampling noise of snapshots of these `sizes`; without `sizes`
-        there is no ridge.
-    mobility : Mobility, optional
-        By default the logarithmic mean.
-    internal : InternalEnergy, optional
-        By default the entropy.
     beta : float, optional
         The noise, if known.
     potential : array, optional
         The potential, if known.
-    features : array, optional
-        The potential is linear in them, shape `(N, d)`.
-    interactions : sequence of matrices
-        Symmetric matrices `B_i` whose strengths are learned.
-    time_basis : TimeBasis, optional
-        For a potential that varies in time.
-    tolerance : float
-        Relative energy error of the Laplacian solves.
+    options : WeakOptions, optional
+        The loss, and terms of the free energy beside a fixed potential and the entropy.
     rng : numpy.random.Generator, optional
         Draws the noise probes of a large problem.
 
@@ -171,28 +150,31 @@ def fit_weak(
     (0.3, True)
     """
     times = _checks.as_times(times, minimum=2)
-    p = _as_probabilities(probabilities, kernel.n_states)
+    p = probability_rows(probabilities, kernel.n_states)
     if p.shape[0] != times.size:
         raise InputError(
             f"probabilities have {p.shape[0]} rows for {times.size} times; give one row per time."
         )
-    mobility = as_mobility(mobility)
-    internal = Entropy() if internal is None else internal
+    options = WeakOptions() if options is None else options
+    quadrature, weighting, ridge = options.quadrature, options.weighting, options.ridge
+    features, time_basis = options.features, options.time_basis
+    mobility = as_mobility(options.mobility)
+    internal = Entropy() if options.internal is None else options.internal
     known_beta = None if beta is None else _checks.positive(beta, "beta", zero=True)
     nodes = nodes_of(times, quadrature)
     if weighting not in ("metric", "paper", "paper-edges"):
         raise InputError(f"weighting is {weighting!r}; choose 'metric', 'paper' or 'paper-edges'.")
     with_beta = known_beta != 0.0
     if with_beta:
-        _check_positive(p)
-    basis = [_symmetric(b, kernel.n_states, i) for i, b in enumerate(interactions)]
+        check_positive(p)
+    basis = [as_symmetric(b, kernel.n_states, i) for i, b in enumerate(options.interactions)]
     known_potential = (
         None if potential is None else _checks.as_vector(potential, kernel.n_states, "potential")
     )
     if known_potential is not None and known_beta is not None and not basis:
         raise InputError("beta and potential are both given; leave out the one to be learned.")
-    table = None if features is None else _features(features, kernel.n_states)
-    counted = None if sizes is None else _sizes(sizes, times.size)
+    table = None if features is None else as_features(features, kernel.n_states)
+    counted = None if sizes is None else as_sizes(sizes, times.size)
     noisy = ridge == "auto" and counted is not None and known_potential is None
     exact = weighting == "metric" and time_basis is None and kernel.n_states <= DENSE_SIZE
     setting = Setting(mobility, weighting, internal, with_beta, basis, time_basis)
@@ -229,7 +211,7 @@ def fit_weak(
         problem = problem_of(kernel, system, table, _time_gram(nodes, time_basis))
         # On tiny matrices the thread limit would cost more than the solve.
         minimise = _minimise if kernel.n_states <= _TINY else single_threaded(_minimise)
-        found = minimise(problem, ridge, signed, tolerance, bias)
+        found = minimise(problem, ridge, signed, options.tolerance, bias)
     potentials = found.potentials - (found.potentials @ kernel.stationary)[:, None]
     average = _average(nodes, time_basis) @ potentials
     if not (np.isfinite(average).all() and np.isfinite(found.theta).all()):
@@ -350,62 +332,6 @@ def _time_gram(nodes: Nodes, basis: TimeBasis | None) -> Array:
             f"{nodes.steps.size} intervals (a piece without a snapshot interval?); use fewer."
         )
     return total
-
-
-def _as_probabilities(values: ArrayLike, n: int) -> Array:
-    """Rows of sum one; a valid table is not checked row by row."""
-    table = values if type(values) is np.ndarray else _checks.as_array(values, "probabilities")
-    if table.ndim == 2 and table.shape[1] == n and table.dtype == np.float64 and table.size:
-        sums = table.sum(axis=1)
-        if table.min() >= 0 and np.abs(sums - 1).max() <= _checks.SUM_TOLERANCE:
-            return np.asarray(table / sums[:, None])
-    return _checks.as_probabilities(values, n, "probabilities")
-
-
-def _check_positive(p: Array) -> None:
-    lowest = p.min()
-    if lowest <= 0:
-        k, x = (int(i) for i in np.argwhere(p == lowest)[0])
-        raise InputError(
-            f"probabilities[{k}] is {p[k, x]:.3g} at state {x}, where the entropy has no "
-            "derivative; smooth the counts, for instance with (counts + 0.5) / total, or give "
-            "beta=0."
-        )
-
-
-def _sizes(sizes: ArrayLike, count: int) -> Array:
-    array = _checks.as_array(sizes, "sizes")
-    if array.shape != (count,) or array.min() <= 0:
-        raise InputError(
-            f"sizes must be one positive number of samples per time, shape ({count},), not "
-            f"{array.tolist() if array.size < 10 else array.shape}."
-        )
-    return array
-
-
-def _features(features: ArrayLike, n: int) -> Array:
-    table = _checks.as_array(features, "features")
-    if table.ndim == 1:
-        table = table[:, None]
-    if table.ndim != 2 or table.shape[0] != n or table.shape[1] == 0:
-        raise InputError(
-            f"features have shape {table.shape}; give one row per state, shape ({n}, number)."
-        )
-    return table
-
-
-def _symmetric(matrix: ArrayLike | sparse.sparray, n: int, i: int) -> Array | sparse.csr_array:
-    b: Array | sparse.csr_array
-    if sparse.issparse(matrix):
-        b = sparse.csr_array(matrix, dtype=np.float64)
-    else:
-        b = _checks.as_array(matrix, f"interactions[{i}]")
-    if b.shape != (n, n) or abs(b - b.T).max() > 1e-10 * (1 + abs(b).max()):
-        raise InputError(
-            f"interactions[{i}] must be a symmetric matrix of shape ({n}, {n}); this one has "
-            f"shape {b.shape}: use (B + B.T) / 2."
-        )
-    return b
 
 
 def _combine(
