@@ -3,7 +3,8 @@
     PYTHONPATH=tests python -m pytest -p margins
 
 A comparison of rounding or of a solver's error that is listed may fail on another processor: give
-it more room, or ask more of the solver. One of draws or of a method's own error may stand.
+it more room, or ask more of the solver. A comparison of random
+draws, or of a method's own error, may stay.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ __all__ = ["BENCHMARKS", "BenchResult", "BenchSettings", "load_benchmark"]
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """What the user may choose: `quick` for about a minute, a seed, a number of workers."""
+    """The settings of a run: `quick` takes about a minute, a seed, a number of workers."""
 
     quick: bool = False
     seed: int = 0

@@ -24,8 +24,11 @@ Grid = tuple[str, float, int]
 
 BETAS = (0.01, 0.1, 0.2)
 GRIDS = ((2.0, 20), (5.0, 50))
+"""Horizon and number of intervals of the independent fits."""
 SAMPLES = 10_000
+"""Individuals per snapshot."""
 _LANDSCAPES = ("coordinates", "graph", "large")
+"""What the fits of the Delaunay benchmark are given; see `delaunay.measure`."""
 
 
 def run(settings: BenchSettings) -> BenchResult:

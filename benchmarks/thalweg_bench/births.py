@@ -26,6 +26,7 @@ from thalweg_bench.sweep import Cell, swept
 __all__ = ["run"]
 
 _STATES, _SIZES = (6, 12, 20), (1000, 10_000)
+"""Numbers of states, and of individuals per snapshot."""
 _LEARNED = ("shares", "totals", "feature", "nothing grows")
 """How growth is learned: from shares or with totals, a rate per state; with totals, along one
 feature; from shares, where nothing grows."""
@@ -33,7 +34,9 @@ _SPREAD, _TRANSPORT, _BETA = 0.3, 0.8, 0.4
 """Standard deviations of the rates and of the potential, and beta."""
 _TIMES = np.linspace(0.0, 4.0, 9)
 _ASKED = np.array([1.75, 4.5])
+"""The times left out: between two snapshots, and after the last."""
 _INSTANCES = 10
+"""Populations per row of the table."""
 
 
 def run(settings: BenchSettings) -> BenchResult:

@@ -127,7 +127,7 @@ def _print(frame: pd.DataFrame) -> None:
         table.add_column(str(column), justify="right" if numeric else "left")
     for row in frame.itertuples(index=False):
         table.add_row(*[_cell(value) for value in row])
-    # A table that is piped to a file must not be folded to the width of no terminal.
+    # A table that is piped to a file must not be folded to the width of a terminal.
     width = None if sys.stdout.isatty() else 400
     Console(width=width).print(table)
 
@@ -141,7 +141,7 @@ def _cell(value: object) -> str:
 def _write(
     out: Path, name: str, result: BenchResult, chosen: dict[str, Any], seconds: float
 ) -> list[str]:
-    """Table, figures and settings; sentences about what had to be left out."""
+    """Write table, figures and settings; returns sentences about what had to be left out."""
     said = []
     with atomic_write(out / f"{name}.csv") as file:
         result.table.to_csv(file, index=False)

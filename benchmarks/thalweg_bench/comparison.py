@@ -1,7 +1,7 @@
 """One cell of the paper's comparisons: a problem, its data, and every method on them.
 
-The population is the paper's: `n` individuals, rates frozen over each interval. The paper's words
-are read in two ways, which a cell chooses by its `reading`:
+The population is the paper's: `n` individuals, rates frozen over each interval. The paper's
+description has two readings, one of which is a cell's `reading`:
 
 - `"empirical"`: the rates are those of the population's own density, as the paper writes;
 - `"mean-field"`: the rates are those of the infinite population, so individuals are independent.
@@ -167,7 +167,7 @@ def _likelihood(data: Data, *, known_start: bool) -> _Fit:
     if not data.frozen:
         options = LikelihoodOptions(initial=data.p0 if known_start else None)
     elif data.reading == "empirical" and not known_start:
-        raise InputError("rates of the density seen: the fit does not ask for the start.")
+        raise InputError("with empirical rates the fit does not need the start.")
     else:
         options = LikelihoodOptions(
             observation="tracked",
@@ -314,7 +314,7 @@ def summary(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     error over the cells; `median_over_limit`: the median of the cells' own ratios. `deviance`: the
     median deviance per degree of freedom; `rejected`: fits whose deviance rejects them. The median
     is what to read for the limit itself: where the snapshots hardly determine the energy, one cell
-    fills the mean.
+    dominates the mean.
     """
     long = melt(table, by)
     long["square"], long["limit_square"] = long["rms"] ** 2, long["limit"] ** 2

@@ -30,8 +30,11 @@ __all__ = ["run"]
 
 BETA = 0.1
 _FAMILIES = ("grid", "watts_strogatz", "regular")
+"""Other graphs, with rough landscapes."""
 _WEAK_TARGET = 0.87
+"""Least correlation of the weak form with the true potential."""
 _SECONDS = {1000: 30.0, 10_000: 180.0}
+"""Most CPU seconds of a fit, by number of states."""
 
 
 class Problem(NamedTuple):

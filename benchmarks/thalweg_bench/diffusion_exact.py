@@ -42,6 +42,7 @@ from thalweg_bench.diffusion_learned import (
 __all__ = ["memory_rows", "recovery_rows", "reversal_rows", "steering"]
 
 _AWAY = "total variation to p_0"
+"""The quantity in the rows of reversals."""
 
 
 def reversal_rows(settings: BenchSettings) -> list[Row]:

@@ -33,8 +33,11 @@ from thalweg_bench.diffusion_learned import Row, figure_row, one_torch_thread
 __all__ = ["Corpus", "TextResult", "bigram_bits", "corpus", "text_rows"]
 
 LENGTH = 64
+"""Characters per sequence,"""
 _BLOCK = 8 * LENGTH
+"""and per block, of which a tenth is held out."""
 _RARE = 20
+"""Least number of times that a character of the alphabet occurs."""
 
 
 @dataclass(frozen=True)

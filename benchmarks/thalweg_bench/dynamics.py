@@ -74,7 +74,7 @@ def _result(
     if figure_rows in parts and not any("deeptime" in case for case in table["case"]):
         notes.append("deeptime is not installed, so it was not compared; pip install deeptime.")
     if settings.quick:
-        notes.append("Shares of a few data sets are far from their targets by chance.")
+        notes.append("With few data sets, shares may be far from their targets by chance.")
     return BenchResult(table, notes=tuple(notes))
 
 

@@ -47,10 +47,12 @@ __all__ = [
 
 
 BETA, AMPLITUDE = 0.3, 0.7
+"""The true noise, and the standard deviation of the potential."""
 TIMES = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
 SIZES = ((10, 3000), (10, 100), (50, 10_000), (50, 150))
 """States, and individuals per snapshot: many and few."""
 PUSHES = (0.1, 0.2, 0.4, 0.8)
+"""By how much one state is raised in the second data set, in units of V."""
 
 
 def drawn(kernel: MarkovKernel, energy: FreeEnergy, n: int, rng: np.random.Generator) -> Snapshots:

@@ -14,6 +14,7 @@ HOW_TO_GET_PICTURES = (
     "pip install 'thalweg[bench]'; the interactive HTML is complete without them."
 )
 _SIZE = {"width": 1000, "height": 560}
+"""Of a picture, in pixels."""
 
 
 def static_pictures(figures: Mapping[str, Any]) -> dict[str, bytes]:

@@ -34,6 +34,7 @@ __all__ = ["run"]
 
 TIMES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 _DENSE_FAMILIES = ("complete", "k_partite", "block_model", "erdos_renyi")
+"""Left out above 100 states: their edges grow with the square."""
 
 
 @dataclass(frozen=True, eq=False)

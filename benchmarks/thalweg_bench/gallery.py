@@ -35,6 +35,7 @@ __all__ = ["layout", "run", "spectral_gap"]
 
 
 _COLUMNS = 6
+"""Graphs per row of the figure."""
 _TITLES = {
     "complete": "Complete",
     "erdos_renyi": "Erdős–Rényi",
@@ -56,10 +57,12 @@ _TITLES = {
     "hamming": "Hamming (3 letters, length 3)",
 }
 _SIZES = {"complete": 20, "k_partite": 24, "grid": 48, "torus": 48, "apollonian": 40}
+"""Numbers of states, where these are not 50."""
 _OPTIONS: dict[str, dict[str, Any]] = {
     "block_model": {"n_blocks": 4, "within": 5.0, "between": 0.8},
     "erdos_renyi": {"mean_degree": 4.5},
 }
+"""Arguments of `make_graph` beside the number of states."""
 
 
 def run(settings: BenchSettings) -> BenchResult:

@@ -1,7 +1,7 @@
 """W_K distances, geodesics and JKO steps: what they cost in Laplacian solves, and their errors.
 
 Every figure is measured in one process, as a ratio of processor times to one Laplacian
-factorisation and solve on the same graph, both the least of several runs that take turns. The
+factorisation and solve on the same graph, each the shortest of several alternating runs. The
 column `tolerance` is the relative error of the distance that was asked for. `quick` keeps to small
 graphs; the full run goes to 10^5 states.
 """
@@ -46,6 +46,7 @@ ORACLES = {
     "two states": (1.015114665012, 1.023098200520, 1.0, 1.047197551197),
     "point masses": (2.204345217618, 2.396280469471, 2.0, np.pi),
 }
+"""Exact distances of pairs of states, by mean in the order of `MEANS`."""
 
 
 def run(settings: BenchSettings, only: Collection[str] = ()) -> BenchResult:
@@ -55,7 +56,7 @@ def run(settings: BenchSettings, only: Collection[str] = ()) -> BenchResult:
     """
     names = [name for name in _parts() if not only or name in only]
     cells = [{"part": name, "quick": settings.quick, "seed": settings.seed} for name in names]
-    # Processor times are compared: nothing may run beside.
+    # Processor times are compared: nothing else may run meanwhile.
     sweep = swept(settings, "geodesic", one_part, cells, jobs=1)
     rows = [
         row for found in sweep.table.get("rows", []) if isinstance(found, list) for row in found

@@ -26,6 +26,7 @@ from thalweg_bench import BenchResult, BenchSettings
 __all__ = ["run"]
 
 LAWS = ("uniform", "log-uniform 8 decades", "smooth 12 decades")
+"""Laws of the weights."""
 FLAT = ("delaunay", "grid", "torus")
 EXPANDERS = ("regular", "watts_strogatz", "barabasi_albert", "knn 10-d")
 _DENSE_FAMILIES = ("complete", "k_partite")

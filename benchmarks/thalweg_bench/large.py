@@ -38,7 +38,7 @@ _SLACK = 0.005
 _SMOOTH = {"delaunay": 0.975}
 _SECONDS = {1000: 20.0, 3000: 60.0, 10_000: 300.0}
 _DENSE_STATES = 1500
-"""Up to this many states the information limit is computed."""
+"""Largest number of states for which the information limit is computed."""
 _BATCH = 64
 
 

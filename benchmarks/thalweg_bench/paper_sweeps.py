@@ -26,6 +26,7 @@ _COSTLY = ("paper", "ctmc_likelihood")
 _PLACED = GRAPH_FAMILIES[::3]
 """Families whose first instance places them: in `limit` and `table1` or the headline reading."""
 _LARGEST_FREE_CHAIN = 20
+"""Largest number of states at which the free chain is fitted by likelihood."""
 _SETTINGS: dict[str, dict[str, Any]] = {
     "uniform-20": {"grid": "uniform", "horizon": 5.0, "steps": 20, "beta": 0.1},
     "random-20": {"grid": "random", "horizon": 5.0, "steps": 20, "beta": 0.1},
@@ -100,8 +101,8 @@ def run_limit(settings: BenchSettings) -> BenchResult:
     for cell in cells:
         if cell["instance"] or cell["family"] not in _PLACED:
             cell["methods"].remove("paper")
-        # With an unknown start the chain is chaotic at large amplitudes; rates of the density seen
-        # do not ask for the start.
+        # With an unknown start the chain is chaotic at large amplitudes; empirical rates do not
+        # need the start.
         if cell["n_states"] > 6 or cell["reading"] == _READINGS[0]:
             cell["methods"].remove("likelihood_free")
     sweep = _sweep("limit", settings, cells)

@@ -23,6 +23,7 @@ __all__ = ["run"]
 
 
 _SHOWN = (0, 3, 10)
+"""Numbers of the snapshots drawn."""
 _TITLES = (
     "1. Snapshots: t = 0",
     "t = 1.5",

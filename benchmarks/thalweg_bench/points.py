@@ -32,7 +32,9 @@ Row = dict[str, Any]
 
 _QUICK = ("styblinski_tang", "oakley_ohagan")
 _MOST = 4000
+"""Most points per cloud in a distance W1."""
 _AIMS = {"tracked": 1.02, "fresh": 1.12}
+"""Largest median ratio of our W1 to that of the oracle."""
 _LEVELS = 102  # true gradient flows that should not be warned about
 _SMOOTH = ("styblinski_tang", "oakley_ohagan", "double_exp", "friedman", "sphere", "ishigami")
 _FALSE = 6  # data sets of each kind that should be warned about

@@ -24,10 +24,13 @@ __all__ = ["cells", "run", "verdict"]
 
 TIMES = np.array([0.0, 0.3, 0.6, 1.0, 1.5, 2.0])
 ASKED = 0.8
+"""The time of the interpolation."""
 _CELLS, _QUICK_CELLS, _DIMENSION, _BETA = 100_000, 6000, 50, 0.15
 _STEP = 0.02
+"""Step of Euler's method for the truth."""
 _STAGES = ("states and kernel", "fit on the graph", "interpolation")
 _AIM_MINUTES, _AIM_GB = 10, 8
+"""CPU minutes and memory to be met by the full run."""
 
 
 def cells(count: int, times: Array, rng: np.random.Generator) -> list[Array]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._door import single_threaded
-from thalweg._types import Array
+from thalweg._types import Array, Counts
 from thalweg.energy import FreeEnergy
 from thalweg.flow.rates import edge_rates
 from thalweg.kernel import MarkovKernel
@@ -23,13 +22,13 @@ from thalweg.mobility import LogMean
 
 __all__ = ["follow", "follow_itself", "frozen_chain", "transition_matrix"]
 
-Counts = NDArray[np.int64]
 
 _FASTEST = 1e8
 """Rates per interval are capped at this value, which is practically immediate."""
 _TERMS = 24
 """Terms of the exponential's series; at norm one the remainder is below 1e-23."""
 _SMALLEST = 1e-24
+"""Terms of the series below this are left out."""
 
 
 def transition_matrix(kernel: MarkovKernel, energy: FreeEnergy, p: Array, step: float) -> Array:
@@ -71,7 +70,7 @@ def frozen_chain(
     p, rows, matrices = p0, [p0], []
     for step in np.diff(times):
         matrices.append(transition_matrix(kernel, energy, p, float(step)))
-        # What is left of an emptied state sets the rates back into it: the least mass is the fit's.
+        # The mass left in an emptied state sets the rates back into it: the fit has the same floor.
         p = np.maximum(p @ matrices[-1], LEAST)
         p = p / p.sum()
         rows.append(p)

@@ -18,6 +18,7 @@ __all__ = ["POTENTIALS", "Particles", "gradient"]
 Potential = Callable[[Array], Array]
 
 _STEP = 1e-5
+"""Half the distance of the two points of a difference."""
 
 
 def styblinski_tang(x: Array) -> Array:

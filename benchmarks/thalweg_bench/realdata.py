@@ -33,8 +33,11 @@ __all__ = ["run"]
 Row = dict[str, Any]
 
 KNOWN_LAGS = np.array([0, 10, 20, 50, 100, 200, 500])
+"""Times after a frame in alpha_R, in ps, with the kernel of transitions,"""
 TORUS_LAGS = np.array([0, 20, 50, 100, 200, 500, 1000])
+"""and with the kernel of the torus, which knows no dynamics."""
 SLOWEST = (230.0, 250.0)
+"""The known slowest relaxation time of alanine dipeptide, in ps: from and to."""
 TRAINING_YEARS = [1980, 1990, 2000, 2010]
 
 
@@ -188,7 +191,7 @@ def _shares(counts: Array) -> Array:
 
 
 def _states(settings: BenchSettings, folder: Any, rows: list[Row], notes: list[str]) -> None:
-    """Births and immigration are not transport; persistence and log-linear lines are strong."""
+    """Births and immigration are not transport; persistence and log-linear trends do well."""
     name = "US states, 2010 to 2025"
     data = UsStates.read(folder)
     people, last = data.at(TRAINING_YEARS), data.at([2025])[0]

@@ -18,7 +18,9 @@ __all__ = ["AlanineDipeptide", "UsStates", "blood_cells", "data_folder"]
 
 
 _BINS = 10
+"""Cells along each dihedral angle."""
 _LEAST_FRAMES = 20
+"""Frames in a cell that is a state of its own."""
 
 
 def data_folder(name: str) -> Path | None:

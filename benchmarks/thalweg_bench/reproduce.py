@@ -22,6 +22,7 @@ from thalweg_bench.reproduce_text import CLOSING, ERRATA, KEPT, OPENING, SECTION
 __all__ = ["Run", "find_runs", "make_page"]
 
 _LARGEST_SVG = 400_000
+"""Size in bytes above which the page shows the PNG picture."""
 _METHODS = {
     "likelihood": "likelihood (ours)",
     "likelihood_free": "likelihood, start not known (ours)",

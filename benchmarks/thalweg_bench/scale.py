@@ -34,14 +34,16 @@ __all__ = ["measure", "run", "smooth_population"]
 
 N_SNAPSHOTS, N_NEIGHBORS = 20, 15
 WEAK = (1000, 10_000, 100_000, 1_000_000)
+"""Numbers of states for the weak form,"""
 LIKELIHOOD = (300, 1000, 3000, 10_000)
+"""and for the likelihood."""
 _WARM = {"weak": 2000, "likelihood": 300}
-"""States of a first fit that takes the same ways through the code."""
+"""Number of states of a warm-up fit, which takes the same paths through the code."""
 
 
 @single_threaded
 def measure(method: str, n_states: int, seed: int) -> dict[str, Any]:
-    """One fit in this process: seconds, memory above what stood before, and the correlation."""
+    """One fit in this process: seconds, memory beyond that used before, and the correlation."""
     rng = np.random.default_rng([seed, n_states])
     _fit(method, *_seen(method, _WARM[method], np.random.default_rng(0))[1:])  # compiles
     v, kernel, times, p, counts = _seen(method, n_states, rng)

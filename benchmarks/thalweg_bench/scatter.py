@@ -30,6 +30,7 @@ __all__ = ["run"]
 
 _TIMES = np.linspace(0.0, 4.0, 8)
 _SIZE, _CONCENTRATION, _RUNS, _TILT = 5000, 100.0, 5, 0.15
+"""Individuals per snapshot, concentration, number of runs, and the spread of their log tilts."""
 _CASES = ("plain", "clumps", "replicates", "runs")
 
 

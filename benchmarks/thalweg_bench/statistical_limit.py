@@ -40,9 +40,9 @@ _STEEPEST = 1e8
 _AGREES = 0.7
 """Linear theory and draws agree where they are within this factor."""
 _NARROW = 0.5
-"""Standard error of log beta up to which a normal law is drawn from without a second thought."""
+"""Standard error of log beta up to which draws of it are normal without further checks."""
 _DRAWS = 200
-"""From the efficient normal law; their root mean square has a standard error of 5 % or more."""
+"""Draws from the efficient normal law: their root mean square has an error of 5 % or more."""
 _FEWEST_DRAWS = 10
 """Of chains of more than 500 intervals, whose length makes up for it in time."""
 
@@ -120,7 +120,7 @@ def chain_limit(
     linear = float(np.sqrt(np.mean(np.sum(p[:, :, None] * along**2, axis=(1, 2))) / 8.0))
     drawn = _by_draws(FlowModel(kernel, times, fixed_initial=p0), theta, root, p)
     steepest = float(np.abs(chain.log_slopes[:, :, : model.n_energy]).max())
-    # Under rates of the density seen the snapshots do not see the forecast's chain, so that the
+    # Under empirical rates the snapshots do not depend on the forecast's chain, so that the
     # efficient estimate has the error of the draws, unless a normal law is too wide to draw from
     # (a beta near zero). In the other reading snapshots reject draws whose chain goes elsewhere.
     narrow = float(np.linalg.norm(root[model.n_energy - 1])) < _NARROW

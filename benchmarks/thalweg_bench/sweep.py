@@ -5,7 +5,7 @@ derived from those coordinates and the sweep's seed, so that results do not depe
 workers, on the order of the work, or on interruptions. A cell that raises becomes a row with its
 status; nothing is dropped, and the same command tries it again.
 
-The journal is a text file, one finished cell a line, each line with its own checksum: a line cut
+The journal is a text file, one line per finished cell, each with its own checksum: a line cut
 short by a kill, or damaged on disk, is recognised, reported and done again.
 """
 
@@ -113,7 +113,7 @@ def run_sweep(
 def swept(
     settings: BenchSettings, name: str, work: Work, cells: Sequence[Cell], **changed: Any
 ) -> SweepResult:
-    """`run_sweep` as the user set it up; `changed` are other arguments of it."""
+    """`run_sweep` as the user set it up; `changed` replaces arguments of it."""
     usual = {
         "seed": settings.seed, "jobs": settings.jobs, "folder": settings.folder,
         "fingerprint": __version__, "progress": settings.progress,
@@ -160,7 +160,7 @@ def _finish(
 
 
 def _stop_at_termination() -> None:
-    """Let SIGTERM end a sweep as Ctrl-C does: with what is finished."""
+    """Let SIGTERM end a sweep as Ctrl-C does, keeping what is finished."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
@@ -200,7 +200,7 @@ def _run_cell(work: Work, name: str, seed: int, cell: Cell) -> dict[str, Any]:
 
 
 class Journal:
-    """Finished cells, a line each, after a first line that says whose they are."""
+    """Finished cells, one per line, after a first line that identifies their sweep."""
 
     def __init__(self, path: Path, owner: str) -> None:
         self.path, self.owner = path, owner

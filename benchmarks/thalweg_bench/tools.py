@@ -33,9 +33,13 @@ __all__ = ["Population", "run"]
 
 _TIMES = np.array([0.0, 0.4, 0.8, 1.2])
 _LATER = 2.0
+"""The time of the forecast."""
 _BETA, _HEIGHT, _CORE = 0.15, 0.5, 0.25
+"""Noise, height of the barrier, and half-width of the cores around the two minima."""
 _STATES = 40
+"""States for thalweg and deeptime."""
 _STEP = 0.002
+"""Step of Euler's method for the truth."""
 _OTHERS = ("moscot", "cellrank", "deeptime")
 
 
@@ -50,7 +54,7 @@ class Population:
         return np.asarray(self.rng.normal([-0.1, 0.0], [0.25, 0.3], size=(self.size, 2)))
 
     def moved(self, points: Array, duration: float) -> Array:
-        """The points after a while, by Euler's method in small steps."""
+        """The points after a given time, by Euler's method in small steps."""
         steps = max(1, round(duration / _STEP)) if duration > 0 else 0
         for _ in range(steps):
             slope = np.column_stack(

@@ -25,6 +25,7 @@ __all__ = ["run"]
 Row = dict[str, Any]
 
 SIZES = (100, 300, 1000, 5000)
+"""Individuals per snapshot."""
 POTENTIALS = ("smooth", "rough")
 BETAS = (0.05, 0.2, 1.0)
 SETS = {

@@ -26,6 +26,7 @@ _STRENGTH_RIDGE = 0.3
 _START_RIDGE = 0.01
 """Precision of the initial logits: it matters only for states that were never visited."""
 _ITERATIONS = 150
+"""Bound on the iterations of L-BFGS."""
 
 
 @dataclass(frozen=True, eq=False)

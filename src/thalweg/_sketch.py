@@ -9,9 +9,22 @@ import numpy as np
 
 from thalweg._types import Array
 
-# Okabe and Ito's palette: distinguishable with every kind of colour vision.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A", "#B5A900")
+"""Colours of curves, first those of Okabe and Ito: distinguishable with any colour vision."""
+_CURVES = 5
+"""Number of states drawn."""
 _WIDTH, _HEIGHT, _LEFT = 420.0, 150.0, 8.0
+"""Size of the drawing and margin on its sides, in pixels."""
+
+
+def busiest(p: Array, most: int = 8) -> list[int]:
+    """The states whose share changes most over time, one row of `p` per time.
+
+    >>> busiest(np.array([[0.6, 0.1, 0.3], [0.1, 0.2, 0.7]]), 2)
+    [0, 2]
+    """
+    change = np.ptp(p, axis=0) + 1e-3 * p.mean(axis=0)
+    return [int(x) for x in np.argsort(-change)[:most]]
 
 
 def sketch(
@@ -24,13 +37,12 @@ def sketch(
     (2, True)
     """
     p = np.asarray(probabilities, dtype=np.float64)
-    change = np.ptp(p, axis=0) + 1e-3 * p.mean(axis=0)
-    chosen = np.argsort(-change)[: len(_COLOURS)]
+    chosen = busiest(p, _CURVES)
     span = float(times[-1] - times[0]) or 1.0
     x = _LEFT + (times - times[0]) / span * (_WIDTH - 2 * _LEFT)
     top = max(float(p[:, chosen].max()), 1e-12)
     parts, keys = [], []
-    for colour, state in zip(_COLOURS, chosen, strict=False):
+    for colour, state in zip(PALETTE, chosen, strict=False):
         y = _HEIGHT - 6 - p[:, state] / top * (_HEIGHT - 16)
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
         parts.append(

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Single = NDArray[np.float32]
 Index = NDArray[np.int64]
+Counts = NDArray[np.int64]
+"""Numbers of individuals per state."""
 Index32 = NDArray[np.int32]
 """The states at the ends of edges, which are many."""
 Tokens = NDArray[np.int64]

@@ -18,7 +18,7 @@ from thalweg.errors import InputError
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.forecast import Forecast
 from thalweg.plots import mpl
-from thalweg.plots.fluxes import net_fluxes
+from thalweg.plots.fluxes import mean_fluxes
 from thalweg.snapshots import Snapshots
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def landscape(
         `ax`, `save`, `show`, `cmap`, `title`, as `thalweg.plots.mpl.landscape` takes them.
     """
     if isinstance(data, FreeEnergyRegressor):
-        drawn = None if data.kernel_.n_edges > _MOST_EDGES else net_fluxes(data)
+        drawn = None if data.kernel_.n_edges > _MOST_EDGES else mean_fluxes(data)
         return mpl.landscape(data.kernel_, data.potential_, fluxes=drawn, color=color, **options)
     if not hasattr(data, "obsm"):
         raise InputError(

@@ -157,7 +157,7 @@ def test_cells_in_several_pieces(cells):
 
 
 def test_an_endless_attribute_behind_an_error_is_found(monkeypatch, tmp_path):
-    """A damaged file that fails in one place and runs in circles in another."""
+    """A damaged file that fails in one place and loops forever in another."""
     import h5py
 
     from thalweg.adapters import cells

@@ -1,4 +1,4 @@
-"""One mechanism moves every independent job: joblib's configured backend."""
+"""Every independent job runs through joblib's configured backend."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def bootstrap(jobs):
 
 def distances(jobs):
     ps = np.random.default_rng(0).dirichlet(np.ones(3), 5)
-    # By default it asks for all workers there are, which is one where there is one core.
+    # By default all workers are used: one on a machine with one core.
     chosen = 2 if jobs is None else jobs
     return pd.DataFrame(TransportGeometry(PATH).distance_matrix(ps, jobs=chosen))
 

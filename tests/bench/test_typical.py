@@ -69,7 +69,7 @@ def test_the_grid_is_the_announced_one() -> None:
     assert len({tuple(cell.values()) for cell in full}) == 312
     assert len(cells(BenchSettings(instances=1))) == 768
     assert len(cells(BenchSettings(quick=True))) == 16
-    # A run that is cut after a quarter has seen every row where the model holds.
+    # A run stopped after a quarter has covered every row where the model holds.
     part = [(cell["n_states"], cell["size"]) for cell in full[:78] if cell["source"] == "flow"]
     assert {(n, size) for n in (10, 30) for size in (100, 300, 1000, 5000)} <= set(part)
 

@@ -132,7 +132,7 @@ def test_mistakes_are_one_sentence_and_leave_nothing(capsys, files, change, sent
 
 @pytest.mark.slow
 def test_a_fit_that_the_deviance_rejects_is_not_shown_without_a_word(capsys, files):
-    """A population that swings to and fro slides down no landscape, whatever the status."""
+    """A population that oscillates follows no landscape, whatever the status."""
     shares = ([4000, 3000, 2000, 1000], [1000, 2000, 3000, 4000])
     rows = [
         f"{day},{place},{n}"

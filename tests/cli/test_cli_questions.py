@@ -87,7 +87,7 @@ def test_compare_says_which_way_a_difference_goes(capsys, files):
         files / "edges.csv",
     )  # fmt: skip
     assert code == 0
-    assert "control.csv less that behind treated.csv" in text
+    assert "control.csv minus that behind treated.csv" in text
     assert "valley: -" in text  # treated individuals find the valley higher
 
 
@@ -141,3 +141,27 @@ def test_mistakes_get_one_sentence(capsys, files, arguments, sentence):
     assert code == 2
     assert sentence in " ".join(said.split())
     assert "Traceback" not in said
+
+
+def test_models_with_births_forecast_from_their_file_and_say_what_is_left_out(
+    capsys, files, tmp_path
+):
+    out, later = tmp_path / "out", tmp_path / "later.csv"
+    graph = ("--graph", files / "edges.csv")
+    _run(capsys, "fit", files / "control.csv", *graph, "--growth", "shares", "--out", out)
+    model = out / "model.thalweg"
+    code, _, said = _run(capsys, "forecast", model, "--times", "4,6", "--out", later)
+    assert (code, "no bands" in said) == (0, True)
+    written = pd.read_csv(later)
+    same = pd.read_csv(out / "forecast.csv").query("time == 4")
+    assert written["probability"][:5].to_numpy() == pytest.approx(
+        same["probability"].to_numpy(), abs=1e-3
+    )
+    assert _run(capsys, "report", model, "--out", tmp_path / "again.html")[0] == 0
+    steer = ["steer", model, "--horizon", "1", "--raise", "pond=0.3"]
+    for question in (["fates", model, "--target", "hill", "--target", "valley"], steer):
+        code, _, said = _run(capsys, *question)
+        assert (code, "births and deaths, which are left out" in said) == (0, True)
+    answer = json.loads(_run(capsys, "forecast", model, "--times", "4,6", "--json")[1])
+    assert any("no bands" in line for line in answer["cautions"])
+    assert "individuals only move" in (out / "report.html").read_text()

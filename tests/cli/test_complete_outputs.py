@@ -120,7 +120,9 @@ def test_a_real_full_disk(data, tiny_disk):
 
 
 def test_a_kill_at_any_moment_leaves_the_old_or_the_new_whole(data):
-    with pytest.raises(SystemExit):  # Once here: forks then find everything loaded.
+    with pytest.raises(
+        SystemExit
+    ):  # Run once here, so that forked processes find everything loaded.
         main(["fit", str(data / "seen.csv"), "--graph", str(data / "edges.csv"), "--method", "weak",
               "--out", str(data / "thalweg-fit")])  # fmt: skip
     started = time.monotonic()
@@ -136,7 +138,7 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new_whole(data):
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
         _whole(out)
-    # The next run sweeps up what the killed ones left.
+    # The next run removes what the killed ones left.
     assert _fit(data)[0] == 0
     assert not _hidden(data)
 

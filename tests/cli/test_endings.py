@@ -34,7 +34,7 @@ def place(tmp_path):
 
 @pytest.fixture
 def interruptible():
-    """Ctrl-C as at a terminal: a shell starts jobs in the background with it ignored."""
+    """Restore Ctrl-C, which a shell makes background jobs ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -199,7 +199,7 @@ def test_shell_completion(shell):
 
 
 def test_completion_knows_the_commands():
-    # What the shell asks for when the user types `thalweg int` and presses the tabulator.
+    # What the shell asks for when the user types `thalweg int` and presses Tab.
     code = (
         "import os; os.environ.update(_THALWEG_COMPLETE='complete_bash', COMP_WORDS='thalweg int',"
         "COMP_CWORD='1'); import sys; sys.argv = ['thalweg']; from thalweg.cli import main; main()"

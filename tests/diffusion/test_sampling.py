@@ -124,7 +124,7 @@ def test_langevin_moves_leave_the_law_alone(kind: str) -> None:
     for _ in range(20):
         x = _langevin(exact, x, free, rng, clock)
     assert distance(x, law) < 0.02
-    # From elsewhere it comes to the law.
+    # From another start it converges to the law.
     x = np.zeros_like(x)
     for _ in range(60):
         x = _langevin(exact, x, free, rng, clock)

@@ -51,7 +51,7 @@ def test_score_entropy_is_bregman() -> None:
         torch.testing.assert_close(terms, literal, atol=1e-4, rtol=1e-4)
         assert (terms >= 0).all()
     assert float(score_entropy_terms(torch.tensor(0.7), torch.tensor(0.7))) == 0
-    # In the mean over ratios it is smallest at their mean.
+    # Averaged over ratios, it is smallest at their mean.
     ratios = torch.tensor([0.2, 1.0, 4.0])
     grid = torch.linspace(-2, 2, 2001)
     mean = sum(score_entropy_terms(grid, torch.log(r).expand_as(grid)) for r in ratios) / 3
@@ -74,7 +74,7 @@ def test_the_truth_is_where_the_losses_are_least(loss: str) -> None:
     truth = value(logits)
     for seed in range(3):
         torch.manual_seed(seed)
-        # The same wrong answer wherever the noisy sequence is the same.
+        # The same wrong answer for the same noisy sequence.
         table = 0.5 * torch.randn(9, 2, 3)
         codes = batch.noisy[:, 0] * 3 + batch.noisy[:, 1]
         assert value(logits + table[codes]) > truth + 1e-3

@@ -89,7 +89,7 @@ def test_level_over_few_null_data_sets():
 
 
 def test_the_order_of_the_data_sets_does_not_matter():
-    """A prior that pulled on one of them only made beta's test lean to one side."""
+    """A prior on only one of them would bias the test of beta."""
     kernel, energy, rng = case(8, 12)
     a, b = (snapshots(kernel, energy, 60, rng) for _ in range(2))
     one, other = compare_globally(a, b, kernel), compare_globally(b, a, kernel)

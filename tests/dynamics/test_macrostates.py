@@ -44,6 +44,10 @@ def test_both_answers_find_the_wells(count):
     assert chi.min() >= 0
     assert np.allclose(chi.sum(axis=1), 1)
     assert np.allclose(found.weights, land.equilibrium @ chi)
+    named = found.named_cores([f"s{x}" for x in range(6 * count)])
+    surest = [int(np.argmax(chi[:, k])) for k in range(count)]
+    assert list(named) == [f"set of s{x}" for x in surest]
+    assert all(x in core for x, core in zip(surest, named.values(), strict=True))
     labels = basins(land).labels(count)
     for k in range(count):
         assert np.unique(truth[labels == k]).size == 1

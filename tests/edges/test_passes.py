@@ -132,16 +132,15 @@ def test_the_flux_along_an_edge_is_the_mean_times_the_fall(
 ) -> None:
     energy = FreeEnergy(np.linspace(-1, 1, 7), 0.4)
     source, target, c = kernel.edges
-    inner = fluxes.internal_spec(energy, mobility)
-    found = fluxes.edge_fluxes(source, target, c, rho, energy.potential, 0.4, mobility.spec, inner)
+    graph = static.Graph.of(kernel, mobility)
+    drive = fluxes.Drive.of(energy, mobility, kernel.stationary)
+    found = fluxes.edge_fluxes(graph, drive, rho)
     f = energy.potential + 0.4 * np.log(rho)
     expected = c * mobility(rho[source], rho[target]) * (f[source] - f[target])
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
     p = kernel.stationary * rho
     out, work = np.empty(7), np.empty(7)
-    fluxes.accumulate_velocity(
-        *kernel.edges, kernel.stationary, p, energy.potential, 0.4, mobility.spec, inner, work, out
-    )
+    fluxes.accumulate_velocity(*graph, *drive, p, work, out)
     np.testing.assert_allclose(
         out, -static.edge_divergence(source, target, expected, 7), rtol=1e-9, atol=1e-13
     )

@@ -221,7 +221,7 @@ def test_dense_output_times_do_not_change_the_answer():
     assert many.n_steps < 200 + 3 * few.n_steps
 
 
-# ------------------------------------------------------------------------------ the door
+# ------------------------------------------------------------------------------ bad input
 
 
 def test_statuses_and_messages():

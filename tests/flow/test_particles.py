@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from scipy.linalg import expm
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow.integrate import gradient_flow
-from thalweg.flow.particles import _Population, _ticks, simulate
+from thalweg.flow.particles import _Population, _ticks, simulate, transition_matrices
 from thalweg.flow.rates import jump_rates
 from thalweg.graphs import GRAPH_FAMILIES, cycle, make_graph
 from thalweg.kernel import MarkovKernel
@@ -187,7 +187,7 @@ def test_tracked_and_independent_snapshots_have_the_same_marginals(method: Any) 
     ratio = draws[True].var(axis=0)[mean > 2] / variance[mean > 2]
     assert np.all((ratio > 0.55) & (ratio < 1.8))
 
-    # Tracked individuals remember where they were; caught ones do not.
+    # Tracked individuals remember where they were; freshly drawn ones do not.
     def memory(sample: np.ndarray) -> float:
         x = int(np.argmax(mean[1]))
         return float(np.corrcoef(sample[:, 1, x], sample[:, 2, x])[0, 1])
@@ -233,6 +233,18 @@ def test_small_beta_does_not_break_any_method(family: str) -> None:
         )
         assert np.all(seen.sizes == 2000)
         assert energy(kernel, seen.frequencies[-1]) < energy(kernel, seen.frequencies[0])
+
+
+@pytest.mark.parametrize("method", ["frozen", "tau-leap", "exact"])
+def test_empty_states_need_no_pseudo_count(method: Any) -> None:
+    kernel, p0 = cycle(8), np.eye(8)[0]
+    energy = FreeEnergy(np.zeros(8), 1.0)
+    seen = simulate(
+        kernel, energy, p0, [0.0, 1.0], 20_000, method=method, rates="empirical", dt=0.01,
+        pseudo_count=0.0, rng=np.random.default_rng(0),
+    )  # fmt: skip
+    flow = gradient_flow(kernel, energy, p0, [0.0, 1.0]).probabilities
+    assert hellinger(seen.frequencies, flow)[1] < 2 * np.sqrt(7 / 160_000)
 
 
 def test_populations_may_start_in_one_state() -> None:
@@ -321,3 +333,20 @@ def test_bad_input_is_refused_in_a_sentence(change: dict[str, Any], message: str
     }
     with pytest.raises(InputError, match=message):
         simulate(**arguments)
+
+
+@pytest.mark.parametrize("method", ["exact", "frozen"])
+def test_transition_matrices_carry_the_flow(method: Literal["exact", "frozen"]) -> None:
+    rng = np.random.default_rng(0)
+    kernel = make_graph("delaunay", 8, rng=rng)
+    energy, times = FreeEnergy(rng.normal(size=8), 0.4), np.array([0.0, 0.5, 500.0])
+    p0 = rng.dirichlet(np.ones(8))
+    matrices = transition_matrices(kernel, energy, p0, times, method=method, mobility=LogMean())
+    seen = simulate(
+        kernel, energy, p0, times, 4_000_000, rng=rng, method=method, tracked=False
+    )  # fmt: skip
+    p = p0
+    for k, matrix in enumerate(matrices):
+        np.testing.assert_allclose(matrix.sum(axis=1), 1.0)
+        p = p @ matrix
+        np.testing.assert_allclose(p, seen.counts[k + 1] / 4_000_000, atol=2e-3)

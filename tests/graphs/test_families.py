@@ -179,7 +179,7 @@ def test_barabasi_albert_prefers_hubs() -> None:
         assert abs((degrees(kernel) >= k).mean() - 6 / (k * (k + 1))) < 0.01
 
 
-# -------------------------------------------------------------------- refusals
+# -------------------------------------------------------------------- bad input
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Model files that a hostile hand wrote: every part changed, and the checksum right."""
+"""Forged model files: any part changed, with a valid checksum."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ STRANGE: tuple[Any, ...] = (
     {"type": []}, {"type": "LogMean", "x": 1}, {"tuple": 3}, {"type": "Entropy"},
     {"type": "PowerEnergy", "q": "a"},
 )  # fmt: skip
-"""What may stand in the place of any value of the header."""
+"""Values to put in place of any value of the header."""
 
 
 def seal(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
-    """A file with a valid checksum, whatever is in it."""
+    """A file with a valid checksum, whatever its contents."""
     full = dict(header)
     full["arrays"] = {name: [a.dtype.str, list(a.shape)] for name, a in arrays.items()}
     buffer = io.BytesIO()
@@ -38,7 +38,7 @@ def seal(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
 
 
 def paths(value: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The place of every value inside nested dictionaries and lists."""
+    """The path to every value inside nested dictionaries and lists."""
     entries = value.items() if isinstance(value, dict) else enumerate(value)
     for key, entry in entries:
         yield (*here, key)

@@ -1,8 +1,8 @@
 """Damaged files of every format through the command line: `make fuzz` prints how they ended.
 
 Workers run the command line's entry point on file after file, so that ten thousand of a format cost
-minutes; a worker that dies or hangs is noticed by this process, which knows the file it was at,
-keeps that file, and starts another worker behind it. Wrong is: a signal, a traceback, any exit code
+minutes. This process notices a worker that dies or hangs, keeps the file it was working on, and
+starts another worker after that file. These count as wrong: a signal, a traceback, any exit code
 but 0, 2 and 3, a refusal that is not one sentence, more than `LIMIT` CPU seconds.
 """
 
@@ -25,11 +25,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
 LIMIT = 30.0
-"""CPU seconds for one file; a usual one takes a fiftieth of one."""
+"""Limit in CPU seconds for one file; a typical one takes a fiftieth of a second."""
 MEMORY = 8 * 2**30
+"""Limit in bytes for a worker."""
 ALL = "all"
 """As a kind: the formats in turn."""
-TOLD = 3500
+REPORT_EVERY = 3500
 """Files after which the counts so far are printed."""
 
 
@@ -39,7 +40,7 @@ class Outcome:
 
     kind: str
     counts: Counter[str] = field(default_factory=Counter)
-    """By how they ended."""
+    """Number of files by outcome."""
     kinds: dict[str, Counter[str]] = field(default_factory=dict)
     """The same for each kind of file."""
     wrong: list[str] = field(default_factory=list)
@@ -50,7 +51,7 @@ class Outcome:
         """Record how file number `at` ended."""
         self.counts[how] += 1
         self.kinds.setdefault(kinds[at % len(kinds)], Counter())[how] += 1
-        if self.progress and sum(self.counts.values()) % TOLD == 0:
+        if self.progress and sum(self.counts.values()) % REPORT_EVERY == 0:
             print(table(self), flush=True)
 
 
@@ -129,7 +130,7 @@ def _read(descriptor: int) -> str:
 
 
 def _cpu(process: int) -> float:
-    """CPU seconds of a process; the clock's where the system does not say."""
+    """CPU seconds of a process; elapsed seconds where the system does not give them."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -146,7 +147,7 @@ def _note(outcome: Outcome, folder: Path, keep: Path | None, kind: str, at: int,
 
 
 def work(kind: str, seed: int, start: int, stop: int, folder: Path) -> None:
-    """The worker: make each file, run the command on it, say how it ended."""
+    """The worker: make each file, run the command on it, report how it ended."""
     import numpy as np
 
     from hostile.mutants import KINDS, command, mutant, sound_files
@@ -161,10 +162,10 @@ def work(kind: str, seed: int, start: int, stop: int, folder: Path) -> None:
     report = os.fdopen(os.dup(1), "w", buffering=1)
     sound = sound_files(folder)
     for kind in kinds:
-        for index in (1, 2, 3):  # Loads and compiles.
+        for index in (1, 2, 3):  # Import and compile before the first file.
             place = sound["edges"] if kind == "csv" and index % 3 == 0 else sound[kind]
             _end(main, command(kind, place, sound, index), folder)
-    gc.freeze()  # What is loaded stays: looking through it again and again is half of the work.
+    gc.freeze()  # Scanning what is loaded in every garbage collection took half of the time.
     for index in range(start, stop):
         kind = kinds[index % len(kinds)]
         file = folder / f"mutant.{kind}"

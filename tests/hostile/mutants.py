@@ -102,7 +102,7 @@ def command(kind: str, file: Path, sound: dict[str, Path], index: int) -> list[s
 
 
 def mutant(kind: str, sound: dict[str, Path], rng: Rng, index: int) -> bytes:
-    """A damaged copy: bytes changed anywhere, or (half of them) its insides, well packed."""
+    """A damaged copy: bytes changed anywhere or, in half of them, inside a valid container."""
     place = sound["edges"] if kind == "csv" and index % 3 == 0 else sound[kind]
     data = place.read_bytes()
     inside = INSIDES.get(kind)

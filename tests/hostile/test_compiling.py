@@ -23,7 +23,7 @@ print(LogMean()(np.array([1.0, 2.0]), np.array([1.0, 3.0])))
 
 
 def test_a_read_only_installation_without_a_home(tmp_path):
-    """Files in the way of every cache folder stop even root, which permissions do not."""
+    """Files in place of every cache folder stop even root, whom permissions do not."""
     copy = tmp_path / "thalweg"
     shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__"))
     for folder in [copy, *(p for p in copy.rglob("*") if p.is_dir())]:

@@ -1,4 +1,4 @@
-"""An argument of another type than the signature names is rejected in one sentence."""
+"""An argument whose type is not that of the signature is rejected in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files are written where they were asked for and nowhere else, and keep who may read them."""
+"""Files are written where they were asked for and nowhere else, and keep their permissions."""
 
 from __future__ import annotations
 

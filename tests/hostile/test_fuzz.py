@@ -18,7 +18,7 @@ def test_damaged_files_of_every_format(tmp_path):
 
 
 def test_the_watch_sees_crashes_and_tracebacks(monkeypatch, tmp_path):
-    """The fuzzer itself: a worker that dies is counted, and the files behind it are still done."""
+    """The fuzzer itself: a worker that dies is counted, and the remaining files are still run."""
     dying = tmp_path / "dying.py"
     dying.write_text(
         "import os, signal, sys\n"

@@ -1,4 +1,4 @@
-"""Nothing is silent: ambiguous input is asked about, and what is dropped is reported."""
+"""No silent guesses: ambiguous input is rejected, and whatever is dropped is reported."""
 
 from __future__ import annotations
 

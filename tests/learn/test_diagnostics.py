@@ -1,6 +1,8 @@
-"""What the data do not say is named; wrong models are found out, right ones are not."""
+"""What the data do not say is named; wrong models are rejected, right ones are not."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -131,3 +133,20 @@ def test_a_weak_fit_that_is_rejected_says_so() -> None:
     model = FreeEnergyRegressor(method="weak").fit(seen.kernel, seen)
     assert model.diagnostics_["p_value"] < 1e-12
     assert "does not describe these snapshots (p < 1e-12)" in model.diagnostics_["advice"]
+
+
+@pytest.mark.parametrize(("surprises", "fits"), [(1, True), (40, False)])
+def test_one_individual_where_none_is_expected_is_no_proof(surprises: int, fits: bool) -> None:
+    """State 3 empties at once: how rare it is later, the data do not say to a factor of 20."""
+    ring = np.roll(np.eye(6), 1, axis=0)
+    kernel, times = MarkovKernel.from_weights(ring + ring.T), np.linspace(0.0, 8.0, 5)
+    energy = FreeEnergy(1.5 * np.array([0.0, 1.0, 2.0, 4.0, 2.0, 1.5]), beta=0.1)
+    p = gradient_flow(kernel, energy, np.full(6, 1 / 6), times).probabilities
+    rng = np.random.default_rng(0)
+    fit = fit_likelihood(kernel, times, np.array([rng.multinomial(1000, row) for row in p]))
+    assert 1000 * fit.probabilities[-1, 3] < 0.01
+    counts = fit.counts.copy()
+    counts[-1, 3] += surprises
+    deviance = fit.noise.deviance(counts, fit.probabilities)
+    verdict = goodness_of_fit(replace(fit, counts=counts, deviance=deviance), rng=rng)
+    assert (verdict.p_value > 0.05) == fits

@@ -8,7 +8,7 @@ from scipy.stats import chi2
 
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.forecast import band_of
+from thalweg.learn.forecast import Start, band_of
 from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.options import LikelihoodOptions
@@ -86,15 +86,15 @@ def test_beta_that_the_data_cannot_tell_from_zero() -> None:
 
 def test_band_widens_with_ignorance_and_holds_the_truth(fit: LikelihoodFit) -> None:
     grid = np.array([0.0, 1.0, 2.0, 4.0])
-    band = band_of(fit, grid, None, 0.999)
+    band = band_of(fit, grid, Start(), 0.999)
     model = FlowModel(KERNEL, grid)
     truth = model.probabilities(true_theta(0.2), Mesh(np.full(3, 64, dtype=np.int64)))
     assert np.all((band.lower <= truth) & (truth <= band.upper))
-    sure = band_of(make_fit(500_000), grid, None, 0.999)
+    sure = band_of(make_fit(500_000), grid, Start(), 0.999)
     assert np.all(sure.upper - sure.lower < band.upper - band.lower)
-    known = band_of(fit, grid, P0, 0.95)
+    known = band_of(fit, grid, Start(P0), 0.95)
     np.testing.assert_allclose(known.lower[0], P0, atol=1e-6)
-    alone = band_of(fit, grid[:1], None, 0.999)
+    alone = band_of(fit, grid[:1], Start(), 0.999)
     np.testing.assert_allclose([alone.lower[0], alone.upper[0]], [band.lower[0], band.upper[0]])
 
 
@@ -112,7 +112,7 @@ def test_bootstrap_agrees_with_the_information(fit: LikelihoodFit) -> None:
 @pytest.mark.parametrize("level", [0.0, 1.0, 95.0])
 def test_bad_level(fit: LikelihoodFit, level: float) -> None:
     with pytest.raises(InputError, match=r"between 0 and 1"):
-        band_of(fit, TIMES, None, level)
+        band_of(fit, TIMES, Start(), level)
 
 
 @pytest.mark.slow

@@ -111,6 +111,13 @@ def test_known_and_learned_rates_through_the_regressor(tmp_path: Path) -> None:
     assert learned.predict(None, TIMES).final == pytest.approx(shares, abs=0.01)
     band = learned.forecast(TIMES)
     assert ((band.lower <= band.probabilities) & (band.probabilities <= band.upper)).all()
+    sampled = learned.forecast(TIMES, p0=START, p0_size=50.0)
+    sure = learned.forecast(TIMES, p0=START)
+    assert sure.upper[0] == pytest.approx(START, abs=1e-6)
+    # The noise of fifty individuals is in the band, at the start and later.
+    deviation = np.sqrt(START * (1 - START) / 50)
+    assert sampled.upper[0] - sampled.lower[0] == pytest.approx(3.9 * deviation, rel=0.4)
+    assert ((sampled.upper - sampled.lower)[:5] > 1.2 * (sure.upper - sure.lower)[:5]).all()
     learned.save(tmp_path / "m.thalweg")
     again = load(tmp_path / "m.thalweg")
     assert again.growth_ is not None
@@ -180,3 +187,16 @@ def test_rates_of_births_that_the_data_do_not_show_vanish_but_keep_their_errors(
         assert (found.stderr > 0.99 * weak.stderr).all()
         assert fit.beta == pytest.approx(fit_likelihood(KERNEL, TIMES, counts).beta, rel=0.1)
     assert np.median(left) < 0.1
+
+
+def test_a_search_that_did_not_converge_judges_no_growth(tmp_path: Path) -> None:
+    m = _masses()
+    counts = np.random.default_rng(0).poisson(2e3 * m / m.sum(axis=1, keepdims=True))
+    snapshots = Snapshots.from_counts(TIMES, counts)
+    model = FreeEnergyRegressor(growth="states", max_iterations=1).fit(KERNEL, snapshots)
+    assert model.status_ is Status.MAX_ITERATIONS
+    model.save(tmp_path / "m.thalweg")
+    for found in (model.growth_, load(tmp_path / "m.thalweg").growth_):
+        assert found is not None
+        assert "not known" in str(found)
+        assert np.isinf(found.stderr).all()

@@ -1,4 +1,4 @@
-"""Graphs and tables as people have them give the same fit as kernels and snapshots."""
+"""Graphs and tables in the forms that users have give the same fit as kernels and snapshots."""
 
 from __future__ import annotations
 

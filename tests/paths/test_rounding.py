@@ -32,7 +32,7 @@ SEEDS = (0, 1, 2)
 
 
 class LastBit:
-    """Multiplies by `1 + e`, with `e` a unit in the last place, up, down or nothing."""
+    """Multiplies by `1 + e`, where `e` is one unit in the last place up or down, or zero."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""A potential on R^d: derivatives, recovery, error bars, and when it says that it is wrong."""
+"""A potential on R^d: derivatives, recovery, error bars, and its warnings."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_clouds_at_rest_determine_nothing() -> None:
 
 
 def test_long_intervals_are_a_flow_and_not_one_step() -> None:
-    """A well that intervals are four times as long as: one step has 0.03 instead of 0.15."""
+    """Intervals four times as long as the well takes: one step gives 0.03 instead of 0.15."""
     rng = np.random.default_rng(6)
     times, x, clouds = np.linspace(0, 2, 6), rng.normal([0.0, 1.5], 0.3, size=(5, 300, 2)), []
     clouds.append(rng.normal([0.0, 1.5], 0.3, size=(300, 2)))

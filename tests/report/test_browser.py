@@ -1,4 +1,4 @@
-"""The report in a real browser: it loads cleanly and alone, it moves, and names stay text."""
+"""The report in a real browser: no errors or requests, pictures play, and names stay text."""
 
 from __future__ import annotations
 

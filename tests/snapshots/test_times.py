@@ -1,4 +1,4 @@
-"""Times of every kind by one parser: what they are read as, and what is asked about."""
+"""Times of every kind by one parser: how they are read, and which are ambiguous."""
 
 from __future__ import annotations
 

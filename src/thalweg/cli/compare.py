@@ -58,7 +58,7 @@ def run_compare(
             say(f"! {line}", stderr=True)
         say(str(answer))
         if len(different):
-            say(f"the potential behind {names[0]} less that behind {names[1]}, where they differ:")
+            say(f"the potential behind {names[0]} minus that behind {names[1]}, where they differ:")
         for row in different.sort_values("q_value").head(20).itertuples():
             say(f"  {row.state}: {row.difference:+.3g} ± {row.stderr:.2g}")
         if out is not None:

@@ -14,7 +14,7 @@ from thalweg.cli.options import Output
 from thalweg.cli.output import give, say, state_labels
 from thalweg.dynamics import Landscape, fate_probabilities, macrostates, mean_first_passage_time
 from thalweg.errors import InputError
-from thalweg.report import caution
+from thalweg.report.findings import WITHOUT_BIRTHS
 
 
 def named_sets(wanted: Sequence[str]) -> dict[str, list[str]]:
@@ -41,16 +41,13 @@ def run_fates(
     model_file: Path, targets: Sequence[str], when: bool, level: float, output: Output
 ) -> None:
     """Fates (or, with `when`, passage times) of a saved model, one row per state and target."""
-    model = announced(model_file, output)
+    model, cautions = announced(model_file, output, growing=WITHOUT_BIRTHS)
     land: Landscape = model.landscape_
     sets: dict[str, Any] = dict(named_sets(targets))
     labels = state_labels(model.kernel_)
     if not sets:
         found = macrostates(land)
-        surest = np.argmax(found.memberships, axis=0)
-        sets = {
-            f"set of {labels[int(x)]}": core for x, core in zip(surest, found.cores(), strict=True)
-        }
+        sets = dict(found.named_cores(labels))
         if not output.json:
             _explain(sets, labels, found.modes.times.value, found.gap)
     if when:
@@ -67,7 +64,7 @@ def run_fates(
         table, status = fates.to_frame(), fates.status
         table["state"] = np.repeat(labels, len(sets))
     assert status is not None
-    facts = {"level": level, "targets": _plain(sets, labels), "cautions": caution(model)}
+    facts = {"level": level, "targets": _plain(sets, labels), "cautions": cautions}
     give(table, output, "passage_times" if when else "fates", facts, status)
 
 

@@ -20,12 +20,18 @@ from thalweg.report import caution, findings, fit_page
 
 _MOST_BAND_STATES = 30_000
 """Number of states above which forecasts have no bands."""
+_WITHOUT_BANDS = (
+    "A model file does not hold the errors of growth: its forecasts have no bands; those in the "
+    "folder of the fit have."
+)
 
 
 def band_draws(model: FreeEnergyRegressor) -> int:
     """Number of draws for the bands of a forecast; 0 if the fit has no error bars."""
     fit, n = model.fitted_, model.kernel_.n_states
     known = fit.joint_covariance is not None or fit.draws is not None
+    if fit.growth is not None and fit.source is None:
+        return 0  # read from a file, which does not hold the errors of growth
     plain = model.time_basis is None and model.discretization == "continuous"
     if not (known and plain and n <= _MOST_BAND_STATES):
         return 0
@@ -62,18 +68,26 @@ def band_of(
     )
 
 
-def announced(model_file: Path, output: Output) -> FreeEnergyRegressor:
-    """A saved model; what to bear in mind about everything computed from it is printed."""
+def announced(
+    model_file: Path, output: Output, *, growing: str = ""
+) -> tuple[FreeEnergyRegressor, tuple[str, ...]]:
+    """Load a model, and print the warnings that go with everything computed from it.
+
+    `growing` is a further warning, for models with births and deaths.
+    """
     model = load(model_file)
+    lines = caution(model)
+    if growing and model.fitted_.growth is not None:
+        lines += (growing,)
     if not output.json:
-        for line in caution(model):
+        for line in lines:
             say(f"! {model_file.name}: {line}", stderr=True)
-    return model
+    return model, lines
 
 
 def run_forecast(model_file: Path, times: str, start: Path | None, output: Output) -> None:
     """Write the flow of a saved model at the given times, from its own start or a snapshot file."""
-    model = announced(model_file, output)
+    model, cautions = announced(model_file, output, growing=_WITHOUT_BANDS)
     when = parse_times(times, model.time_scale_)
     p0, size = None, None
     if start is not None:
@@ -90,17 +104,15 @@ def run_forecast(model_file: Path, times: str, start: Path | None, output: Outpu
     frame = long_table(
         model.kernel_, band.times, band.probabilities, *columns, scale=model.time_scale_
     )
-    facts = {"level": band.level, "cautions": caution(model)}
+    facts = {"level": band.level, "cautions": cautions}
     give(frame, output, "forecast", facts, band.status)
 
 
 def run_report(model_file: Path, output: ReportOutput) -> None:
     """Write the report of a saved model, without the snapshots it was fitted to."""
     model = load(model_file)
-    times = model.times_
-    span = float(times[-1] - times[0])
-    grid = np.unique(np.concatenate([times, np.linspace(times[-1], times[-1] + span, 11)]))
-    text = fit_page(model, forecast=band_of(model, grid), title=model_file.stem)
+    forecast = band_of(model, forecast_grid(model))
+    text = fit_page(model, forecast=forecast, title=model_file.stem)
     give_page(text, output, {"findings": findings(model)}, None)
 
 

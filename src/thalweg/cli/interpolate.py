@@ -16,6 +16,7 @@ from thalweg.errors import InputError
 from thalweg.flow import Trajectory
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.between import interpolate, smoothed_shares
+from thalweg.report.findings import WITHOUT_BIRTHS
 
 _HOW = {
     "flow": "Between the snapshots the population follows the learned landscape, bent to meet "
@@ -49,7 +50,7 @@ def run_interpolate(
 
 
 def _model(problem: Problem, model_file: Path, to: PageOutput) -> FreeEnergyRegressor:
-    model = announced(model_file, to)
+    model, _ = announced(model_file, to, growing=WITHOUT_BIRTHS)
     mine, theirs = problem.kernel.names, model.kernel_.names
     if mine is None or theirs is None or [str(x) for x in mine] != [str(x) for x in theirs]:
         raise InputError(

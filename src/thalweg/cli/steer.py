@@ -15,7 +15,7 @@ from thalweg.cli.output import give, number, say, state_labels
 from thalweg.dynamics import push_few, steer
 from thalweg.errors import InputError
 from thalweg.learn import FreeEnergyRegressor
-from thalweg.report import caution
+from thalweg.report.findings import WITHOUT_BIRTHS
 
 
 def run_steer(
@@ -31,7 +31,7 @@ def run_steer(
         raise InputError(
             "--few chooses the states to push for --raise; give --raise instead of --target."
         )
-    model = announced(model_file, output)
+    model, cautions = announced(model_file, output, growing=WITHOUT_BIRTHS)
     land, p0 = model.landscape_, _population(start, model)
     if few is not None:
         push = push_few(land, p0, _wish(str(wish)), horizon, most=few)
@@ -52,7 +52,7 @@ def run_steer(
             "missed": plan.missed,
         }
         said = str(plan)
-    facts["cautions"] = caution(model)
+    facts["cautions"] = cautions
     if not output.json:
         say(said, stderr=output.out is None)
     give(frame, output, key, facts, status)

@@ -21,7 +21,6 @@ from thalweg.errors import InputError
 from thalweg.geometry import Geodesic, TransportGeometry
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import NAMED, Mobility
-from thalweg.report import caution
 from thalweg.snapshots.columns import COUNT_NAMES, STATE_NAMES, Oddity, choose
 
 
@@ -76,7 +75,7 @@ def run_simulate(
     model_file: Path, times: str, individuals: int, tracked: bool, seed: int, output: Output
 ) -> None:
     """Draw snapshots from a fitted model, as a table that `thalweg fit` reads."""
-    model = announced(model_file, output)
+    model, cautions = announced(model_file, output)
     when = parse_times(times, model.time_scale_)
     # Drawn by the model itself, with its saved mobility and dynamics.
     model.set_params(observation="tracked" if tracked else "independent")
@@ -84,7 +83,7 @@ def run_simulate(
     frame = long_table(model.kernel_, when, dense(seen.counts), scale=model.time_scale_)
     frame = frame.rename(columns={"probability": "count"})
     frame["count"] = frame["count"].astype(int)
-    facts = {"individuals": individuals, "cautions": caution(model)}
+    facts = {"individuals": individuals, "cautions": cautions}
     give(frame[frame["count"] > 0], output, "snapshots", facts, None)
 
 

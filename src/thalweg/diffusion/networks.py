@@ -18,6 +18,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
 _FREQUENCIES = 8
+"""Sines and cosines of the clock that the network sees."""
 
 
 class _TimeFeatures(nn.Module):

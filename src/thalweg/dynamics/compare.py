@@ -99,7 +99,7 @@ class Comparison:
         )
 
     def edges_to_frame(self) -> pd.DataFrame:
-        """One row per edge: change of the drop of potential along it."""
+        """One row per edge: the change of the potential drop along it."""
         names = np.array(self.kernel.labels, dtype=object)
         source, target, _ = self.kernel.edges
         ends = {"source": names[source], "target": names[target]}

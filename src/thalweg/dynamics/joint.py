@@ -48,6 +48,7 @@ from thalweg.status import Status
 _STRENGTH = 1.0
 """Strength of the prior at the start: potentials of the size that the weak form finds."""
 _ROUNDS = 8
+"""Largest number of fits with a finer mesh or another strength of the prior."""
 _SETTLED = 0.1
 """Change of the logarithm of the prior's strength that ends the search for it."""
 _TOLERANCE, _MOST_STEPS = 1e-4, 100

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FIRST_STEPS = 8
+"""Number of steps of the first answer, which is then refined."""
 _MOST_STEPS = 512
 """Largest number of steps along the flow."""
 _MOST_WORK = 2e5

@@ -13,6 +13,7 @@ where it joins a deeper one, so `exp(persistence)` is a waiting time.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +64,12 @@ class Macrostates:
             sure = np.flatnonzero(self.memberships[:, k] > threshold)
             out.append(sure if sure.size else np.array([int(np.argmax(self.memberships[:, k]))]))
         return tuple(out)
+
+    def named_cores(self, names: Sequence[Hashable]) -> dict[str, Index]:
+        """The cores, each as the set of the state that belongs to it most surely."""
+        surest = np.argmax(self.memberships, axis=0)
+        called = (f"set of {names[int(x)]}" for x in surest)
+        return dict(zip(called, self.cores(), strict=True))
 
 
 @single_threaded
@@ -188,7 +195,7 @@ class Basins:
         """The basin of each state once only the `n_basins` most persistent are kept."""
         kept = min(n_basins, self.bottom.size)
         n = self.tree[0].size + 1
-        return _flood(n, *self.tree, self.bottom[:kept])
+        return _flood(n, *self.tree[:2], self.bottom[:kept])
 
 
 @single_threaded
@@ -264,7 +271,7 @@ def _merge(one: Index, other: Index, level: Array, depth: Array) -> tuple[Array,
 
 
 @njit(cache=True)
-def _flood(n: int, one: Index, other: Index, level: Array, bottoms: Index) -> Index:
+def _flood(n: int, one: Index, other: Index, bottoms: Index) -> Index:
     """Join over the easiest edges first, but never two kept basins."""
     parent = np.arange(n)
     label = np.full(n, -1, np.int64)

@@ -34,6 +34,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from thalweg import _checks
 from thalweg._types import Array
 from thalweg.dynamics.landscape import Estimate, Landscape, estimate
+from thalweg.edges.kinetic import flux_gain
 from thalweg.edges.static import symmetrised
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
@@ -166,8 +167,7 @@ class RestingWalk:
         """`dA values` along the landscape's directions, one row each."""
         source, target, _ = self.kernel.edges
         flux = self.conductance_tangents * (values[source] - values[target])
-        n = self.kernel.n_states
-        return np.array([np.bincount(source, f, n) - np.bincount(target, f, n) for f in flux])
+        return flux_gain(source, target, flux, self.kernel.n_states)
 
     def symmetric(self) -> Array:
         """`diag(p)^-1/2 A diag(p)^-1/2`, dense."""

@@ -27,6 +27,7 @@ from sklearn.base import clone
 from thalweg import _checks
 from thalweg._types import Array, Index
 from thalweg.dynamics.landscape import as_states
+from thalweg.edges.static import degrees
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import Edges, MarkovKernel
@@ -208,8 +209,7 @@ def without(
     if rates == "renormalise":
         before = np.asarray(kernel.flow_matrix.sum(axis=1)).ravel()
         stay = np.maximum(kernel.stationary - before, 0.0)[kept]
-        leaving = np.bincount(source, c, kept.size) + np.bincount(target, c, kept.size)
-        pi = stay + leaving
+        pi = stay + degrees(source, target, c, kept.size)
     total = float(pi.sum())
     edges = Edges(source.astype(np.int32), target.astype(np.int32), np.ascontiguousarray(c / total))
     out = MarkovKernel(np.ascontiguousarray(pi / total), edges)

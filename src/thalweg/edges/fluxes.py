@@ -12,11 +12,13 @@ form, which has no logarithm to blow up where a density vanishes.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from thalweg._compile import inner, njit
 from thalweg._types import Array, Index32
+from thalweg.edges.static import Graph
 from thalweg.energy import Entropy, FreeEnergy, PowerEnergy
 from thalweg.errors import InputError
 from thalweg.mobility import (
@@ -29,15 +31,15 @@ from thalweg.mobility import (
 )
 
 
-def internal_spec(energy: FreeEnergy, mobility: Mobility) -> Array:
-    """`[q, r]`: the order of the internal energy (1: entropy), and the `r` of the closed form.
+def internal_spec(energy: FreeEnergy, mobility: Mobility) -> tuple[float, float]:
+    """`q`, the order of the internal energy (1: entropy), and the power `r` of the closed form.
 
     `r = 0` if mean and energy are not matched.
     """
     if isinstance(energy.internal, Entropy):
         q, heat, porous = 1.0, [LogMean(), PowerHeatMean(1.0), PorousMediumMean(1.0)], []
     elif isinstance(energy.internal, PowerEnergy):
-        q = energy.internal.q
+        q = float(energy.internal.q)
         porous = [energy.internal.porous_mobility]
         heat = [PowerHeatMean(q)] if q <= 2 else []
     else:
@@ -46,8 +48,22 @@ def internal_spec(energy: FreeEnergy, mobility: Mobility) -> Array:
             "use Entropy() or PowerEnergy(q)."
         )
     if mobility in heat:
-        return np.array([q, 1.0])
-    return np.array([q, q if mobility in porous else 0.0])
+        return q, 1.0
+    return q, q if mobility in porous else 0.0
+
+
+class Drive(NamedTuple):
+    """What moves mass beside the densities: `E`, `beta`, and the `internal_spec` of the energy."""
+
+    external: Array
+    beta: float
+    order: float
+    power: float
+
+    @staticmethod
+    def of(energy: FreeEnergy, mobility: Mobility, p: Array) -> Drive:
+        """The drive at the distribution `p`, which matters to an interaction only."""
+        return Drive(energy.external(p), energy.beta, *internal_spec(energy, mobility))
 
 
 @inner(cache=True)
@@ -66,55 +82,45 @@ def internal_log_slope(q: float, log_rho: float) -> float:
     return q * math.exp((q - 1.0) * log_rho)
 
 
+_LOG_OF_ZERO = -750.0
+"""Stands for the logarithm of an empty state: below that of the smallest float."""
+
+
 @inner(cache=True)
-def edge_flux(s: float, t: float, drop: float, beta: float, spec: Array, inner: Array) -> float:
-    """`m(s, t) (drop + beta (U'(s) - U'(t)))`: the flux from the density `s` to the density `t`."""
-    if inner[1] == 1.0:
-        spread = s - t
-    elif inner[1] != 0.0:
-        spread = s ** inner[1] - t ** inner[1]
-    else:
-        m = formulas.mean(spec, s, t)
-        if beta == 0.0 or m == 0.0:
-            return m * drop
-        if s <= 0.0 or t <= 0.0:
-            # A mean that is positive here, like the arithmetic; the entropy's pull is infinite.
-            low = -750.0
-            ls = math.log(s) if s > 0.0 else low
-            lt = math.log(t) if t > 0.0 else low
-            return m * (
-                drop
-                + beta * (internal_derivative(inner[0], ls) - internal_derivative(inner[0], lt))
-            )
-        if inner[0] == 1.0:
-            return m * (drop + beta * logarithmic.log_ratio(s, t))
-        difference = internal_derivative(inner[0], math.log(s)) - internal_derivative(
-            inner[0], math.log(t)
-        )
-        return m * (drop + beta * difference)
-    if drop == 0.0:
-        return beta * spread
-    return formulas.mean(spec, s, t) * drop + beta * spread
+def _log(rho: float) -> float:
+    return math.log(rho) if rho > 0.0 else _LOG_OF_ZERO
+
+
+@inner(cache=True)
+def edge_flux(
+    spec: Array, s: float, t: float, fall: float, beta: float, order: float, power: float
+) -> float:
+    """`J / c` from the density `s` to the density `t`, with `fall = E_x - E_y`."""
+    if power != 0.0:
+        spread = s - t if power == 1.0 else s**power - t**power
+        if fall == 0.0:
+            return beta * spread
+        return formulas.mean(spec, s, t) * fall + beta * spread
+    m = formulas.mean(spec, s, t)
+    if beta == 0.0 or m == 0.0:
+        return m * fall
+    # A mean that is positive where a state is empty, like the arithmetic, has a huge flux there.
+    if order == 1.0 and s > 0.0 and t > 0.0:
+        return m * (fall + beta * logarithmic.log_ratio(s, t))
+    own = internal_derivative(order, _log(t))
+    return m * (fall + beta * (internal_derivative(order, _log(s)) - own))
 
 
 @njit(cache=True)
-def edge_fluxes(
-    source: Index32,
-    target: Index32,
-    conductance: Array,
-    rho: Array,
-    external: Array,
-    beta: float,
-    spec: Array,
-    inner: Array,
-) -> Array:
+def edge_fluxes(graph: Graph, drive: Drive, rho: Array) -> Array:
     """The flux from `source` to `target` along each edge."""
+    source, target, conductance, _, spec = graph
+    external, beta, order, power = drive
     out = np.empty(source.size)
     for e in range(source.size):
         x, y = source[e], target[e]
-        out[e] = conductance[e] * edge_flux(
-            rho[x], rho[y], external[x] - external[y], beta, spec, inner
-        )
+        fall = external[x] - external[y]
+        out[e] = conductance[e] * edge_flux(spec, rho[x], rho[y], fall, beta, order, power)
     return out
 
 
@@ -124,20 +130,25 @@ def accumulate_velocity(
     target: Index32,
     conductance: Array,
     pi: Array,
-    p: Array,
+    spec: Array,
     external: Array,
     beta: float,
-    spec: Array,
-    inner: Array,
+    order: float,
+    power: float,
+    p: Array,
     rho: Array,
     out: Array,
 ) -> None:
-    """Write `p_dot` to `out`, with `rho` as work space: one pass over the edges, no allocation."""
+    """Write `p_dot` to `out`, with `rho` as work space: one pass over the edges, no allocation.
+
+    Call it with `*graph, *drive`: taking them apart in Python is quicker than in numba, by a fifth
+    of the time of a flow on ten states.
+    """
     for x in range(p.size):
         # An explicit stage may dip below zero; the density used here may not.
         rho[x] = max(p[x], 0.0) / pi[x]
         out[x] = 0.0
-    if formulas.is_logarithmic(spec) and inner[1] == 1.0:
+    if formulas.is_logarithmic(spec) and power == 1.0:
         # The usual case: a loop without branches on the kind of mean is several times faster.
         for e in range(source.size):
             x, y = source[e], target[e]
@@ -149,46 +160,36 @@ def accumulate_velocity(
         return
     for e in range(source.size):
         x, y = source[e], target[e]
-        flux = conductance[e] * edge_flux(
-            rho[x], rho[y], external[x] - external[y], beta, spec, inner
-        )
+        fall = external[x] - external[y]
+        flux = conductance[e] * edge_flux(spec, rho[x], rho[y], fall, beta, order, power)
         out[x] -= flux
         out[y] += flux
 
 
 @njit(cache=True)
-def steepness(
-    source: Index32,
-    target: Index32,
-    conductance: Array,
-    pi: Array,
-    p: Array,
-    external: Array,
-    beta: float,
-    floor: float,
-    spec: Array,
-    inner: Array,
-) -> float:
+def steepness(graph: Graph, drive: Drive, p: Array, floor: float) -> float:
     """The largest rate, `|d flux / d p_x|`, at which an emptier end of an edge reacts.
 
     Beside a full state, means have steep derivatives at zero, of which error estimates of explicit
     steps know nothing. Edges that carry less mass than `floor` in a unit of time do not count.
     """
+    source, target, conductance, pi, spec = graph
+    external, beta, order, power = drive
     worst = 0.0
     for e in range(source.size):
-        x, y = source[e], target[e]
+        x, y, c = source[e], target[e], conductance[e]
         if p[x] * pi[y] < p[y] * pi[x]:
             x, y = y, x
         s, t = p[x] / pi[x], max(p[y] / pi[y], 1e-300)
-        drop = external[x] - external[y]
-        if conductance[e] * s * (abs(drop) + beta) <= floor:
+        fall = external[x] - external[y]
+        if c * s * (abs(fall) + beta) <= floor:
             continue
         m, _, slope = formulas.mean_partials(spec, s, t)
-        if beta > 0.0 and inner[1] == 0.0:
-            own = internal_derivative(inner[0], math.log(t))
-            drop += beta * (internal_derivative(inner[0], math.log(s)) - own)
-            slope = abs(drop) * slope + beta * m * inner[0] * t ** (inner[0] - 2.0)
+        if beta > 0.0 and power == 0.0:
+            own = internal_derivative(order, math.log(t))
+            fall += beta * (internal_derivative(order, math.log(s)) - own)
+            slope = abs(fall) * slope + beta * m * order * t ** (order - 2.0)
         else:
-            slope = abs(drop) * slope
-        worst = max(worst, conductance[e] / pi[y] * slope)
+            slope = abs(fall) * slope
+        worst = max(worst, c / pi[y] * slope)
     return worst

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg._types import Array, Index32
 from thalweg.mobility import formulas
 
@@ -179,6 +179,23 @@ class _Edges(NamedTuple):
     differences: Array
 
 
+@inner(cache=True, error_model="numpy")
+def edge_terms(
+    spec: Array, c: float, s: float, t: float, d: float
+) -> tuple[float, float, float, float, float, float, float, float]:
+    """The six coefficients of `linearise` for one edge, and half of `c d^2 (m_s, m_t)`.
+
+    `s` and `t` are the densities at its ends, `d` is the difference of the potentials.
+    """
+    m, first, second, ss, st, tt = formulas.fast_derivatives(spec, s, t)
+    half = 0.5 * c * d * d
+    return (
+        c * m, c * d * first * s, c * d * second * t,
+        half * ss * s * s, half * st * s * t, half * tt * t * t,
+        half * first, half * second,
+    )  # fmt: skip
+
+
 @njit(cache=True, error_model="numpy")
 def _linearised(
     edges: _Edges, rho: Array, spec: Array, quadrature: Array, table: Coefficients
@@ -191,23 +208,17 @@ def _linearised(
         x, y, c = source[e], target[e], conductance[e]
         total = 0.0
         for i in range(stages):
-            s, t = rho[x, i], rho[y, i]
-            m, first, second, ss, st, tt = formulas.fast_derivatives(spec, s, t)
-            difference = differences[e, i]
-            weight = c * m
-            flux = weight * difference
-            half = 0.5 * c * difference * difference
-            table[e, 0, i] = weight
-            table[e, 1, i] = c * difference * first * s
-            table[e, 2, i] = c * difference * second * t
-            table[e, 3, i] = half * ss * s * s
-            table[e, 4, i] = half * st * s * t
-            table[e, 5, i] = half * tt * t * t
-            gain[x, i] += flux
-            gain[y, i] -= flux
-            force[x, i] += half * first
-            force[y, i] += half * second
-            action[i] += flux * difference
+            d = differences[e, i]
+            weight, by_s, by_t, ss, st, tt, at_s, at_t = edge_terms(
+                spec, c, rho[x, i], rho[y, i], d
+            )
+            table[e, 0, i], table[e, 1, i], table[e, 2, i] = weight, by_s, by_t
+            table[e, 3, i], table[e, 4, i], table[e, 5, i] = ss, st, tt
+            gain[x, i] += weight * d
+            gain[y, i] -= weight * d
+            force[x, i] += at_s
+            force[y, i] += at_t
+            action[i] += weight * d * d
             total += quadrature[i] * weight
         average[e] = total
     return gain, force, action, average

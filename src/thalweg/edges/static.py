@@ -58,10 +58,23 @@ def dense_laplacian(source: AnyIndex, target: AnyIndex, weights: Array, n_states
     return m
 
 
+def degrees(source: AnyIndex, target: AnyIndex, weights: Array, n_states: int) -> Array:
+    """The sum of the weights at each state: the diagonal of the Laplacian.
+
+    >>> degrees(np.array([0, 1]), np.array([1, 2]), np.array([2.0, 3.0]), 3)
+    array([2., 5., 3.])
+    """
+    leaving = np.bincount(source, weights, n_states) + np.bincount(target, weights, n_states)
+    return np.asarray(leaving, dtype=np.float64)
+
+
 def symmetrised(
     source: AnyIndex, target: AnyIndex, weights: Array, mass: Array, ground: Array | float = 0.0
 ) -> Array:
     """`D^-1/2 (M + diag(ground)) D^-1/2` as a matrix, with `D = diag(mass)`.
+
+    With the conductances and `mass = pi` it is similar to `I - K`: its eigenvalues are the rates of
+    the walk.
 
     >>> symmetrised(np.array([0]), np.array([1]), np.array([2.0]), np.array([1.0, 4.0]))
     array([[ 2. , -1. ],

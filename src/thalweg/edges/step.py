@@ -11,7 +11,6 @@ is written here, once: in densities, where these are numbers, and in logarithms 
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from thalweg._compile import inner
@@ -76,30 +75,3 @@ def _fall(internal: Internal, drop: float, u: float, v: float) -> tuple[float, f
         return drop, 0.0, 0.0
     fall = drop + beta * (internal_derivative(order, u) - internal_derivative(order, v))
     return fall, beta * internal_log_slope(order, u), beta * internal_log_slope(order, v)
-
-
-@inner(cache=True, error_model="numpy")
-def newton_move(before: Array, u: Array, update: Array, damp: float) -> float:
-    """Subtract a Newton update from `u`, damped and limited; returns its largest relative entry.
-
-    The entry of a state counts relative to its depth, where that exceeds one; infinite if one is
-    not finite. The balance of an emptying state behaves like `1/z - beta` in its depth `z`, for
-    which Newton doubles `z` and overshoots upwards: the limits follow the depth. Upwards, a state
-    may return to `before`, the log density at which its own mass alone would hold it.
-    """
-    biggest, top = 0.0, u[0]
-    for x in range(1, u.size):
-        top = max(top, u[x])
-    for x in range(u.size):
-        step = -update[x]
-        depth = top - u[x]
-        if not math.isfinite(step):
-            return math.inf
-        biggest = max(biggest, abs(step) / max(1.0, depth))
-        if step > 0.0:
-            lost = before[x] - u[x]
-            step = min(step, lost if lost > 2.0 else max(2.0, 0.5 * depth))
-        else:
-            step = max(step, -max(20.0, 1.5 * depth))
-        u[x] += damp * step
-    return biggest

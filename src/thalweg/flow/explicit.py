@@ -23,6 +23,7 @@ _ERROR = np.array(
 )
 _WEIGHTS = [np.array(row, dtype=np.float64) for row in _A]
 _MAX_REJECTIONS = 8
+"""Steps rejected in a row after which the method gives up."""
 _PATIENCE = 40
 """Signs of stiffness after which the method gives up."""
 
@@ -97,8 +98,9 @@ def dormand_prince(
     n = p0.size
     rtol, atol, max_steps = accuracy
     slopes = np.empty((7, n))
+    rows = list(slopes)
     stage, p = np.empty(n), p0.copy()
-    rhs(p, slopes[0])
+    rhs(p, rows[0])
     evaluations, steps, rejections, signs = 1, 0, 0, 0
     time = float(times[0])
     step = _first_step(p, slopes[0], float(times[-1]) - time, rtol, atol)
@@ -115,8 +117,8 @@ def dormand_prince(
         lands = step >= remaining * (1 - 1e-10)
         h = remaining if lands else (0.5 * remaining if 2 * step > remaining else step)
         for j in range(1, 7):
-            _combine(p, slopes[:j], _WEIGHTS[j - 1], h, stage)
-            rhs(stage, slopes[j])
+            _combine(p, slopes, _WEIGHTS[j - 1], h, stage)
+            rhs(stage, rows[j])
         evaluations += 6
         steps += 1
         error, least = _error_norm(p, stage, slopes, _ERROR, h, rtol, atol)

@@ -16,6 +16,7 @@ from thalweg.flow.explicit import Accuracy
 from thalweg.flow.implicit_euler import ImplicitEuler
 
 _MAX_ORDER = 7
+"""Largest order: rows of the extrapolation table."""
 _LEAST = 1e-20
 """Mass below which the error of a growing state is not relative to itself."""
 _PATIENCE, _CRAWL = 200, 0.1

@@ -37,8 +37,11 @@ _POLISH = 25
 _MAX_ITERATIONS = 60
 """Largest number of Newton steps."""
 _BACKTRACKS = 4
+"""Lengths of a Newton step that the line search tries."""
 _MAX_RECOVERIES = 4
+"""Failed line searches after which a step is given up."""
 _SWEEPS = 2
+"""Gauss-Seidel sweeps after a failed line search, each in both directions."""
 _LITTLE = 1e-6
 """Noise, in units of the potential's range, too weak to hold a state at any density."""
 _EMPTY = -40.0
@@ -76,7 +79,7 @@ class ImplicitEuler:
             kernel = _without(kernel, ~support, mobility)
         self.n_states, self.kernel, self.energy = n, kernel, energy
         self.log_pi = np.log(kernel.stationary)
-        internal = Internal(float(internal_spec(energy, mobility)[0]), energy.beta)
+        internal = Internal(internal_spec(energy, mobility)[0], energy.beta)
         self.equations = Equations(
             Graph.of(kernel, mobility), np.log(kernel.edges.conductance), self.log_pi, internal
         )

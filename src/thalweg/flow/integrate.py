@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from thalweg import _checks
 from thalweg._door import checked, single_threaded
 from thalweg._types import Array
-from thalweg.edges.fluxes import accumulate_velocity, internal_spec, steepness
+from thalweg.edges.fluxes import Drive, accumulate_velocity, steepness
+from thalweg.edges.static import Graph
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow.explicit import Accuracy, ExplicitRun, dormand_prince
@@ -152,13 +153,16 @@ def _explicit(
     method: Method,
 ) -> ExplicitRun:
     rtol, atol, most = accuracy
-    edges, pi, spec = kernel.edges, kernel.stationary, mobility.spec
-    inner, rho = internal_spec(energy, mobility), np.empty_like(p)
+    graph, drive = Graph.of(kernel, mobility), Drive.of(energy, mobility, p)
+    rho = np.empty_like(p)
+
+    def at(state: Array) -> Drive:
+        if energy.interaction is None:
+            return drive
+        return drive._replace(external=energy.external(state))
 
     def rhs(state: Array, slope: Array) -> None:
-        accumulate_velocity(
-            *edges, pi, state, energy.external(state), energy.beta, spec, inner, rho, slope
-        )
+        accumulate_velocity(*graph, *at(state), state, rho, slope)
 
     # Rates per unit of time are of order one over the time scale; far above, a state is nearly
     # empty beside a full one. There the implicit method is better; on many states, where its
@@ -166,8 +170,7 @@ def _explicit(
     scale, few = _time_scale(energy, p), p.size < _MANY
 
     def steep(state: Array) -> float:
-        external = energy.external(state)
-        return steepness(*edges, pi, state, external, energy.beta, 100 * atol / scale, spec, inner)
+        return steepness(graph, at(state), state, 100 * atol / scale)
 
     is_steep = steep(p) * scale > _STEEP
     if is_steep and few and method == "auto":

@@ -11,43 +11,44 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
-from thalweg._types import Array, Index32
-from thalweg.edges.fluxes import edge_flux
+from thalweg._types import Array, Counts, Index, Index32
+from thalweg.edges.fluxes import Drive, edge_flux, edge_fluxes
 from thalweg.edges.static import Graph
 from thalweg.kernel import Adjacency
 
-Counts = NDArray[np.int64]
-Offsets = NDArray[np.int64]
+
+class Jumps(NamedTuple):
+    """The rate of each slot of the adjacency, and that of leaving each state, their sum."""
+
+    adjacency: Adjacency
+    rate: Array
+    leaving: Array
 
 
-class Field(NamedTuple):
-    """The drivers of a flux besides the densities: see `thalweg.edges.fluxes.edge_flux`."""
-
-    external: Array
-    beta: float
-    inner: Array
+@inner(cache=True)
+def _outward(edge: Index, source: Index32, flux: Array, x: int, k: int) -> float:
+    """The flux that leaves `x` through its slot `k`; negative if it enters."""
+    e = edge[k]
+    return flux[e] if source[e] == x else -flux[e]
 
 
 @njit(cache=True)
 def slot_rates(
-    indptr: Offsets, edge: Offsets, source: Index32, flux: Array, p: Array, fastest: float
-) -> tuple[Array, Array]:
-    """Rates per adjacency slot and per state; a state's total is cut to `fastest`.
+    adjacency: Adjacency, source: Index32, flux: Array, p: Array, fastest: float
+) -> Jumps:
+    """The rates at `p`; a state's total is cut to `fastest`.
 
     No individual leaves an empty state. That is the limit of the rate where `beta > 0`: its first
     variation falls below its neighbours' as it empties.
     """
-    n = p.size
-    rate = np.zeros(edge.size)
-    leaving = np.zeros(n)
-    for x in range(n):
+    indptr, _, edge = adjacency
+    rate, leaving = np.zeros(edge.size), np.zeros(p.size)
+    for x in range(p.size):
         total = 0.0
         for k in range(indptr[x], indptr[x + 1]):
-            e = edge[k]
-            out = flux[e] if source[e] == x else -flux[e]
+            out = _outward(edge, source, flux, x, k)
             if out > 0.0 and p[x] > 0.0:
                 rate[k] = min(out / p[x], 1e300 / (indptr[x + 1] - indptr[x]))
                 total += rate[k]
@@ -56,23 +57,14 @@ def slot_rates(
                 rate[k] *= fastest / total
             total = fastest
         leaving[x] = total
-    return rate, leaving
+    return Jumps(adjacency, rate, leaving)
 
 
 @inner(cache=True)
-def _send(
-    x: int,
-    movers: int,
-    total: float,
-    indptr: Offsets,
-    neighbor: Index32,
-    rate: Array,
-    out: Counts,
-    rng: np.random.Generator,
-) -> None:
+def _send(x: int, movers: int, jumps: Jumps, out: Counts, rng: np.random.Generator) -> None:
     """Distribute `movers` among the neighbours of `x`, in proportion to the rates."""
-    left = total
-    last = -1
+    (indptr, neighbor, _), rate, leaving = jumps
+    left, last = leaving[x], -1
     for k in range(indptr[x], indptr[x + 1]):
         if movers == 0:
             return
@@ -89,35 +81,20 @@ def _send(
 
 
 @njit(cache=True)
-def leap(
-    indptr: Offsets,
-    neighbor: Index32,
-    rate: Array,
-    leaving: Array,
-    counts: Counts,
-    dt: float,
-    rng: np.random.Generator,
-) -> Counts:
+def leap(jumps: Jumps, counts: Counts, dt: float, rng: np.random.Generator) -> Counts:
     """Let every individual leave at most once in `dt`, with probability `1 - exp(-dt leaving)`."""
-    out = counts.copy()
+    out, leaving = counts.copy(), jumps.leaving
     for x in range(counts.size):
         if counts[x] > 0 and leaving[x] > 0.0:
             movers = rng.binomial(counts[x], -math.expm1(-dt * leaving[x]))
             out[x] -= movers
-            _send(x, movers, leaving[x], indptr, neighbor, rate, out, rng)
+            _send(x, movers, jumps, out, rng)
     return out
 
 
 @njit(cache=True)
 def jump(
-    indptr: Offsets,
-    neighbor: Index32,
-    rate: Array,
-    leaving: Array,
-    counts: Counts,
-    stop: Array,
-    clock: float,
-    rng: np.random.Generator,
+    jumps: Jumps, counts: Counts, stop: Array, clock: float, rng: np.random.Generator
 ) -> Counts:
     """Exact jumps in constant rates, by uniformisation with the clock rate `clock`.
 
@@ -138,10 +115,10 @@ def jump(
             rest = active[x] - ended
             if rest > 0:
                 alive += rest
-                chance = min(leaving[x] / clock, 1.0)
+                chance = min(jumps.leaving[x] / clock, 1.0)
                 movers = rng.binomial(rest, chance) if chance > 0.0 else 0
                 following[x] += rest - movers
-                _send(x, movers, leaving[x], indptr, neighbor, rate, following, rng)
+                _send(x, movers, jumps, following, rng)
         if alive == 0:
             break
         active = following
@@ -149,16 +126,9 @@ def jump(
 
 
 @njit(cache=True)
-def spread(
-    indptr: Offsets,
-    neighbor: Index32,
-    rate: Array,
-    leaving: Array,
-    p: Array,
-    weights: Array,
-    clock: float,
-) -> Array:
+def spread(jumps: Jumps, p: Array, weights: Array, clock: float) -> Array:
     """`p exp(dt Q)` by uniformisation: `weights[j]` is the probability of `j` ticks."""
+    (indptr, neighbor, _), rate, leaving = jumps
     now = p.copy()
     out = weights[0] * now
     for j in range(1, weights.size):
@@ -178,7 +148,7 @@ def spread(
 def gillespie(
     adjacency: Adjacency,
     graph: Graph,
-    field: Field,
+    drive: Drive,
     counts: Counts,
     pseudo: float,
     time: float,
@@ -191,31 +161,24 @@ def gillespie(
     of sums over the states finds the next jump.
     """
     indptr, neighbor, edge = adjacency
-    source, conductance, pi, spec = graph.source, graph.conductance, graph.pi, graph.spec
-    external, beta, inner = field
+    source, target, conductance, pi, spec = graph
+    external, beta, order, power = drive
     n = counts.size
-    total_mass = counts.sum() + pseudo * n
+    mass = counts.sum() + pseudo * n
     size = 1
     while size < n:
         size *= 2
     tree = np.zeros(2 * size)
     rho = np.empty(n)
     for x in range(n):
-        rho[x] = (counts[x] + pseudo) / (total_mass * pi[x])
-    flux = np.zeros(conductance.size)
+        rho[x] = (counts[x] + pseudo) / (mass * pi[x])
+    flux = edge_fluxes(graph, drive, rho)
     for x in range(n):
-        for k in range(indptr[x], indptr[x + 1]):
-            e = edge[k]
-            if source[e] == x:
-                y = neighbor[k]
-                flux[e] = conductance[e] * edge_flux(
-                    rho[x], rho[y], external[x] - external[y], beta, spec, inner
-                )
-    for x in range(n):
-        tree[size + x] = _propensity(x, indptr, edge, source, flux, counts, pseudo, total_mass)
+        own = (counts[x] + pseudo) / mass
+        tree[size + x] = _propensity(adjacency, source, flux, x, counts[x], own)
     for i in range(size - 1, 0, -1):
         tree[i] = tree[2 * i] + tree[2 * i + 1]
-    clock, jumps = 0.0, 0
+    clock, n_jumps = 0.0, 0
     while tree[1] > 0.0:
         clock += rng.exponential() / tree[1]
         if clock >= time:
@@ -223,50 +186,46 @@ def gillespie(
         x = _descend(tree, size, rng.random() * tree[1])
         if x >= n or counts[x] == 0 or tree[size + x] <= 0.0:
             continue
-        y = _destination(x, indptr, neighbor, edge, source, flux, rng)
+        y = _destination(adjacency, source, flux, x, rng)
         if y < 0:
             continue
         counts[x] -= 1
         counts[y] += 1
-        jumps += 1
+        n_jumps += 1
         for z in (x, y):
-            rho[z] = (counts[z] + pseudo) / (total_mass * pi[z])
+            rho[z] = (counts[z] + pseudo) / (mass * pi[z])
         for z in (x, y):
             for k in range(indptr[z], indptr[z + 1]):
-                e, w = edge[k], neighbor[k]
-                a, b = (z, w) if source[e] == z else (w, z)
-                flux[e] = conductance[e] * edge_flux(
-                    rho[a], rho[b], external[a] - external[b], beta, spec, inner
-                )
+                e = edge[k]
+                a, b = source[e], target[e]
+                fall = external[a] - external[b]
+                flow = edge_flux(spec, rho[a], rho[b], fall, beta, order, power)
+                flux[e] = conductance[e] * flow
         for z in (x, y):
             for k in range(indptr[z], indptr[z + 1]):
                 w = neighbor[k]
-                _set(
-                    tree,
-                    size + w,
-                    _propensity(w, indptr, edge, source, flux, counts, pseudo, total_mass),
-                )
-    return jumps
+                own = (counts[w] + pseudo) / mass
+                rate = _propensity(adjacency, source, flux, w, counts[w], own)
+                _set(tree, size + w, rate)
+    return n_jumps
 
 
 @inner(cache=True)
 def _propensity(
-    x: int,
-    indptr: Offsets,
-    edge: Offsets,
-    source: Index32,
-    flux: Array,
-    counts: Counts,
-    pseudo: float,
-    total_mass: float,
+    adjacency: Adjacency, source: Index32, flux: Array, x: int, count: int, share: float
 ) -> float:
-    if counts[x] == 0:
-        return 0.0
+    """The rate at which some one of `count` individuals leaves `x`, whose share is `share`."""
+    return _outflow(adjacency, source, flux, x) * count / share if count > 0 else 0.0
+
+
+@inner(cache=True)
+def _outflow(adjacency: Adjacency, source: Index32, flux: Array, x: int) -> float:
+    """The sum of the fluxes that leave `x`."""
+    indptr, _, edge = adjacency
     total = 0.0
     for k in range(indptr[x], indptr[x + 1]):
-        e = edge[k]
-        total += max(flux[e] if source[e] == x else -flux[e], 0.0)
-    return total * counts[x] / ((counts[x] + pseudo) / total_mass)
+        total += max(_outward(edge, source, flux, x, k), 0.0)
+    return total
 
 
 @inner(cache=True)
@@ -292,23 +251,14 @@ def _descend(tree: Array, size: int, level: float) -> int:
 
 @inner(cache=True)
 def _destination(
-    x: int,
-    indptr: Offsets,
-    neighbor: Index32,
-    edge: Offsets,
-    source: Index32,
-    flux: Array,
-    rng: np.random.Generator,
+    adjacency: Adjacency, source: Index32, flux: Array, x: int, rng: np.random.Generator
 ) -> int:
-    total = 0.0
-    for k in range(indptr[x], indptr[x + 1]):
-        e = edge[k]
-        total += max(flux[e] if source[e] == x else -flux[e], 0.0)
-    level = rng.random() * total
+    """The neighbour to which an individual of `x` jumps; -1 if no flux leaves `x`."""
+    level = rng.random() * _outflow(adjacency, source, flux, x)
     chosen = -1
+    indptr, neighbor, edge = adjacency
     for k in range(indptr[x], indptr[x + 1]):
-        e = edge[k]
-        out = flux[e] if source[e] == x else -flux[e]
+        out = _outward(edge, source, flux, x, k)
         if out > 0.0:
             chosen = neighbor[k]
             level -= out

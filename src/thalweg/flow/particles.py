@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.special import gammaln, pdtrc
 
 from thalweg import _checks
 from thalweg._door import checked, single_threaded
-from thalweg._types import Array
-from thalweg.edges.fluxes import internal_spec
+from thalweg._types import Array, Counts
+from thalweg.edges.fluxes import Drive
 from thalweg.edges.static import Graph
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
@@ -30,8 +30,6 @@ from thalweg.flow.rates import net_fluxes
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.snapshots.snapshots import DENSE_LIMIT, Snapshots
-
-Counts = NDArray[np.int64]
 
 _DENSE_STATES = 200
 """Number of states up to which frozen steps use dense matrices."""
@@ -134,6 +132,49 @@ def simulate(
         return Snapshots.from_counts(t, np.array(list(rows)), names=kernel.names)
     table = sparse.vstack([sparse.csr_array(row[None]) for row in rows], format="csr")
     return Snapshots.from_counts(t, table, names=kernel.names)
+
+
+def transition_matrices(
+    kernel: MarkovKernel,
+    energy: FreeEnergy,
+    p0: Array,
+    times: Array,
+    *,
+    method: Literal["exact", "frozen"] = "exact",
+    mobility: Mobility,
+    n_steps: int = 48,
+) -> Array:
+    """How an individual moves from one time to the next in the rates of the infinite population.
+
+    `"exact"` holds the flow's rates over `n_steps` steps per interval, with an error of second
+    order; `"frozen"` holds them over each interval. At rest nobody moves, so errors stay.
+
+    >>> from thalweg.mobility import LogMean
+    >>> kernel, energy = MarkovKernel.from_weights([[0, 1], [1, 0]]), FreeEnergy([0.0, 0.0], 1.0)
+    >>> p = np.array([1.0, 0.0])
+    >>> transition_matrices(kernel, energy, p, [0.0, 9.0], mobility=LogMean())[0].round(3)
+    array([[0.5, 0.5],
+           [0. , 1. ]])
+    """
+    rng = np.random.default_rng(0)  # nothing is drawn
+    population = _Population(kernel, energy, mobility, method, "mean-field", 0.0, None, rng)
+    p, out = p0, []
+    for start, stop in zip(times[:-1], times[1:], strict=True):
+        if method == "frozen":
+            matrix = population._transition(p, stop - start)
+            p = p @ matrix
+        else:
+            # Shorter at first, where the flow is fastest.
+            grid = (stop - start) * np.linspace(0.0, 1.0, n_steps + 1) ** 3
+            ps = population._flow(
+                p, np.append(np.append(0.0, 0.5 * (grid[1:] + grid[:-1])), grid[-1])
+            )
+            matrix = np.eye(kernel.n_states)
+            for middle, h in zip(ps[1:-1], np.diff(grid), strict=True):
+                matrix = matrix @ population._transition(middle, float(h))
+            p = ps[-1]
+        out.append(matrix)
+    return np.array(out)
 
 
 def _sizes(n_particles: int | ArrayLike, n_times: int, tracked: bool) -> Counts:
@@ -246,11 +287,11 @@ class _Population:
 
     def _empirical(self, counts: Counts, interval: float) -> Counts:
         if self.method == "exact":
-            counts, inner = counts.copy(), internal_spec(self.energy, self.mobility)
+            counts = counts.copy()
             loops.gillespie(
                 self.kernel.adjacency,
                 Graph.of(self.kernel, self.mobility),
-                loops.Field(self.energy.potential, self.energy.beta, inner),
+                Drive.of(self.energy, self.mobility, counts.astype(np.float64)),
                 counts,
                 self.pseudo,
                 interval,
@@ -276,31 +317,25 @@ class _Population:
         )
         return flow.probabilities
 
-    def _slot_rates(self, p: Array, fastest: float) -> tuple[Array, Array]:
+    def _jumps(self, p: Array, fastest: float) -> loops.Jumps:
         flux = net_fluxes(self.kernel, self.energy, p, self.mobility)
-        a, source = self.kernel.adjacency, self.kernel.edges.source
-        rate, leaving = loops.slot_rates(a.indptr, a.edge, source, flux, p, fastest)
-        return rate, leaving
+        source = self.kernel.edges.source
+        return loops.slot_rates(self.kernel.adjacency, source, flux, p, fastest)
 
     def _move(self, p: Array, counts: Counts, h: float) -> Counts:
         """Move individuals for a time `h` in the rates at `p`, by leaps or by exact jumps."""
-        a = self.kernel.adjacency
-        rate, leaving = self._slot_rates(p, _FASTEST_SPARSE / h)
+        jumps = self._jumps(p, _FASTEST_SPARSE / h)
         if self.method == "tau-leap":
-            return np.asarray(loops.leap(a.indptr, a.neighbor, rate, leaving, counts, h, self.rng))
-        clock = float(leaving.max())
+            return np.asarray(loops.leap(jumps, counts, h, self.rng))
+        clock = float(jumps.leaving.max())
         if clock == 0:
             return counts
-        stop = _ticks(clock * h)[1]
-        return np.asarray(
-            loops.jump(a.indptr, a.neighbor, rate, leaving, counts, stop, clock, self.rng)
-        )
+        return np.asarray(loops.jump(jumps, counts, _ticks(clock * h)[1], clock, self.rng))
 
     def _frozen_step(
         self, p: Array, counts: Counts | None, h: float
     ) -> tuple[Array, Counts | None]:
         """`p exp(h Q(p))`, and the counts, if any, moved by the same matrix."""
-        a = self.kernel.adjacency
         if self.kernel.n_states <= _DENSE_STATES:
             transition = self._transition(p, h)
             if counts is not None:
@@ -309,20 +344,20 @@ class _Population:
                 counts = moved.astype(np.int64)
             after = p @ transition
             return after / after.sum(), counts
-        rate, leaving = self._slot_rates(p, _FASTEST_SPARSE / h)
-        clock = float(leaving.max())
+        jumps = self._jumps(p, _FASTEST_SPARSE / h)
+        clock = float(jumps.leaving.max())
         if clock == 0:
             return p, counts
         weights, stop = _ticks(clock * h)
         if counts is not None:
-            counts = loops.jump(a.indptr, a.neighbor, rate, leaving, counts, stop, clock, self.rng)
-        after = loops.spread(a.indptr, a.neighbor, rate, leaving, p, weights, clock)
+            counts = loops.jump(jumps, counts, stop, clock, self.rng)
+        after = loops.spread(jumps, p, weights, clock)
         return np.asarray(after / after.sum()), counts
 
     def _transition(self, p: Array, h: float) -> Array:
         """`exp(h Q)` without subtractions: a short positive series, squared; rows sum to one."""
         n, a = self.kernel.n_states, self.kernel.adjacency
-        rate, leaving = self._slot_rates(p, _FASTEST_DENSE / h)
+        _, rate, leaving = self._jumps(p, _FASTEST_DENSE / h)
         squarings = max(0, math.ceil(math.log2(max(float(leaving.max()) * h, 1e-300))))
         h /= 2.0**squarings
         clock = max(float(leaving.max()), 1e-300)

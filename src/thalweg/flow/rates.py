@@ -9,7 +9,8 @@ from scipy import sparse
 from thalweg import _checks
 from thalweg._door import checked
 from thalweg._types import Array, Index32
-from thalweg.edges.fluxes import accumulate_velocity, edge_fluxes, internal_spec
+from thalweg.edges.fluxes import Drive, accumulate_velocity, edge_fluxes
+from thalweg.edges.static import Graph
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import Mobility, as_mobility
@@ -31,17 +32,8 @@ def velocity(
     mobility = as_mobility(mobility)
     p = _checks.as_probability(p, kernel.n_states)
     out, rho = np.empty_like(p), np.empty_like(p)
-    accumulate_velocity(
-        *kernel.edges,
-        kernel.stationary,
-        p,
-        energy.external(p),
-        energy.beta,
-        mobility.spec,
-        internal_spec(energy, mobility),
-        rho,
-        out,
-    )
+    drive = Drive.of(energy, mobility, p)
+    accumulate_velocity(*Graph.of(kernel, mobility), *drive, p, rho, out)
     return out
 
 
@@ -91,14 +83,8 @@ def edge_generator(kernel: MarkovKernel, out: Array, home: Array) -> sparse.csr_
 
 def net_fluxes(kernel: MarkovKernel, energy: FreeEnergy, p: Array, mobility: Mobility) -> Array:
     """The net flux of the flow from source to target of each edge, `c m (f_x - f_y)`."""
-    return edge_fluxes(
-        *kernel.edges,
-        p / kernel.stationary,
-        energy.external(p),
-        energy.beta,
-        mobility.spec,
-        internal_spec(energy, mobility),
-    )
+    drive = Drive.of(energy, mobility, p)
+    return edge_fluxes(Graph.of(kernel, mobility), drive, p / kernel.stationary)
 
 
 def edge_rates(

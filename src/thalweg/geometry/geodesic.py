@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike
 
 from thalweg import _checks
 from thalweg._types import Array
-from thalweg.edges import kinetic
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import Mobility
@@ -139,13 +138,12 @@ def distance_gradient(geodesic: Geodesic) -> DistanceGradient:
     """The derivatives of the squared length of a geodesic."""
     problem, flux = geodesic.problem, geodesic.flux
     _, rho, _ = problem.value(flux, 0.0)
-    edges = problem.kernel.edges
-    weights = kinetic.stage_weights(*edges, np.maximum(rho, 1e-300), problem.spec)
+    weights = problem.weights(np.maximum(rho, 1e-300))
     energy = np.where(flux == 0, 0.0, flux**2 / np.maximum(weights, 1e-300))
     return DistanceGradient(
         geodesic.distance**2,
         -2.0 * geodesic.initial_potential,
         2.0 * geodesic.final_potential,
-        -(problem.mesh.weights @ energy) / edges.conductance,
+        -(problem.mesh.weights @ energy) / problem.kernel.edges.conductance,
         geodesic.status,
     )

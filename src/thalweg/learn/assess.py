@@ -9,13 +9,12 @@ import numpy as np
 
 from thalweg._types import Array, Progress
 from thalweg.learn.answer import Fitted, degrees
-from thalweg.learn.diagnostics import GoodnessOfFit, goodness_of_many
 from thalweg.learn.few.choose import applies, is_few
 from thalweg.learn.few.fit import FewFit, fit_few, open_above, reaching
-from thalweg.learn.likelihood.result import REJECTED, LikelihoodFit
+from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.limits import exhausted
 from thalweg.learn.profile import Profile, walk_profile
-from thalweg.learn.verdict import BetaVerdict, movement_p_value
+from thalweg.learn.verdict import BetaVerdict, Kind, movement_p_value
 from thalweg.status import Status
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def assess(
         fitted, verdict = _unfinished(fitted, verdict)
     elif status is Status.CONVERGED and applies(fit):
         fitted, verdict = _widened(fitted, fit), _of_profile(fit, _profile(fit))
-    elif status is Status.CONVERGED and verdict.vacuous and not still:
+    elif status in (Status.CONVERGED, Status.STALLED) and not still:
         fitted, verdict = _along_profile(fitted, fit)
     model = fit.model
     scaled = model.learns_beta and model.n_potential > 0 and model.fixed_potential is None
@@ -110,17 +109,22 @@ def _rest_p_value(fit: LikelihoodFit, seed: int) -> float:
     return movement_p_value(fit.noise.effective(fit.counts), rng=np.random.default_rng(seed))
 
 
-def assess_many(fitted: Fitted, fit: LargeFit, *, seed: int) -> Fitted:
-    """The same for many states: whether anything moved, whether the flow fits."""
+def is_still(counts: Array, *, seed: int) -> bool:
+    """Whether the counts of many states could all be samples of one distribution."""
+    rng = np.random.default_rng(seed)
+    return movement_p_value(counts, rng=rng, n_draws=_FEWER_DRAWS) > _STILL
+
+
+def assess_many(fitted: Fitted, fit: LargeFit, *, still: bool) -> Fitted:
+    """The same for many states: whether anything moved (`still`), whether the flow fits."""
     if fit.status is Status.INTERRUPTED:
         return fitted
-    rng = np.random.default_rng(seed)
-    if movement_p_value(fit.counts, rng=rng, n_draws=_FEWER_DRAWS) > _STILL:
+    if still:
         if fitted.beta_verdict.kind != "given":
             verdict = BetaVerdict("undetermined", reason=_AT_REST)
             fitted = _of_any_size(replace(fitted, beta_verdict=verdict))
         return replace(fitted, status=Status.UNDETERMINED, still=True)
-    found = goodness(fit)
+    found = fit.goodness
     per_degree = fit.deviance / found.expected
     summary = {
         **fitted.summary,
@@ -134,18 +138,9 @@ def assess_many(fitted: Fitted, fit: LargeFit, *, seed: int) -> Fitted:
         fitted, verdict = _unfinished(fitted, fitted.beta_verdict)
         return replace(fitted, beta_verdict=verdict, beta_stderr=np.inf)
     vacuous = fitted.beta_verdict.vacuous
-    if is_rejected(fit):
+    if fit.rejected:
         fitted = _with_misfit(fitted, per_degree)
     return replace(_of_any_size(fitted), status=Status.UNDETERMINED) if vacuous else fitted
-
-
-def goodness(fit: LargeFit) -> GoodnessOfFit:
-    """Whether the flow of a fit to many states describes its counts."""
-    return goodness_of_many(fit.deviance, fit.counts, fit.probabilities, fit.determined)
-
-
-def is_rejected(fit: LargeFit) -> bool:
-    return goodness(fit).statistic > REJECTED
 
 
 def ordinary_verdict(fit: LikelihoodFit) -> BetaVerdict:
@@ -176,14 +171,28 @@ def _of_profile(fit: LikelihoodFit, profile: Profile | None) -> BetaVerdict:
     return BetaVerdict("determined" if both else "undetermined", lower, upper)
 
 
-def _along_profile(fitted: Fitted, fit: LikelihoodFit) -> tuple[Fitted, BetaVerdict]:
-    """The answer where the curvature says nothing about beta: its profile may still bound it.
+def _hull(one: BetaVerdict, other: BetaVerdict) -> BetaVerdict:
+    """The verdict that leaves open what either does."""
+    lower, upper = min(one.lower, other.lower), max(one.upper, other.upper)
+    kind: Kind = "determined" if lower > 0.0 and np.isfinite(upper) else "undetermined"
+    return replace(one, kind=kind, lower=lower, upper=upper)
 
-    The potential's errors then reach the landscapes at the ends of the interval.
+
+def _along_profile(fitted: Fitted, fit: LikelihoodFit) -> tuple[Fitted, BetaVerdict]:
+    """The answer of a fit that is not averaged, its beta bounded by its profile.
+
+    The profile is that under a weak prior. If it does not determine beta, the potential's errors
+    reach the landscapes at the ends of the interval.
     """
-    profile = _profile(fit)
-    verdict = _of_profile(fit, profile)
-    if profile is None or fitted.joint_covariance is None or not np.isfinite(verdict.upper):
+    weak = fit if fit.unshrunk is None else fit.unshrunk
+    profile = _profile(weak)
+    verdict = _of_profile(weak, profile)
+    if profile is not None and fit.settings.observation == "tracked":
+        # Its increments are weighted as at the fit, so that far from there it may fall too low.
+        normal = ordinary_verdict(weak)
+        verdict = verdict if normal.vacuous else _hull(verdict, normal)
+    open_ended = verdict.kind == "undetermined" and np.isfinite(verdict.upper)
+    if profile is None or fitted.joint_covariance is None or not open_ended:
         return fitted, verdict
     k, n = fit.model.n_potential, fit.model.n_states
     covariance = fitted.joint_covariance.copy()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import expm
+from scipy.linalg import block_diag, expm
 
 from thalweg import _checks
 from thalweg._door import single_threaded
@@ -129,7 +129,9 @@ def flow_of(
         start = _checks.as_probability(p0, kernel.n_states, "p0")
         masses = growth_flow(kernel, energy, start, when, rates=rates, mobility=mobility)
         shares = masses / masses.sum(axis=1, keepdims=True)
-        return Trajectory(when, shares, Status.CONVERGED, n_steps=0, method="growth")
+        return Trajectory(
+            when, shares, Status.CONVERGED, n_steps=0, method="growth", names=kernel.names
+        )
     if varying is None and discretization == "continuous":
         return gradient_flow(kernel, energy, p0, when, mobility=mobility)
     p = _checks.as_probability(p0, kernel.n_states, "p0")
@@ -225,10 +227,11 @@ def _pieces(
 
 
 @single_threaded
-def band_of(source: Any, times: Array, p0: ArrayLike | None, level: float) -> Forecast:
+def band_of(source: Any, times: Array, begin: Start, level: float) -> Forecast:
     """The flow of a likelihood fit with bands from all its parameters, births included.
 
-    It starts at `times[0]` from the fitted initial distribution, or from `p0`, taken as known.
+    It starts at `times[0]` from the fitted initial distribution, or from a given one, which is
+    certain or a sample.
     """
     from thalweg.learn.likelihood.result import LikelihoodFit
 
@@ -238,11 +241,19 @@ def band_of(source: Any, times: Array, p0: ArrayLike | None, level: float) -> Fo
             "alone, or fit again for its band."
         )
     model, theta, covariance = source.model, source.theta, source.covariance
-    if p0 is not None:
-        known = np.maximum(_checks.as_probability(p0, model.n_states, "p0"), 1e-12)
-        keep = slice(model.n_energy)
+    size = float(source.counts.sum()) / source.times.size
+    if begin.p0 is not None:
+        least = 1e-12 if begin.size is None else 0.5 / begin.size
+        known = np.maximum(_checks.as_probability(begin.p0, model.n_states, "p0"), least)
+        known, keep = known / known.sum(), slice(model.n_energy)
         theta, covariance = theta[keep], covariance[keep, keep]
-        model = replace(model, fixed_initial=known / known.sum())
+        if begin.size is None:
+            model = replace(model, fixed_initial=known)
+        else:
+            model, size = replace(model, fixed_initial=None), min(size, begin.size)
+            theta = np.append(theta, np.log(known / model.kernel.stationary))
+            counting = np.diag(1.0 / (begin.size * known)) - 1.0 / begin.size
+            covariance = block_diag(covariance, counting)
     # A flow needs an interval, also for its start alone.
     model = replace(model, times=times if times.size > 1 else times[0] + np.arange(2.0))
     found = model.sensitivities(theta, _mesh_for(model, source))
@@ -250,7 +261,6 @@ def band_of(source: Any, times: Array, p0: ArrayLike | None, level: float) -> Fo
         raise InputError("the flow could not be computed at these times; ask for closer ones.")
     log_p, slopes = (part[: times.size] for part in found)
     p, deviation = np.exp(log_p), deviation_along(slopes, covariance)
-    size = float(source.counts.sum()) / source.times.size
     lower, upper = band_around(p, deviation, size, level)
     return Forecast(
         times, p, Status.CONVERGED, names=model.kernel.names, lower=lower, upper=upper, level=level

@@ -15,11 +15,10 @@ from thalweg.learn.answer import (
     beyond_plain,
     two_times,
 )
-from thalweg.learn.assess import assess_many, goodness, is_rejected
+from thalweg.learn.assess import assess_many, is_still
 from thalweg.learn.fields import LargeFit, fit_likelihood_large
 from thalweg.learn.fields.ends import ROUNDS, try_ends
 from thalweg.learn.fields.options import LargeOptions
-from thalweg.learn.limits import exhausted
 from thalweg.learn.verdict import BetaVerdict, Kind, unassessed
 from thalweg.snapshots import Snapshots
 from thalweg.status import Status
@@ -51,21 +50,12 @@ def many_states_answer(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) 
         )
 
     fit = fit_with(s.beta)
-    if (
-        places is not None
-        and fit.status is Status.CONVERGED
-        and is_rejected(fit)
-        and not exhausted()
-    ):
-        # A prior that is smooth in space can lead far away from landscapes that fit: 1000 states
-        # with two individuals each gave a beta of 6.5 for 0.2.
-        nearer, places = fit, None
-        fit = fit_with(s.beta)
-        if goodness(nearer).statistic <= goodness(fit).statistic:
-            fit, places = nearer, kernel.coordinates
+    places = places if fit.in_space else None
     lower = upper = fit.beta
-    if s.beta is None:
-        fit, lower, upper = try_ends(fit, lambda b: fit_with(b, LargeOptions(max_rounds=ROUNDS)))
+    still = fit.status is not Status.INTERRUPTED and is_still(fit.counts, seed=s.seed)
+    if s.beta is None and not still:  # at rest any beta fits
+        quick = LargeOptions(max_rounds=ROUNDS, fall_back=False)
+        fit, lower, upper = try_ends(fit, lambda b: fit_with(b, quick))
     fitted = answer_of(
         snapshots,
         fit,
@@ -79,7 +69,7 @@ def many_states_answer(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) 
             "determined": fit.determined,
         },
     )
-    return assess_many(fitted, fit, seed=s.seed)
+    return assess_many(fitted, fit, still=still)
 
 
 def _verdict(fit: LargeFit, known: float | None, lower: float, upper: float) -> BetaVerdict:

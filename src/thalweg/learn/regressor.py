@@ -371,12 +371,12 @@ class FreeEnergyRegressor(Questions, BaseEstimator):  # type: ignore[misc]
                 "bands are drawn for the continuous flow of a fixed potential; use predict."
             )
         when, shift = from_start(self._when(times), self.times_[0], p0)
+        begin = Start(p0, None if p0_size is None else _checks.positive(p0_size, "p0_size"))
         if fit.growth is not None and fit.joint_covariance is not None:
-            found = band_of(fit.source, when, p0, level)
+            found = band_of(fit.source, when, begin, level)
             return in_scale(found, self.time_scale_, shift)
-        size = None if p0_size is None else _checks.positive(p0_size, "p0_size")
         found = bands(
-            self.kernel_, fit, when, begin=Start(p0, size), mobility=self._mobility, level=level,
+            self.kernel_, fit, when, begin=begin, mobility=self._mobility, level=level,
             n_draws=n_draws, progress=as_progress(self.progress),
         )  # fmt: skip
         return in_scale(found, self.time_scale_, shift)

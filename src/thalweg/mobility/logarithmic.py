@@ -19,6 +19,7 @@ from thalweg._compile import inner, njit
 from thalweg._types import Array
 
 _TERMS = 9
+"""Terms of the series near the diagonal."""
 _NEAR = 0.8
 """Ratio of the densities above which the series is used; its ninth term is below rounding."""
 _FLOOR = 1e-300

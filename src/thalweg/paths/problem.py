@@ -95,14 +95,22 @@ class PathProblem:
         fall = self.mesh.integral_from_middle(piece, place) @ force
         return np.asarray(middle - fall / self.kernel.stationary)
 
+    def weights(self, rho: Array) -> Array:
+        """`c m(rho)` of every edge, one row per time."""
+        return kinetic.stage_weights(*self.kernel.edges, rho, self.spec)
+
     def fluxes(self, rho: Array, psi: Array) -> Array:
         """`c m grad psi` of every edge, one row per time."""
         source, target, _ = self.kernel.edges
-        weights = kinetic.stage_weights(*self.kernel.edges, rho, self.spec)
-        return np.asarray(weights * (psi[:, source] - psi[:, target]))
+        return np.asarray(self.weights(rho) * (psi[:, source] - psi[:, target]))
 
     def actions(self, rho: Array, flux: Array) -> Array:
+        """`sum_e F^2 / (c m)`, one number per time."""
         return kinetic.flux_action(*self.kernel.edges, rho, flux, self.spec)
+
+    def forces(self, rho: Array, flux: Array) -> Array:
+        """The fall of each state's potential in time, times `pi`, one row per time."""
+        return kinetic.flux_force(*self.kernel.edges, rho, flux, self.spec)
 
     def value(self, flux: Array, mu: float) -> tuple[float, Array, Array]:
         """Half the action, plus the barrier `-mu sum_i b_i sum_x pi_x log rho_ix`; `rho`; gains."""
@@ -202,8 +210,7 @@ class Path:
     @cached_property
     def force(self) -> Array:
         """The fall of the potential in time, times `pi`, at the stages."""
-        problem, rho = self.problem, np.maximum(self.rho, 1e-300)
-        return kinetic.flux_force(*problem.kernel.edges, rho, self.flux, problem.spec)
+        return self.problem.forces(np.maximum(self.rho, 1e-300), self.flux)
 
     @cached_property
     def middle(self) -> Array:

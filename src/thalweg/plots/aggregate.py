@@ -13,6 +13,7 @@ from thalweg.kernel import Edges, MarkovKernel
 from thalweg.plots.layout import positions
 
 MOST_MARKERS = 4000
+"""Largest number of markers: a graph with more states is drawn as patches."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,7 @@ class View:
 
 
 def view(kernel: MarkovKernel, most: int = MOST_MARKERS) -> View:
-    """The kernel as it is drawn: itself up to `most` states, merged on a square grid beyond."""
+    """The kernel as it is drawn: whole up to `most` states, beyond that merged on a square grid."""
     xy = positions(kernel)
     if kernel.n_states <= most:
         return View(kernel, xy, None, kernel.stationary)

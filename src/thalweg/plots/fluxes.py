@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg.flow import Trajectory
-from thalweg.flow.rates import net_fluxes as flow_fluxes
+from thalweg.flow.rates import net_fluxes
 from thalweg.geometry import TransportGeometry
 from thalweg.geometry.operators import transport_weights
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.mobility import as_mobility
 
 
-def net_fluxes(model: FreeEnergyRegressor, path: Trajectory | None = None) -> NDArray[np.float64]:
-    """The net flux along each edge, averaged over the times that were seen.
+def mean_fluxes(model: FreeEnergyRegressor, path: Trajectory | None = None) -> NDArray[np.float64]:
+    """The net flux along each edge, averaged over the observed times.
 
     `path`: the fitted flow over these times, computed here if absent.
     """
@@ -29,10 +29,10 @@ def net_fluxes(model: FreeEnergyRegressor, path: Trajectory | None = None) -> ND
     if model.fitted_.members is None and model.time_basis is None:
         weights = 0.5 * (np.append(gaps, 0.0) + np.append(0.0, gaps))
         for weight, p in zip(weights, path.probabilities, strict=True):
-            total += weight * flow_fluxes(kernel, model.energy_, p, mobility)
+            total += weight * net_fluxes(kernel, model.energy_, p, mobility)
         return total / gaps.sum()
-    # The path does not follow the mean landscape: an average of landscapes may move the other way.
-    # Its fluxes are those of the potential that moves each population to the next.
+    # The path of an average over landscapes does not follow the mean landscape, whose fluxes may
+    # even point the other way; take those of the potential that moves each population to the next.
     geometry = TransportGeometry(kernel, mobility)
     source, target, _ = kernel.edges
     for p, q in pairwise(path.probabilities):

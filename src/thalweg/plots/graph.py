@@ -15,12 +15,11 @@ from thalweg.errors import InputError
 from thalweg.geometry import Geodesic
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import view
-from thalweg.plots.layout import cut, state_texts, strongest_edges
+from thalweg.plots.layout import MOST_EDGES, cut, state_texts, strongest_edges
 
 # Cividis and viridis are readable without colour vision and in print.
 POPULATION_SCALE = "Viridis"
 LANDSCAPE_SCALE = "Cividis"
-_MOST_EDGES = 20_000
 
 
 def landscape(
@@ -111,7 +110,7 @@ def gallery(
     label: str = "V",
     title: str = "",
 ) -> go.Figure:
-    """Several quantities of the states side by side on one colour scale, each under its name.
+    """Several quantities per state side by side on one colour scale, each under its name.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
     >>> len(gallery(kernel, {"truth": [0.0, 1.0], "fit": [0.1, 0.9]}).data)
@@ -152,7 +151,7 @@ def gallery(
 
 
 def state_names(kernel: MarkovKernel) -> list[str]:
-    """Labels of the states in pictures: their names as safe text, or their numbers."""
+    """Labels of the states in pictures: their names, escaped, or their numbers."""
     return [_escaped(text) for text in state_texts(kernel)]
 
 
@@ -171,7 +170,7 @@ def _escaped(text: str) -> str:
 
 
 def _edges(kernel: MarkovKernel, xy: Array) -> go.Scatter | go.Scattergl:
-    source, target = strongest_edges(kernel, _MOST_EDGES)
+    source, target = strongest_edges(kernel, MOST_EDGES)
     lines = np.full((source.size, 3, 2), np.nan)
     lines[:, 0], lines[:, 1] = xy[source], xy[target]
     kind = go.Scattergl if source.size > 5000 else go.Scatter

@@ -1,4 +1,4 @@
-"""Shared by both backends: positions of states and arrows, which states to draw, their curves."""
+"""What plotly, matplotlib and the report share: positions, which states to draw, their curves."""
 
 from __future__ import annotations
 
@@ -10,21 +10,29 @@ from scipy.sparse import diags_array
 from scipy.sparse.linalg import eigsh
 from scipy.spatial import cKDTree
 
+from thalweg._sketch import PALETTE, busiest
 from thalweg._types import Array, Index, Index32
 from thalweg.kernel import MarkovKernel
 
-# Okabe and Ito's palette: distinguishable with every kind of colour vision.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A", "#B5A900")
+__all__ = [
+    "ARROW",
+    "MOST_EDGES",
+    "PALETTE",
+    "busiest",
+    "cut",
+    "error_bars",
+    "extremes",
+    "fitted_series",
+    "gridded",
+    "positions",
+    "state_texts",
+    "strongest_edges",
+]
 
-
-def busiest(p: Array, most: int = 8) -> list[int]:
-    """The states whose share changes most over time, one row of `p` per time.
-
-    >>> busiest(np.array([[0.6, 0.1, 0.3], [0.1, 0.2, 0.7]]), 2)
-    [0, 2]
-    """
-    change = np.ptp(p, axis=0) + 1e-3 * p.mean(axis=0)
-    return [int(x) for x in np.argsort(-change)[:most]]
+ARROW = PALETTE[1]
+"""Colour of arrows."""
+MOST_EDGES = 20_000
+"""Largest number of edges drawn by plotly and matplotlib: more make pictures slow."""
 
 
 def extremes(values: Array, most: int) -> Index:
@@ -37,6 +45,16 @@ def extremes(values: Array, most: int) -> Index:
     if order.size > most:
         order = np.concatenate([order[: most // 2], order[-(most // 2) :]])
     return order
+
+
+def error_bars(stderr: ArrayLike) -> Array:
+    """Two standard errors; zero where the data do not determine the state.
+
+    >>> error_bars([0.5, np.inf])
+    array([1., 0.])
+    """
+    errors = np.asarray(stderr, dtype=np.float64)
+    return np.where(np.isfinite(errors), 2 * errors, 0.0)
 
 
 def fitted_series(
@@ -77,7 +95,7 @@ def cut(text: str, most: int) -> str:
 
 
 def strongest_edges(kernel: MarkovKernel, most: int) -> tuple[Index32, Index32]:
-    """Ends of at most so many edges, those of the largest conductance."""
+    """The two ends of the `most` edges of largest conductance."""
     source, target, c = kernel.edges
     if source.size > most:
         keep = np.argpartition(-c, most)[:most]
@@ -139,12 +157,12 @@ def gridded(positions: ArrayLike, velocities: ArrayLike, n_cells: int = 22) -> t
     place = place.ravel()
     mean = np.stack([np.bincount(place, v[:, k]) for k in range(2)], axis=1) / counts[:, None]
     centre = np.stack([np.bincount(place, xy[:, k]) for k in range(2)], axis=1) / counts[:, None]
-    # A cell with a lone point says little where its neighbours hold many.
+    # A lone point says little where neighbouring cells hold many.
     spacing = np.median(cKDTree(xy).query(xy, k=min(2, len(xy)))[0][:, -1]) if len(xy) > 1 else 1.0
     keep = (counts >= 2) | (spacing > 0.5 * step)
     keep = keep if keep.any() else np.ones(len(keys), dtype=np.bool_)
     arrows, lengths = mean[keep], np.hypot(*mean[keep].T)
-    # By a quantile, so that one quick cell does not shrink all others to dots.
+    # A quantile, so that one fast cell does not shrink all other arrows to dots.
     usual = max(float(np.quantile(lengths, 0.8)), 1e-3 * float(lengths.max()), 1e-300)
     scale = step * np.minimum(1.6 / np.maximum(lengths, 1e-300), 1 / usual)
     return centre[keep], arrows * scale[:, None]

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
 from thalweg.dynamics import Streams
-from thalweg.plots.layout import PALETTE, gridded
+from thalweg.plots.layout import ARROW, PALETTE, gridded
 from thalweg.plots.series import faint
 
 
@@ -29,7 +29,7 @@ def arrows(positions: ArrayLike, velocities: ArrayLike, *, n_cells: int = 22) ->
     centre, size = gridded(positions, velocities, n_cells)
     figure: go.Figure = ff.create_quiver(
         centre[:, 0], centre[:, 1], size[:, 0], size[:, 1], scale=1, arrow_scale=0.35,
-        line={"color": "#D55E00", "width": 1.6}, name="velocity",
+        line={"color": ARROW, "width": 1.6}, name="velocity",
     )  # fmt: skip
     return figure
 

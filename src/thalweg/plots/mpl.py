@@ -20,9 +20,12 @@ from thalweg.geometry import Geodesic
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import view
 from thalweg.plots.layout import (
+    ARROW,
+    MOST_EDGES,
     PALETTE,
     busiest,
     cut,
+    error_bars,
     extremes,
     fitted_series,
     gridded,
@@ -37,14 +40,12 @@ __all__ = ["fit", "flow", "forecast", "geodesic", "landscape", "potential", "qui
 
 Path = str | os.PathLike[str]
 
-ARROW = "#D55E00"
-_MOST_EDGES = 20_000
 _NAMED = 40
 """Largest number of states at which all names are written."""
 
 
 class Shown(TypedDict, total=False):
-    """What becomes of a picture: options of every function here."""
+    """Options of every function here: what happens to the picture."""
 
     save: Path | None
     """File to write; its ending chooses the format."""
@@ -53,7 +54,7 @@ class Shown(TypedDict, total=False):
 
 
 class Place(Shown, total=False):
-    """Also where to draw it."""
+    """Options of functions that draw on one pair of axes."""
 
     ax: Axes | None
     """A new figure by default."""
@@ -338,18 +339,12 @@ def potential(
     order = extremes(v, most)
     names, y = _names(kernel), np.arange(order.size)
     axes = _axes(place, "Potential by state", size=(6.4, max(2.4, 0.24 * order.size)))
-    bars = None if stderr is None else 2 * _finite(stderr)[order]
+    bars = None if stderr is None else error_bars(stderr)[order]
     axes.errorbar(v[order], y, xerr=bars, fmt="o", color=color, markersize=4, elinewidth=1.4)
     axes.set_yticks(y, [names[x] for x in order], fontsize=8)
     axes.set_xlabel("V (mean zero)")
     axes.grid(axis="x", alpha=0.3)
     return _finish(axes, place)
-
-
-def _finite(stderr: ArrayLike) -> Array:
-    """Errors as bars: none where the data do not determine the state."""
-    errors = np.asarray(stderr, dtype=np.float64)
-    return np.where(np.isfinite(errors), errors, 0.0)
 
 
 def _pyplot() -> Any:
@@ -378,7 +373,7 @@ def _names(kernel: MarkovKernel, most: int = 24) -> list[str]:
 def _edges(axes: Any, kernel: MarkovKernel, xy: Array) -> None:
     from matplotlib.collections import LineCollection
 
-    source, target = strongest_edges(kernel, _MOST_EDGES)
+    source, target = strongest_edges(kernel, MOST_EDGES)
     lines = np.stack([xy[source], xy[target]], axis=1)
     axes.add_collection(LineCollection(list(lines), colors="#c4cad0", linewidths=0.7, zorder=1))
 

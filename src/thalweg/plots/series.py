@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.graph import short_names
-from thalweg.plots.layout import PALETTE, busiest, extremes, fitted_series
+from thalweg.plots.layout import PALETTE, busiest, error_bars, extremes, fitted_series
 
 
 def fit(
@@ -23,9 +23,8 @@ def fit(
 ) -> go.Figure:
     """Share of the population in the states that changed most: points observed, lines fitted.
 
-    `fitted_times`: where `fitted` is known, if not at `times`; finer times make smooth lines.
-
-    With the sample `sizes`, points carry the bars of counting noise, two standard errors.
+    `fitted_times`: the times of `fitted`, if not `times`; a finer grid makes smooth lines. With the
+    sample `sizes`, points carry bars of two standard errors of counting.
     """
     figure = go.Figure()
     names = short_names(kernel)
@@ -84,7 +83,7 @@ def potential(
         title = f"Potential: the {most // 2} lowest and {most // 2} highest states"
     bars = None
     if stderr is not None:
-        bars = {"type": "data", "array": 2 * np.asarray(stderr)[order], "thickness": 1, "width": 0}
+        bars = {"type": "data", "array": error_bars(stderr)[order], "thickness": 1, "width": 0}
     names = short_names(kernel)
     figure = go.Figure(
         go.Scatter(
@@ -92,7 +91,7 @@ def potential(
             marker={"color": PALETTE[0], "size": 7},
         )
     )  # fmt: skip
-    figure = _axes(figure, "V (centred)", "", title)
+    figure = _axes(figure, "V (mean zero)", "", title)
     figure.update_layout(height=max(320, 18 * order.size + 120))
     figure.update_yaxes(type="category", automargin=True)
     return figure

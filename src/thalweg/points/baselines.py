@@ -7,11 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from thalweg._sparse import dense
+from thalweg._types import Array
 from thalweg.learn.rivals import free_ctmc
 from thalweg.points.coupling import Couplings, Displacement, displace
 from thalweg.snapshots import PointSnapshots, WeightedPoints
+from thalweg.snapshots.density import smoothed
 
-Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Baseline = Callable[[PointSnapshots, float, np.random.Generator], WeightedPoints]
 
 
@@ -65,8 +66,7 @@ def chain(seen: PointSnapshots, time: float, rng: np.random.Generator) -> Weight
 def log_linear(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
     """Each state's log frequency on the line through the two neighbouring (or last) snapshots."""
     k = int(np.clip(np.searchsorted(seen.times, time), 1, seen.n_times - 1))
-    p = dense(seen.counts) + 0.5
-    logs = np.log(p / p.sum(axis=1, keepdims=True))
+    logs = np.log(smoothed(dense(seen.counts)))
     share = (time - seen.times[k - 1]) / (seen.times[k] - seen.times[k - 1])
     q = np.exp(logs[k - 1] + share * (logs[k] - logs[k - 1]))
     return seen.to_points(q / q.sum(), time=time)

@@ -88,6 +88,18 @@ def coupling(
     return i, j, np.asarray(plan[i, j])
 
 
+def mean_partners(i: Index, mass: Array, goals: Array, n: int) -> Array:
+    """The mean position to which a plan sends each of `n` points, given its pairs' goals.
+
+    >>> mean_partners(np.array([0, 0, 1]), np.array([0.1, 0.3, 0.4]), np.eye(3), 2).round(2)
+    array([[0.25, 0.75, 0.  ],
+           [0.  , 0.  , 1.  ]])
+    """
+    sent = np.zeros((n, goals.shape[1]))
+    np.add.at(sent, i, mass[:, None] * goals)
+    return np.asarray(sent / np.bincount(i, weights=mass, minlength=n)[:, None])
+
+
 def unbalanced_coupling(x: Array, y: Array, *, far: float = _FAR) -> Pairs:
     """An optimal plan in which mass may die and be born instead of moving too far.
 
@@ -143,6 +155,7 @@ _MOST_ENTROPIC = 600
 _MOST_UNBALANCED = 2000
 """Largest number of individuals per side of an unbalanced coupling."""
 _SUBSAMPLES = 2
+"""Subsamples over which couplings of large clouds are averaged."""
 _NEIGHBORS = 10
 """Number of nearest observed points to which points are pulled."""
 
@@ -206,10 +219,7 @@ class Couplings:
             i, j, mass = self.pairs(sample, min(here, there))
             i, j = (i, j) if here < there else (j, i)
             x, y = self.samples[sample][here], self.samples[sample][there]
-            sent = np.zeros_like(x)
-            np.add.at(sent, i, mass[:, None] * y[j])
-            total = np.bincount(i, weights=mass, minlength=len(x))
-            self._partners[sample, here, there] = sent / total[:, None]
+            self._partners[sample, here, there] = mean_partners(i, mass, y[j], len(x))
         return self._partners[sample, here, there]
 
 

@@ -14,9 +14,10 @@ from scipy.stats import t as student
 
 from thalweg import _checks
 from thalweg._types import Array
-from thalweg.edges.static import edge_weights
+from thalweg.edges.static import symmetrised
 from thalweg.energy import FreeEnergy
 from thalweg.errors import ConvergenceError, InputError
+from thalweg.geometry.operators import transport_weights
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.mobility import Mobility, as_mobility
@@ -122,14 +123,9 @@ def relaxation_times(
     array([0.5])
     """
     p = energy.equilibrium(kernel)
-    source, target, conductance = kernel.edges
-    mean = as_mobility(mobility)
-    w = edge_weights(source, target, conductance, p / kernel.stationary, mean.spec)
-    m = np.zeros((kernel.n_states, kernel.n_states))
-    m[source, target] = m[target, source] = -w
-    np.fill_diagonal(m, -m.sum(axis=1))
-    root = 1 / np.sqrt(p)
-    rates = np.linalg.eigvalsh(energy.beta * root[:, None] * m * root[None, :])
+    source, target, _ = kernel.edges
+    weights = energy.beta * transport_weights(kernel, p, as_mobility(mobility))
+    rates = np.linalg.eigvalsh(symmetrised(source, target, weights, p))
     return np.asarray(1 / np.maximum(rates[1 : n + 1], 1e-300))
 
 

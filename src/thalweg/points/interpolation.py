@@ -39,9 +39,11 @@ _AHEAD = Caps(points=4000, coupled=MOST_COUPLED, states=MOST_STATES)
 """Trials of forecasts: couplings and states as in the forecast itself, distances of as many points
 as exact W1 takes in seconds."""
 _MOST_TRIALS = 4
+"""Largest number of trials of a forecast."""
 _SAME_REACH = 0.25
 """Difference of the logarithms of horizons up to which a trial counts as looking as far ahead."""
 _SHOWN = ("nearest snapshot", "mixture of neighbours")
+"""Guesses without a model that accompany every interpolation."""
 _MCCANN = "displacement midpoint (McCann)"
 
 

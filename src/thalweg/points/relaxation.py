@@ -18,11 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.linalg import cho_factor, cho_solve
 
 from thalweg import _checks
 from thalweg._door import single_threaded
 from thalweg._types import Array
+from thalweg.edges.static import symmetrised
 from thalweg.energy import FreeEnergy
 from thalweg.errors import ConvergenceError
 from thalweg.flow import gradient_flow
@@ -198,9 +199,7 @@ class _Search:
 
     def fastest(self) -> float:
         """A clock so fast that the flow rests at the time of the last snapshot."""
-        root = np.sqrt(self.kernel.stationary)
-        symmetric = root[:, None] * self.kernel.matrix.toarray() / root[None, :]
-        gap = 1.0 - eigh(0.5 * (symmetric + symmetric.T), eigvals_only=True)[-2]
+        gap = np.linalg.eigvalsh(symmetrised(*self.kernel.edges, self.kernel.stationary))[1]
         return 3.0 / float(max(gap, 1e-6) * (self.times[-1] - self.times[0]))
 
     def can_flow(self, beta: float, u: Array) -> bool:

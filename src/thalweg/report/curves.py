@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from thalweg._types import Array
-from thalweg.plots.layout import PALETTE, busiest, cut, extremes
+from thalweg.plots.layout import PALETTE, busiest, cut, error_bars, extremes
 from thalweg.report.svg import (
     INK,
     LINE,
@@ -24,12 +24,13 @@ from thalweg.report.svg import (
 )
 
 _WIDTH = 760.0
+"""Width of a drawing, in pixels,"""
 _LEFT, _RIGHT = 66.0, 18.0
+"""its margins,"""
 _NAMES = 118.0
-"""Width reserved for names beside curves, in pixels."""
-
-# Solid, dashed, dotted: curves differ also in print and without colour vision.
+"""and the width reserved for names beside curves."""
 DASHES = ("", "", "", "7 4", "7 4", "2 4", "2 4", "9 3 2 3")
+"""Solid, dashed, dotted: curves also differ in print and without colour vision."""
 
 
 def fitted_curves(
@@ -126,9 +127,9 @@ def forecast_curves(
 def ranked(names: Sequence[str], values: Array, stderr: Array | None, most: int = 40) -> Picture:
     """The potential, ranked, with bars of two standard errors; the extremes if states are many."""
     order = extremes(values, most)
-    errors = np.zeros(values.size) if stderr is None else np.where(np.isfinite(stderr), stderr, 0.0)
-    low = float((values[order] - 2 * errors[order]).min())
-    high = float((values[order] + 2 * errors[order]).max())
+    bars = np.zeros(values.size) if stderr is None else error_bars(stderr)
+    low = float((values[order] - bars[order]).min())
+    high = float((values[order] + bars[order]).max())
     pad = 0.03 * (high - low if high > low else 1.0)
     left = min(24.0 + 7.2 * max(len(names[x]) for x in order), 260.0)
     bottom = 20.0 + 20.0 * order.size
@@ -138,11 +139,11 @@ def ranked(names: Sequence[str], values: Array, stderr: Array | None, most: int 
         "potential V (mean zero)",
         "",
     )
-    # Ticks of the vertical axis would number the ranks: names stand there instead.
+    # The vertical axis has the names of the states in place of ticks.
     parts = [part for part in axes.draw() if 'text-anchor="end"' not in part]
     for k, x in enumerate(order):
         y = axes.y(k + 0.5)
-        a, b = axes.x(values[x] - 2 * errors[x]), axes.x(values[x] + 2 * errors[x])
+        a, b = axes.x(values[x] - bars[x]), axes.x(values[x] + bars[x])
         at = axes.x(float(values[x]))
         parts += [
             segment(left, y, _WIDTH - _RIGHT, y, LINE),
@@ -187,14 +188,14 @@ def _polyline(axes: Axes, x: Array, y: Array, colour: str, dashes: str = "") -> 
 def _end_names(
     axes: Axes, names: Sequence[str], ends: Sequence[float], colours: Sequence[str]
 ) -> list[str]:
-    """Names at the right ends of curves, moved apart; no name needs its colour to be known."""
+    """Names at the right ends of curves, moved apart, so that no reader depends on colours."""
     order = sorted(range(len(names)), key=lambda k: -ends[k])
     parts, lowest = [], -1e9
     room = axes.y.start + 10
     heights = [axes.y(float(ends[k])) + 4 for k in order]
     for i, height in enumerate(heights):
         heights[i] = lowest = max(height, lowest + 13)
-    # Back up from the bottom: only names that are in the way move.
+    # Then upwards from the bottom: only names that are in the way move.
     for i in reversed(range(len(heights))):
         heights[i] = min(heights[i], room)
         room = heights[i] - 13

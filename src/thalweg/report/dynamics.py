@@ -12,7 +12,6 @@ from thalweg._words import p_text
 from thalweg.dynamics import (
     Comparison,
     Fates,
-    Macrostates,
     Streams,
     fate_probabilities,
     macrostates,
@@ -22,7 +21,7 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.plots.layout import PALETTE, cut, state_texts
-from thalweg.report.findings import caution
+from thalweg.report.findings import WITHOUT_BIRTHS, caution
 from thalweg.report.graph import drawn, landscape_picture
 from thalweg.report.page import Section, Table, page
 from thalweg.report.svg import INK, Picture, element, number, table_text, words, wrap
@@ -30,8 +29,9 @@ from thalweg.report.svg import INK, Picture, element, number, table_text, words,
 _MOST_STATES = 400
 """Number of states above which the section would take longer than the rest of the page."""
 _MOST_TIMES = 7
+"""Largest number of times in the diagram of streams, which has room for no more columns."""
 _MOST_SETS = 6
-"""Largest number of sets: more would not summarise anything."""
+"""Largest number of metastable sets: more would not be a summary."""
 
 
 def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section | None:
@@ -45,8 +45,8 @@ def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section |
     try:
         land = model.landscape_
         sets = macrostates(land, most=_MOST_SETS)
-        called = _called(sets, names)
-        targets = dict(zip(called, sets.cores(), strict=True))
+        targets = sets.named_cores(names)
+        called = list(targets)
         fates = fate_probabilities(land, targets)
         grid = np.linspace(model.times_[0], model.times_[-1], _MOST_TIMES)
         times = model.times_ if model.times_.size <= _MOST_TIMES else grid
@@ -56,25 +56,27 @@ def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section |
     modes = sets.modes.times
     slow = modes.value[: sets.n_macrostates - 1]
     text = (
-        f"At rest one individual lingers in {sets.n_macrostates} sets of states, named after the "
-        f"state that belongs to each most surely; the slowest exchange between them takes "
+        f"In the resting population an individual lingers in {sets.n_macrostates} sets of states, "
+        f"each named after its most typical state; the slowest exchange between them takes "
         f"{_with_error(float(slow[0]), float(modes.stderr[0]))} units of time. The next relaxation "
         f"is {sets.gap:.1f} times faster."
     )
     open_ended = int(np.sum(fates.probabilities.undetermined.any(axis=1)))
+    those = "one state" if open_ended == 1 else f"{open_ended} states"
     unsure = (
-        f"For {open_ended} states the data do not say where an individual ends up: the interval is "
-        "wider than 0.9.",
+        f"For {those} the data do not say where an individual ends up: the interval is wider than "
+        "0.9.",
     ) if open_ended else ()  # fmt: skip
+    births = () if model.growth_ is None else (WITHOUT_BIRTHS,)
     return Section(
-        "Where individuals end",
-        (*caution(model), text, *unsure),
+        "Where individuals end up",
+        (*caution(model), *births, text, *unsure),
         (
             stream_picture(flow, called),
             landscape_picture(
                 drawn(model.kernel_), names, fates.probabilities.value[:, 0],
                 stderr=_finite(fates.probabilities.stderr[:, 0]),
-                name="fates", label=f"share that ends in {called[0]}",
+                name="fates", label=f"share that ends in the {called[0]}",
             ),
         ),
         table=_fates_table(fates, names),
@@ -83,11 +85,6 @@ def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section |
 
 def _finite(stderr: Array) -> Array | None:
     return stderr if np.isfinite(stderr).all() else None
-
-
-def _called(sets: Macrostates, names: Sequence[str]) -> list[str]:
-    surest = np.argmax(sets.memberships, axis=0)
-    return [f"the set of {names[int(x)]}" for x in surest]
 
 
 def _with_error(value: float, error: float) -> str:
@@ -166,7 +163,7 @@ def stream_picture(flow: Streams, names: Sequence[str]) -> Picture:
 
 
 def _title(text: str) -> str:
-    """What is shown when the reader points at an element."""
+    """The text that appears when the reader points at an element."""
     return element("title", escape(text))
 
 
@@ -192,8 +189,8 @@ def comparison_page(
     d = answer.states
     verdicts = [str(answer), *cautions, *_verdicts(answer)]
     about = (
-        f"The potential behind {one} less that behind {other}, relative to the "
-        f"{answer.reference.size} states that did not move among themselves: no constant is chosen."
+        f"The potential behind {one} minus that behind {other}, relative to the "
+        f"{answer.reference.size} states whose own differences are the same in both."
     )
     picture = landscape_picture(
         drawn(kernel), names, d.value, stderr=d.stderr, name="difference", label="difference"
@@ -234,5 +231,13 @@ def _edges_table(answer: Comparison, kernel: MarkovKernel, names: Sequence[str])
         )
         for e in np.argsort(d.q_value, kind="stable")[:1000]
     ]  # fmt: skip
-    header = ("from", "to", "change of the drop", "standard error", "false-discovery rate")
-    return Table("Edges whose potential difference changed most significantly.", header, rows)
+    header = (
+        "from",
+        "to",
+        "change of the potential drop",
+        "standard error",
+        "false-discovery rate",
+    )
+    return Table(
+        "The edges along which the potential drop changed most significantly.", header, rows
+    )

@@ -1,4 +1,4 @@
-"""The meaning of a fit, in sentences for someone who is new to the method."""
+"""What a fit means, in sentences for someone who is new to the method."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thalweg.snapshots import Snapshots, hellinger
 from thalweg.status import Status
 
 _NAMED_STATES = 500
-"""Number of states above which single states say little about where a population goes."""
+"""Number of states above which no single state is named as the destination."""
 _REJECTED = 0.01
 """P-value below which one landscape is said not to explain the data."""
 _MANY = 1e6
@@ -29,10 +29,10 @@ def findings(
     fitted: NDArray[np.float64] | None = None,
     validation: CrossValidation | None = None,
 ) -> list[str]:
-    """Whether to believe the fit, where the population goes, the noise; then the rest.
+    """Whether to believe the fit, where the population goes, how strong the noise is; then details.
 
-    The first sentences are those that a reader remembers. `fitted`: the model's probabilities at
-    the times of the snapshots, computed here if absent.
+    The most important sentences come first, since readers remember those. `fitted`: the model's
+    probabilities at the times of the snapshots, computed here if absent.
     """
     diagnostics = model.diagnostics_
     sentences = []
@@ -52,29 +52,29 @@ def findings(
 
 
 def silences(model: FreeEnergyRegressor) -> list[str]:
-    """What the data do not say, in sentences: states without data, contrasts, assumptions."""
+    """What the data do not say: states without data, open questions, assumptions."""
     said = _unknown(model)
     open_ = model.diagnostics_.get("undetermined") or []
     if open_:
         shown = "; ".join(str(text) for text in open_[:3])
         said.append(f"The data leave open: {shown}.")
     said.append(
-        "V is known up to a constant, and only where the population has been: compare states with "
-        "each other, not with zero."
+        "V is known only up to a constant, and only where the population has been: compare states "
+        "with each other, not with zero."
     )
     seen = {"tracked": "followed over time", "overdispersed": "sampled in clumps"}
     how = seen.get(str(model.observation), "sampled independently")
     lives = "neither born nor lost" if model.growth is None else "born and lost at constant rates"
     where = "one landscape that does not change"
     if model.time_basis is not None:
-        where = "a landscape that changes in time in the way that was chosen"
+        where = "a landscape that changes in time as specified"
     said.append(
-        f"The fit takes individuals to be {how}, {lives}, on {where}. A forecast assumes that this "
-        "remains so."
+        f"The fit assumes that individuals are {how}, {lives}, on {where}. A forecast assumes that "
+        "this remains so."
     )
     said.append(
-        "That a landscape fits does not show that it is the cause: other dynamics can lead through "
-        "the same snapshots."
+        "A landscape that fits need not be the cause: other dynamics can lead through the same "
+        "snapshots."
     )
     return said
 
@@ -85,19 +85,22 @@ def rejected(model: FreeEnergyRegressor) -> bool:
     return p is not None and p < _REJECTED
 
 
+WITHOUT_BIRTHS = "This model has births and deaths, which are left out here: individuals only move."
+"""Said where a model with growth answers a question about movement alone."""
+
+
 def caution(model: FreeEnergyRegressor) -> tuple[str, ...]:
-    """What to bear in mind beside every picture of the landscape; empty if nothing special."""
-    if model.beta_verdict_.kind == "undetermined":
-        said = "The data do not determine beta: what is shown is one possibility among many."
-    elif rejected(model):
+    """The warnings to show beside every picture of the landscape; empty if there are none."""
+    said = []
+    if rejected(model):
         p = p_text(model.diagnostics_["p_value"])
-        said = (
+        said.append(
             f"A single landscape does not explain these data ({p}): treat what is shown with "
             "caution."
         )
-    else:
-        return ()
-    return (said,)
+    if model.beta_verdict_.kind == "undetermined":
+        said.append("The data do not determine beta: what is shown is one possibility among many.")
+    return tuple(said)
 
 
 def _unknown(model: FreeEnergyRegressor) -> list[str]:
@@ -121,7 +124,7 @@ def _unknown(model: FreeEnergyRegressor) -> list[str]:
     if model.times_.size == 2:
         sentences.append(
             "Only two times were seen. Two snapshots can always be joined by some landscape, so "
-            "this fit has not been tested; a third time would."
+            "this fit has not been tested; a third time would test it."
         )
     return sentences
 
@@ -142,9 +145,11 @@ def _destination(model: FreeEnergyRegressor) -> list[str]:
     said = f"At rest, {share} of the population would be in {where}"
     if rejected(model):
         said = (
-            f"If that landscape held nevertheless, {share} of the population at rest would be in "
+            f"If this landscape held all the same, {share} of the population at rest would be in "
         )
         said += where
+    if model.growth_ is not None:
+        said = f"Without births and deaths: {said[0].lower()}{said[1:]}"
     lost = int(np.argmax(first - rest))
     if lost not in ends and first[lost] > rest[lost] + 0.02:
         said += f"; the share of {names[lost][:40]} would fall from {first[lost]:.0%} to "
@@ -195,18 +200,19 @@ def _verdict(diagnostics: dict[str, Any]) -> list[str]:
         return []
     if diagnostics.get("n_times") == 2:
         return [] if p >= 0.05 else [
-            f"The fit does not meet its two snapshots within counting noise ({p_text(p)}). Some "
+            f"The fit misses its two snapshots by more than counting noise ({p_text(p)}). Some "
             "landscape joins any two, so this says more about the fit than about the population."
         ]  # fmt: skip
     tried = diagnostics.get("remedies")
     if p < _REJECTED:
         wider = diagnostics.get("errors_widened_by")
+        usual = "Cycles" if "growth_says" in diagnostics else "Growth, cycles,"
         return [
             f"A landscape with noise does not explain these data ({p_text(p)}). "
             + (
                 f"{tried} Treat V with caution."
                 if tried
-                else "Growth, cycles, or a landscape that changes in time are the usual reasons "
+                else f"{usual} or a landscape that changes in time are the usual reasons "
                 "(fit --remedies tries them). Treat V with caution."
             )
             + (f" Error bars are {wider:.0f} times as wide to cover the misfit." if wider else "")
@@ -219,7 +225,7 @@ def _verdict(diagnostics: dict[str, Any]) -> list[str]:
 
 
 def _clumped(diagnostics: dict[str, Any]) -> str:
-    """What to try where individuals are so many that counting errors are smaller than any other."""
+    """What to try where so many individuals were counted that other errors must be larger."""
     each = diagnostics["n_samples"] / diagnostics["n_times"]
     known = {"design_effect", "concentration"} & diagnostics.keys()
     if known or each < _MANY:
@@ -231,7 +237,7 @@ def _clumped(diagnostics: dict[str, Any]) -> str:
 
 
 def _scatter(diagnostics: dict[str, Any]) -> list[str]:
-    """How far the counts are from those of independent individuals, where that was estimated."""
+    """How much more the counts scatter than those of independent individuals, if estimated."""
     effect = diagnostics.get("design_effect")
     s = diagnostics.get("concentration")
     if s is not None:
@@ -265,7 +271,7 @@ def _noise(model: FreeEnergyRegressor) -> str:
     if model.beta_ <= 0 and model.method == "weak":
         return (
             "The weak form found no noise (beta = 0), which it often does where counts are small; "
-            "the likelihood method shows whether there is some."
+            "the likelihood method can tell whether there is any."
         )
     if model.beta_ <= 0:
         return "No noise was found (beta = 0): the population moves straight downhill."

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.metadata import version
 
 import numpy as np
@@ -15,7 +16,8 @@ from thalweg._words import p_text
 from thalweg.flow import Trajectory
 from thalweg.learn import CrossValidation, FreeEnergyRegressor
 from thalweg.learn.forecast import Forecast
-from thalweg.plots.fluxes import net_fluxes
+from thalweg.plots.aggregate import View
+from thalweg.plots.fluxes import mean_fluxes
 from thalweg.plots.layout import state_texts
 from thalweg.report.curves import fitted_curves, forecast_curves, ranked
 from thalweg.report.dynamics import fates_section
@@ -26,7 +28,7 @@ from thalweg.report.svg import number
 from thalweg.snapshots import Snapshots
 
 _MOST_ROWS = 1000
-"""Largest number of rows: longer tables make a page slow to open, and the CSV file holds all."""
+"""Largest number of rows of the table of states: more make the page slow to open."""
 
 
 def fit_page(
@@ -38,102 +40,127 @@ def fit_page(
     messages: tuple[str, ...] = (),
     validation: CrossValidation | None = None,
 ) -> str:
-    """The page of a fitted model; with the snapshots it also shows how well they are met."""
-    kernel = model.kernel_
-    names = state_texts(kernel)
-    stderr = model.potential_stderr_ if np.isfinite(model.potential_stderr_).all() else None
-    when = f"time ({model.time_scale_})" if model.time_scale_.unit else "time"
-    shown = drawn(kernel)
-    whole = shown.label is None
-    path = model.predict(None, _moments(model, snapshots, forecast))
-    fitted = None if snapshots is None else _rows(path, snapshots.times)
-    seen = path.times <= model.times_[-1]
-    until = replace(path, times=path.times[seen], probabilities=path.probabilities[seen])
+    """The page of a fitted model; with the snapshots it also shows how well the model fits them."""
+    pictures = _Pictures(model, snapshots, forecast)
+    fitted = None if snapshots is None else _rows(pictures.path, snapshots.times)
+    said = findings(model, snapshots, fitted, validation)
     sections = [
-        Section("What the data say", findings(model, snapshots, fitted, validation), headline=True),
-        Section(
-            "The landscape",
-            (*caution(model), _about_picture(kernel.n_states, whole)),
-            (
-                landscape_picture(
-                    shown,
-                    names,
-                    model.potential_,
-                    stderr=stderr,
-                    fluxes=net_fluxes(model, until) if whole else None,
-                ),
-            ),
-        ),
+        Section("What the data say", said, headline=True),
+        pictures.landscape(),
+        pictures.film(),
+        pictures.observed(),
+        pictures.ahead(),
+        fates_section(model, pictures.names),
+        pictures.potential(),
+        None if validation is None else _validated(validation),
+        Section("What the data do not say", silences(model)),
+        Section("Methods, ready to paste", quote=methods_text(model, snapshots)),
+        Section("Settings", messages, facts=_facts(model)),
     ]
-    frames = np.union1d(path.times[::3], [*model.times_, path.times[-1]])
-    stamps = [f"time {number(float(t))}" for t in frames]
-    film = moving_picture(shown, names, frames, _rows(path, frames), stamps)
-    sections.append(
-        Section("The population in time", ("Press play, or move the slider.",), (film,))
-    )
-    if snapshots is not None:
-        fine = path.times[path.times <= snapshots.times[-1]]
+    return page(title, _lead(model), [section for section in sections if section is not None])
+
+
+@dataclass(frozen=True, eq=False)
+class _Pictures:
+    """The sections with pictures, which share names, positions and the flow of the model."""
+
+    model: FreeEnergyRegressor
+    snapshots: Snapshots | None
+    forecast: Forecast | None
+
+    @cached_property
+    def names(self) -> list[str]:
+        return state_texts(self.model.kernel_)
+
+    @cached_property
+    def shown(self) -> View:
+        return drawn(self.model.kernel_)
+
+    @cached_property
+    def path(self) -> Trajectory:
+        return self.model.predict(None, self._times())
+
+    @property
+    def stderr(self) -> Array | None:
+        """The errors of the potential; `None` unless all states have one."""
+        errors = self.model.potential_stderr_
+        return errors if np.isfinite(errors).all() else None
+
+    @property
+    def time_label(self) -> str:
+        scale = self.model.time_scale_
+        return f"time ({scale})" if scale.unit else "time"
+
+    def _times(self) -> Array:
+        """The times that the page shows: all snapshots, and a grid to the end of the forecast."""
+        model, snapshots = self.model, self.snapshots
+        fixed = model.times_ if snapshots is None else np.union1d(model.times_, snapshots.times)
+        end = fixed[-1] if self.forecast is None else max(fixed[-1], self.forecast.times[-1])
+        fine = 60 if model.kernel_.n_states <= 5000 else 24
+        grid = np.linspace(fixed[0], fixed[-1], fine + 1)
+        if end > fixed[-1]:
+            grid = np.append(grid, np.linspace(fixed[-1], end, fine // 2 + 1)[1:])
+        # Grid points that differ from a snapshot by rounding would give steps of no length.
+        apart = np.abs(grid[:, None] - fixed).min(axis=1) > 1e-6 * (end - fixed[0])
+        return np.union1d(grid[apart], fixed)
+
+    def landscape(self) -> Section:
+        model, path, whole = self.model, self.path, self.shown.label is None
+        seen = path.times <= model.times_[-1]
+        until = replace(path, times=path.times[seen], probabilities=path.probabilities[seen])
+        fluxes = mean_fluxes(model, until) if whole else None
+        picture = landscape_picture(
+            self.shown, self.names, model.potential_, stderr=self.stderr, fluxes=fluxes
+        )
+        about = _about_picture(model.kernel_.n_states, whole)
+        return Section("The landscape", (*caution(model), about), (picture,))
+
+    def film(self) -> Section:
+        path = self.path
+        times = np.union1d(path.times[::3], [*self.model.times_, path.times[-1]])
+        stamps = [f"time {number(float(t))}" for t in times]
+        film = moving_picture(self.shown, self.names, times, _rows(path, times), stamps)
+        about = "Press play, or move the slider."
+        return Section("The population in time", (about,), (film,))
+
+    def observed(self) -> Section | None:
+        seen, path = self.snapshots, self.path
+        if seen is None:
+            return None
+        fine = path.times[path.times <= seen.times[-1]]
+        shares, sizes = dense(seen.frequencies), np.asarray(seen.sizes)
         curves = fitted_curves(
-            names,
-            snapshots.times,
-            dense(snapshots.frequencies),
-            np.asarray(snapshots.sizes),
-            fine,
-            _rows(path, fine),
-            when,
+            self.names, seen.times, shares, sizes, fine, _rows(path, fine), self.time_label
         )
         about = (
-            "The states that changed most: points are observed, lines fitted, bars two standard "
-            "errors of counting. Below, the residuals; the grey band holds 95 % of them if the "
-            "model is right."
+            "The states that changed most: points are observed, lines are fitted, and bars are two "
+            "standard errors of counting. Below, the residuals: 95 % of them lie in the grey "
+            "band if the model is right."
         )
-        sections.append(Section("Observed and fitted", (about,), (curves,)))
-    if forecast is not None:
+        return Section("Observed and fitted", (about,), (curves,))
+
+    def ahead(self) -> Section | None:
+        model, forecast = self.model, self.forecast
+        if forecast is None:
+            return None
         banded = bool(np.isfinite(forecast.lower).all())
-        ahead = forecast_curves(
-            names,
+        curves = forecast_curves(
+            self.names,
             forecast.times,
             forecast.probabilities,
             forecast.lower if banded else None,
             forecast.upper if banded else None,
             float(model.times_[-1]),
-            when,
+            self.time_label,
         )
-        cautions = (*caution(model), *_about(forecast, model))
-        sections.append(Section("Forecast", cautions, (ahead,)))
-    ends = fates_section(model, names)
-    sections += [] if ends is None else [ends]
-    sections.append(
-        Section(
-            "Potential by state",
-            caution(model)
-            if stderr is None
-            else (*caution(model), "Bars are two standard errors."),
-            (ranked(names, model.potential_, stderr),),
-            table=_states(model, names),
-        )
-    )
-    if validation is not None:
-        sections.append(_validated(validation))
-    sections.append(Section("What the data do not say", silences(model)))
-    sections.append(Section("Methods, ready to paste", quote=methods_text(model, snapshots)))
-    sections.append(Section("Settings", messages, facts=_facts(model)))
-    return page(title, _lead(model), sections)
+        return Section("Forecast", (*caution(model), *_about(forecast, model)), (curves,))
 
-
-def _moments(
-    model: FreeEnergyRegressor, snapshots: Snapshots | None, forecast: Forecast | None
-) -> Array:
-    """The times that the page shows: all that were seen, and a grid to the last one forecast."""
-    fixed = model.times_ if snapshots is None else np.union1d(model.times_, snapshots.times)
-    end = fixed[-1] if forecast is None else max(fixed[-1], forecast.times[-1])
-    fine = 60 if model.kernel_.n_states <= 5000 else 24
-    grid = np.linspace(fixed[0], fixed[-1], fine + 1)
-    if end > fixed[-1]:
-        grid = np.append(grid, np.linspace(fixed[-1], end, fine // 2 + 1)[1:])
-    # No step of the length of a rounding error.
-    apart = np.abs(grid[:, None] - fixed).min(axis=1) > 1e-6 * (end - fixed[0])
-    return np.union1d(grid[apart], fixed)
+    def potential(self) -> Section:
+        model, stderr = self.model, self.stderr
+        about = () if stderr is None else ("Bars are two standard errors.",)
+        picture = ranked(self.names, model.potential_, stderr)
+        table = _states(model, self.names)
+        return Section("Potential by state", (*caution(model), *about), (picture,), table=table)
 
 
 def _rows(path: Trajectory, times: Array) -> Array:
@@ -142,7 +169,7 @@ def _rows(path: Trajectory, times: Array) -> Array:
 
 
 def _validated(result: CrossValidation) -> Section:
-    """The landscape beside its rivals, on data that none of them has seen."""
+    """The landscape beside its rivals, scored on data that none of them has seen."""
     rows = []
     for name in result.models:
         near = [score.hellinger for score in result.scores if score.model == name]
@@ -152,7 +179,7 @@ def _validated(result: CrossValidation) -> Section:
     about = {
         "leave-one-out": "Each snapshot but the first was left out in turn.",
         "forecast-last": "The last snapshot was left out and forecast from the others.",
-        "k-fold": "A part of the individuals of every snapshot was left out in turn.",
+        "k-fold": "Part of the individuals of every snapshot was left out in turn.",
     }[result.scheme]
     caption = (
         "Predictions of what was left out. A free chain is a Markov chain with its own rate for "
@@ -229,12 +256,12 @@ def _lead(model: FreeEnergyRegressor) -> str:
 
 
 def _about_picture(n_states: int, whole: bool) -> str:
-    text = "Low is where the population goes. Point at a state for its name and value."
+    text = "The population moves towards low V. Point at a state for its name and value."
     if whole:
-        return text + " Arrows follow the strongest net movement while the population was watched."
+        return text + " Arrows show the strongest net movement over the observed times."
     return (
-        f"Low is where the population goes. {n_states} states are too many to draw one by one: "
-        "each marker is a patch of neighbouring states, with their mean."
+        f"The population moves towards low V. {n_states} states are too many to draw one by one: "
+        "each marker is a patch of neighbouring states, coloured by their mean."
     )
 
 
@@ -247,8 +274,8 @@ def _about(forecast: Forecast, model: FreeEnergyRegressor) -> tuple[str, ...]:
         return (text + "There are no bands: this fit has no error bars.",)
     text += (
         f"Bands are meant to contain the true share {forecast.level:.0%} of the time, if one fixed "
-        "landscape drives the population. They cover the error of the fit, not the chance in a new "
-        "sample."
+        "landscape drives the population. They cover the error of the fit, not the counting noise "
+        "of a new sample."
     )
     if model.fitted_.joint_covariance is None:
         text += " On a graph this large they leave out the error of the first snapshot."

@@ -35,16 +35,21 @@ from thalweg.report.svg import (
 Box = tuple[float, float, float, float]
 
 _SIDE = 620.0
+"""Width of the drawing of the graph, in pixels,"""
 _PAD = 46.0
+"""its margin on all sides,"""
 _BAR = 96.0
+"""and the width of the colour bar beside it."""
 _MOST_EDGES = 6000
-"""Largest number of edges drawn: more are a grey blur, and megabytes."""
+"""Largest number of edges drawn: more would be a grey blur of several megabytes."""
 _MOST_MARKERS = 2500
+"""Largest number of markers: a graph with more states is drawn as patches."""
 _MOST_ARROWS = 60
+"""Largest number of arrows: more would hide the colours."""
 _NAMED = 60
-"""Largest number of states at which every name that fits is written; above, the extremes."""
+"""Largest number of states at which every name that fits is written; above it, twelve are."""
 _CROWDED = 400
-"""Number of states above which only the lowest and the highest are named: names overlap."""
+"""Number of states above which four are named, since names then cover other states."""
 
 
 def drawn(kernel: MarkovKernel) -> View:
@@ -103,7 +108,7 @@ def landscape_picture(
 def moving_picture(
     shown: View, names: Sequence[str], times: Array, p: Array, labels: Sequence[str]
 ) -> Picture:
-    """The population in time: one colour table per frame, moved by a slider of the page."""
+    """The population in time: one set of colours per frame, chosen by a slider on the page."""
     density, low, high = shown.densities(p)
     points, radius, height = _layout(shown)
     whole = shown.label is None
@@ -202,7 +207,7 @@ def _labels(points: Array, radius: float, names: Sequence[str], values: Array) -
     n = len(names)
     order = np.argsort(values)
     wanted = order if n <= _NAMED else np.concatenate([order[:8], order[-4:]])
-    if n > _CROWDED:  # names cover states: those of the deepest and of the highest
+    if n > _CROWDED:
         wanted = np.concatenate([order[:3], order[-1:]])
     taken: list[Box] = []
     if n <= _CROWDED:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Table:
-    """A table that the reader sorts and filters."""
+    """A table that the reader can sort and filter."""
 
     caption: str
     header: Sequence[str]
@@ -26,7 +26,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, sentences (plain text, escaped), pictures, facts, a table, a text to copy."""
+    """A heading, then sentences (plain text, escaped here), pictures, facts, a table."""
 
     title: str
     sentences: Sequence[str] = ()
@@ -40,9 +40,9 @@ class Section:
 
 
 def page(title: str, lead: str, sections: Sequence[Section]) -> str:
-    """The whole page as text, which asks no host for anything.
+    """The whole page as text; opening it makes no request to any host.
 
-    Pictures are SVG. Only where a section holds a plotly figure is plotly's code put inside, once.
+    Pictures are SVG. Plotly's code is included, once, only if a section holds a plotly figure.
     """
     interactive = any(
         not isinstance(figure, Picture) for section in sections for figure in section.figures
@@ -114,7 +114,7 @@ def _picture(picture: Picture) -> str:
 
 
 def _inert(text: str) -> str:
-    """JSON that cannot end the element that it stands in."""
+    """JSON that cannot close the element that contains it."""
     return text.replace("<", "\\u003c")
 
 

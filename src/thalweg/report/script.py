@@ -1,4 +1,4 @@
-"""The page's own code: tables that sort and filter, pictures that save and move. No library."""
+"""The JavaScript of a page: tables to sort and filter, pictures to save and play. No library."""
 
 SCRIPT = r"""
 (function () {

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from thalweg._types import Array
 
-# Anchors of two scales that are readable without colour vision and in print.
+# Evenly spaced colours of two scales that are readable without colour vision and in print.
 _CIVIDIS = ("#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369",
             "#e1cc55", "#fee838")  # fmt: skip
 _VIRIDIS = ("#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58",
@@ -34,16 +34,16 @@ INK, SOFT, LINE, PAPER = (
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure of a page: the drawing, what it shows in words, and its data."""
+    """One figure of a page: the drawing, a description of it, and its data."""
 
     name: str
-    """Becomes the name of the files that the reader saves."""
+    """Also the name of the files that the reader saves."""
     svg: str
     alt: str
     data: str = ""
     """The numbers behind the drawing, as CSV."""
     frames: str = ""
-    """JSON for a drawing that moves; see `thalweg.report.script`."""
+    """The frames of a moving picture, as JSON for `thalweg.report.script`."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Scale:
 
 
 def number(value: float) -> str:
-    """A number as people write it.
+    """A number with four digits, or six from 10,000 on.
 
     >>> number(0.30000000000000004), number(12500.0), number(1e-9)
     ('0.3', '12500', '1e-09')
@@ -167,7 +167,7 @@ class Axes:
         return parts
 
     def _rung(self, tick: float) -> tuple[str, str]:
-        """The grid line of a tick of the vertical axis, and its number."""
+        """The grid line and the number of a tick of the vertical axis."""
         at, left = self.y(tick), self.x.start
         number_ = words(left - 8, at + 4, number(tick), text_anchor="end")
         return segment(left, at, self.x.stop, at, LINE), number_

@@ -7,6 +7,7 @@ from scipy import sparse
 from scipy.special import ive
 
 from thalweg._types import Array
+from thalweg.edges.static import symmetrised
 from thalweg.kernel import MarkovKernel
 
 _TRUNCATION = 1e-17
@@ -89,8 +90,8 @@ class _LeaveOneOut:
 
     def __init__(self, kernel: MarkovKernel, counts: Array, background: float) -> None:
         root = np.sqrt(kernel.stationary)
-        symmetric = root[:, None] * kernel.matrix.toarray() / root
-        self._value, self._vector = np.linalg.eigh((symmetric + symmetric.T) / 2)
+        rates, self._vector = np.linalg.eigh(symmetrised(*kernel.edges, kernel.stationary))
+        self._rates = np.maximum(rates, 0.0)
         self._coefficient = (counts / root) @ self._vector
         self._root, self._counts = root, counts
         self._background = background * kernel.stationary
@@ -99,7 +100,7 @@ class _LeaveOneOut:
         self._rest = counts.sum(axis=1, keepdims=True) - self._left + background
 
     def at(self, s: float) -> float:
-        decay = np.exp(-s * (1 - self._value))
+        decay = np.exp(-s * self._rates)
         mass = (self._coefficient * decay) @ self._vector.T * self._root
         diagonal = self._vector**2 @ decay
         others = np.maximum(mass - self._left * diagonal, 0.0) + self._background

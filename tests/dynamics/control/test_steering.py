@@ -26,7 +26,7 @@ from thalweg.dynamics.control.action import Action
 from thalweg.dynamics.control.bound import humps
 from thalweg.dynamics.control.curve import Curve
 from thalweg.dynamics.control.few import _Task
-from thalweg.dynamics.control.newton import PathProblem, SteepPathProblem
+from thalweg.dynamics.control.newton import PlanProblem, SteepPlanProblem
 from thalweg.mobility import HarmonicMean
 
 
@@ -110,7 +110,7 @@ def test_long_horizons_are_resolved_until_the_simulation_arrives():
 def test_gradient_and_curvature_of_the_action():
     rng = np.random.default_rng(3)
     land, p0, q = case(4, rng)
-    problem = PathProblem(
+    problem = PlanProblem(
         Action(land.kernel, land.energy, LogMean()), Curve(np.array([0.0, 1.0])), p0, q
     )
     tau = problem.curve.nodes[:, None]
@@ -148,7 +148,7 @@ def test_steep_steps_multiply_shares(members):
     action = Action(land.kernel, land.energy, LogMean())
     inside = None if members is None else np.array(members)
     curve = Curve(np.array([0.0, 1.0]))
-    problem = SteepPathProblem(action, curve, p0, q if inside is None else None, inside)
+    problem = SteepPlanProblem(action, curve, p0, q if inside is None else None, inside)
     nodes = np.linspace(p0, q, curve.nodes.size)
     at = problem.moments(nodes)
     change = rng.normal(size=nodes[problem.free].shape)

@@ -13,8 +13,7 @@ from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor, answer, load, many_states
-from thalweg.learn.assess import goodness
-from thalweg.learn.diagnostics import GoodnessOfFit
+from thalweg.learn.diagnostics import GoodnessOfFit, goodness_of_many
 from thalweg.learn.fields import fit_likelihood_large
 from thalweg.learn.fields.ends import try_ends
 from thalweg.learn.fields.options import LargeFit, LargeOptions
@@ -114,7 +113,10 @@ def test_a_population_at_rest_keeps_its_infinite_errors_in_a_file(
     monkeypatch.setattr(answer, "FEW_STATES", 300)
     kernel = make_graph("grid", 400, rng=np.random.default_rng(0))
     counts = np.random.default_rng(1).multinomial(400, kernel.stationary, size=3)
+    tried: list[LargeFit] = []
+    monkeypatch.setattr(many_states, "try_ends", lambda fit, refit: tried.append(fit))
     model = FreeEnergyRegressor().fit(kernel, Snapshots.from_counts([0.0, 1.0, 2.0], counts))
+    assert not tried  # any beta fits: none but one is fitted
     assert model.status_ is Status.UNDETERMINED
     assert np.isposinf(model.potential_stderr_).all()
     model.save(tmp_path / "rest.thalweg")
@@ -131,17 +133,43 @@ def test_where_a_smooth_prior_is_rejected_the_graph_alone_is_tried(
     monkeypatch.setattr(answer, "SMALL_STATES", 5)
     kernel, times, counts, _ = data(80, 3000, 3)
     snapshots = Snapshots.from_counts(times, counts)
-    found: list[LargeFit] = []
+    graph_first: list[bool] = []
 
     def judged(fit: LargeFit) -> GoodnessOfFit:
-        if all(fit is not other for other in found):
-            found.append(fit)
-        place = next(i for i, other in enumerate(found) if other is fit)
-        return replace(goodness(fit), deviance=1e6 if place != better else 0.0)
+        graph_first.append(not fit.in_space)
+        place = 0 if fit.in_space else 1
+        deviance = 1e6 if place != better else 1e5
+        found = goodness_of_many(deviance, fit.counts, fit.probabilities, fit.determined)
+        assert found.statistic > 4.0
+        return found
 
-    monkeypatch.setattr(many_states, "is_rejected", lambda fit: True)
-    monkeypatch.setattr(many_states, "goodness", judged)
+    monkeypatch.setattr(LargeFit, "goodness", property(judged))
     model = FreeEnergyRegressor().fit(kernel, snapshots)
-    alone = FreeEnergyRegressor(use_coordinates=False).fit(kernel, snapshots)
-    same = np.allclose(model.potential_, alone.potential_)
-    assert same == (better == 1)
+    assert isinstance(model.fitted_.source, LargeFit)
+    assert model.fitted_.source.in_space == (better == 0)
+    assert True in graph_first
+    direct = fit_likelihood_large(kernel, times, counts, coordinates="kernel")
+    assert direct.in_space == (better == 0)
+    one = LargeOptions(fall_back=False)
+    assert fit_likelihood_large(kernel, times, counts, coordinates="kernel", options=one).in_space
+
+
+def test_a_direct_fit_that_the_counts_reject_is_made_along_the_graph() -> None:
+    """A rough landscape with five individuals per state and snapshot: no beta many times too large.
+
+    The fit that is smooth in space alone is rejected, and sure of its beta.
+    """
+    rng = np.random.default_rng(11)
+    kernel = make_graph("delaunay", 300, rng=rng)
+    V, start = rng.uniform(-1, 1, 300), rng.dirichlet(np.full(300, 5.0))
+    times = np.linspace(0, 5, 6)
+    p = gradient_flow(kernel, FreeEnergy(V, 0.2), start, times).probabilities
+    counts = np.array([rng.multinomial(1500, q / q.sum()) for q in p], dtype=float)
+    smooth = LargeOptions(fall_back=False)
+    alone = fit_likelihood_large(kernel, times, counts, coordinates="kernel", options=smooth)
+    assert alone.rejected
+    assert alone.beta_interval[0] > 0.2
+    fit = fit_likelihood_large(kernel, times, counts, coordinates="kernel")
+    assert not fit.in_space
+    assert not fit.rejected
+    assert fit.beta_interval[0] <= 0.2 <= fit.beta_interval[1]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.linalg import eigvals
 
 from thalweg.energy import FreeEnergy, centred
 from thalweg.flow import gradient_flow
@@ -159,11 +160,35 @@ def test_information_is_symmetric_and_solved(curvature: Curvature, kind: str) ->
 def test_the_kind_of_fewer_iterations_is_kept(curvature: Curvature) -> None:
     preconditioning = Preconditioning(curvature.place, ("graph", "flow"))
     kinds = []
-    for iterations in (9, 30, 12, 40, 25):
+    for iterations in (9, 20, 30, 12, 40, 25):
         kinds.append(preconditioning.kind)
         preconditioning.took(iterations)
-    assert kinds == ["graph", "flow", "graph", "graph", "flow"]
+    # The other is tried only once the first takes many.
+    assert kinds == ["graph", "graph", "flow", "graph", "graph", "flow"]
     assert preconditioning.kind == "flow"
+
+
+def test_the_start_is_seen_where_the_population_began(curvature: Curvature) -> None:
+    """Most states of a rough landscape are nearly empty on average over time, not at the start."""
+    n = curvature.place.u0.size
+    dense = curvature(np.eye(2 * n))
+    preconditioner, _, _ = Preconditioning(curvature.place)(curvature)
+    values = eigvals(preconditioner(np.eye(2 * n)) @ dense).real
+    assert values.max() < 15.0
+
+
+def test_one_or_two_columns_are_solved_as_more_are(curvature: Curvature) -> None:
+    """They have loops of their own, in the passes along the flow and in polynomials."""
+    n = curvature.place.u0.size
+    z = np.random.default_rng(2).normal(size=(2 * n, 3))
+    exact = curvature.place.information(z, np.zeros(3), tolerance=1e-9)[0]
+    prior = curvature.prior(z)
+    for part in (slice(0, 1), slice(1, 3)):
+        width = z[:, part].shape[1]
+        few = curvature.place.information(z[:, part], np.zeros(width), tolerance=1e-9)[0]
+        np.testing.assert_allclose(few, exact[:, part], atol=1e-6 * np.abs(exact).max())
+        few = curvature.prior(z[:, part])
+        np.testing.assert_allclose(few, prior[:, part], atol=1e-12 * np.abs(prior).max())
 
 
 def test_beta_waits_for_the_levels_where_individuals_are_few(kernel: MarkovKernel) -> None:
@@ -178,6 +203,23 @@ def test_beta_waits_for_the_levels_where_individuals_are_few(kernel: MarkovKerne
     for round_ in range(1, 4):
         fitter.settled(round_)
     assert fitter.theta != start
+
+
+def test_what_beta_moved_since_the_simulations_counts_as_its_error(kernel: MarkovKernel) -> None:
+    _, times, _, counts = drawn(kernel, 20, 3)
+    rng = np.random.default_rng(0)
+    fitter = GraphFitter(kernel, times, counts, None, LargeOptions(n_samples=2), None, rng)
+    for round_ in range(40):
+        if fitter.settled(round_):
+            break
+    fitter.change, fitter.goal = 0.0, fitter.theta
+    spread = fitter.spread
+    assert fitter.result(Status.CONVERGED).log_beta_stderr == pytest.approx(spread)
+    fitter.goal = fitter.theta - 2.0 * spread
+    moved = fitter.result(Status.CONVERGED).log_beta_stderr
+    assert moved == pytest.approx(np.sqrt(5.0) * spread)
+    fitter.goal, fitter.change = fitter.theta, 2.0  # not settled: all of it is open
+    assert fitter.result(Status.CONVERGED).log_beta_stderr == pytest.approx(moved)
 
 
 def test_simulated_slope_is_that_of_fits_to_drawn_data(curvature: Curvature) -> None:

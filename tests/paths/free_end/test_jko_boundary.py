@@ -138,6 +138,6 @@ def test_a_graph_too_large_for_elimination_says_so(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(free_step, "_FLOPS", 1.0)
     problem = free_end(kernel, energy, p, tau)
     assert solve_staggered(problem, tolerance=1e-9, path_tolerance=1e-6) is None
-    # Then the other solver has its turn, and its status is right.
+    # The other solver then takes over, and its status is right.
     step = jko_step(kernel, energy, p, tau)
     assert step.status is not Status.CONVERGED or step.first_order_residual < 1e-8

@@ -22,10 +22,11 @@ from thalweg._optional import data_frame
 from thalweg._types import Array, Mask
 from thalweg.dynamics.control.wish import checked_wish, supported
 from thalweg.dynamics.landscape import Landscape
-from thalweg.edges.static import edge_weights
+from thalweg.edges.static import degrees
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.flow import gradient_flow
+from thalweg.geometry.operators import transport_weights
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.status import Status
 
@@ -52,6 +53,7 @@ class Intervention:
     reached: float
     """The share that is held at the horizon."""
     wanted: float
+    """The share that was asked for."""
     costs: tuple[float, ...]
     """The cost with the first state alone, with two, and so on; infinite if it fell short."""
     status: Status
@@ -87,10 +89,8 @@ class _Task:
         """The share reached, the cost, and the time integral of the Laplacian's weights."""
         kernel = self.landscape.kernel
         path = gradient_flow(kernel, self.energy(u), self.p0, self.times, rtol=1e-8)
-        spec = self.landscape.mobility.spec
-        weights = [
-            edge_weights(*kernel.edges, p / kernel.stationary, spec) for p in path.probabilities
-        ]
+        mean = self.landscape.mobility
+        weights = [transport_weights(kernel, p, mean) for p in path.probabilities]
         total = simpson(np.array(weights), x=self.times, axis=0)
         source, target, _ = kernel.edges
         cost = 0.5 * float(total @ (u[source] - u[target]) ** 2)
@@ -119,14 +119,12 @@ class _Task:
         """The state that helps most beside the chosen ones, to first order."""
         g, (_, _, total) = self.slopes(u), self.run(u)
         source, target, _ = self.landscape.kernel.edges
-        n = g.size
-        diagonal = np.bincount(source, total, n) + np.bincount(target, total, n)
-        gain = g**2 / diagonal
+        gain = g**2 / degrees(source, target, total, g.size)
         gain[chosen] = -np.inf
         if not chosen:
             return int(np.argmax(gain))
         # Exactly, for the most promising of them.
-        candidates = np.argsort(-gain)[: min(n - len(chosen), 64)]
+        candidates = np.argsort(-gain)[: min(g.size - len(chosen), 64)]
         scores = []
         for x in candidates:
             states = [*chosen, int(x)]

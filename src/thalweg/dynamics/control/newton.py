@@ -36,8 +36,8 @@ _BACK = 0.9
 
 
 @dataclass(frozen=True, eq=False)
-class PathProblem:
-    """Find the path from `start` on the nodes of `curve`; its last node is `end`, or free.
+class PlanProblem:
+    """Find the cheapest plan from `start` over the nodes of `curve` to `end`, or to a free end.
 
     With a free end only the mass of `members` there is fixed.
     """
@@ -135,7 +135,7 @@ class PathProblem:
 class Preconditioner:
     """The inverse Hessian of a path that rests at `p` with the Laplacian of `weights`."""
 
-    problem: PathProblem
+    problem: PlanProblem
     p: Array
     weights: Array
 
@@ -197,7 +197,7 @@ class Descent:
     products: int
 
 
-def cheapest_path(problem: PathProblem, nodes: Array, tolerance: float) -> Descent:
+def cheapest_path(problem: PlanProblem, nodes: Array, tolerance: float) -> Descent:
     """Minimise from `nodes` until the model predicts a gain below `tolerance`."""
     value = problem.value(nodes)
     decrement, products = np.inf, 0
@@ -222,7 +222,7 @@ def cheapest_path(problem: PathProblem, nodes: Array, tolerance: float) -> Desce
 
 
 def _direction(
-    problem: PathProblem, nodes: Array, at: Moments, gradient: Array, tolerance: float
+    problem: PlanProblem, nodes: Array, at: Moments, gradient: Array, tolerance: float
 ) -> tuple[Array, int]:
     """Minus the inverse Hessian times the gradient, by conjugate gradients.
 
@@ -251,7 +251,7 @@ def _direction(
     return change, MAX_CG
 
 
-def least_curvature(problem: PathProblem, nodes: Array, steps: int = 40) -> float:
+def least_curvature(problem: PlanProblem, nodes: Array, steps: int = 40) -> float:
     """Smallest curvature of the cost about a path, one being that of a population at rest.
 
     The smallest Ritz value of Lanczos' method on the preconditioned Hessian from a random start:
@@ -284,7 +284,7 @@ def least_curvature(problem: PathProblem, nodes: Array, steps: int = 40) -> floa
 
 
 def _step(
-    problem: PathProblem, nodes: Array, change: Array, value: float, slope: float
+    problem: PlanProblem, nodes: Array, change: Array, value: float, slope: float
 ) -> tuple[float, Array, float]:
     """The first of halved steps that lowers the cost enough; length 0 if none does."""
     length = min(1.0, problem.longest(nodes, change))
@@ -302,7 +302,7 @@ _LONGEST = 1.0
 
 
 @dataclass(frozen=True, eq=False)
-class SteepPathProblem(PathProblem):
+class SteepPlanProblem(PlanProblem):
     """Changes of the nodes are changes of the logarithms of their shares: for steep landscapes.
 
     With `dp = p (dw - <dw>)` and `<.>` the mean under `p` (at a free end, over the states whose

@@ -20,13 +20,15 @@ from thalweg.dynamics.control.curve import DEGREE, Curve, Piecewise
 from thalweg.dynamics.control.newton import (
     POINTS,
     Descent,
-    PathProblem,
-    SteepPathProblem,
+    PlanProblem,
+    SteepPlanProblem,
     cheapest_path,
     least_curvature,
 )
 from thalweg.dynamics.control.wish import checked_wish, occupied, supported
 from thalweg.dynamics.landscape import Estimate, Landscape, estimate
+from thalweg.edges.fluxes import Drive, accumulate_velocity
+from thalweg.edges.static import Graph
 from thalweg.errors import ConvergenceError, InputError
 from thalweg.flow import gradient_flow
 from thalweg.status import Status
@@ -225,7 +227,7 @@ def _nothing_to_do(
 class _Path:
     """A cheapest path on its mesh."""
 
-    problem: PathProblem
+    problem: PlanProblem
     descent: Descent
 
     @cached_property
@@ -291,7 +293,7 @@ class _Search:
         last: tuple[float, float] | None = None
         spent = 0
         while True:
-            kind = PathProblem if self.action.is_convex else SteepPathProblem
+            kind = PlanProblem if self.action.is_convex else SteepPlanProblem
             problem = kind(self.action, curve, self.start, self.end, self.members)
             begin = [nodes] if nodes is not None else []
             if nodes is None or not np.isfinite(problem.value(nodes)):
@@ -327,7 +329,7 @@ class _Search:
             nodes[0], nodes[-1] = descent.nodes[0], descent.nodes[-1]
             curve = finer
 
-    def _descended(self, problem: PathProblem, nodes: Array) -> _Path:
+    def _descended(self, problem: PlanProblem, nodes: Array) -> _Path:
         scale = float(problem.weights @ problem.moments(nodes).effort())
         descent = cheapest_path(problem, nodes, 1e-10 * max(scale, 1e-300))
         return _Path(problem, descent)
@@ -337,10 +339,10 @@ class _Search:
         at, weights = path.fine
         control = path.between(-(at.push - (at.push @ self.action.kernel.stationary)[:, None]))
         asked = path.descent.nodes[-1] if self.end is None else self.end
-        final, status = _simulated(self.action, self.start, control, self.span)
+        final, status = _simulated(self.action, self.start, control)
         return _Plan(at, weights, control, float(np.abs(final - asked).max()), status)
 
-    def _guesses(self, problem: PathProblem) -> list[Array]:
+    def _guesses(self, problem: PlanProblem) -> list[Array]:
         """The flow, bent more and more towards the end, and the straight line; none that dips."""
         tau = (problem.curve.nodes / self.span)[:, None]
         flow = gradient_flow(
@@ -440,19 +442,17 @@ def _answer(
     )  # fmt: skip
 
 
-def _simulated(
-    action: Action, start: Array, control: Piecewise, span: float
-) -> tuple[Array, Status]:
+def _simulated(action: Action, start: Array, control: Piecewise) -> tuple[Array, Status]:
     """The flow of `V + u(t)`, by an integrator independent of the path."""
+    energy, mobility = action.energy, action.mobility
+    graph, drive = Graph.of(action.kernel, mobility), Drive.of(energy, mobility, start)
+    rho = np.empty_like(start)
 
     def velocity(t: float, p: Array) -> Array:
-        here = np.maximum(p, 1e-300)
-        drop = action.differences(action.energy.potential + control(t))
-        source, target, c = action.kernel.edges
-        rho = here / action.kernel.stationary
-        flux = action.mobility(rho[source], rho[target]) * drop
-        flux += action.energy.beta * (rho[source] - rho[target])
-        return -action.gathered((c * flux)[None])[0]
+        out = np.empty_like(p)
+        now = drive._replace(external=energy.potential + control(t))
+        accumulate_velocity(*graph, *now, p, rho, out)
+        return out
 
     p = start
     for left, right in zip(control.breaks[:-1], control.breaks[1:], strict=True):

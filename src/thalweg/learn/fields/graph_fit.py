@@ -17,7 +17,7 @@ import numpy as np
 from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.few.choose import few_per_state
-from thalweg.learn.fields.conjugate_gradients import conjugate_gradients
+from thalweg.learn.fields.conjugate_gradients import Map, conjugate_gradients
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.likelihood import Likelihood, Place
 from thalweg.learn.fields.matching import Following, Matched, matched_slope
@@ -40,16 +40,23 @@ _STIFFEST = 100.0
 _SETTLED = 1.6
 """Difference of observed and simulated slopes, in standard errors of log beta, below which
 simulations end: its correction leaves a small share of it (`_LEFT`)."""
+_MOST_MATCHES = 4
+"""Largest number of times that simulations are made: with few individuals beta and levels can go on
+moving each other, and what beta still moves then counts as its error."""
 _LEFT = 0.15
 """Share of the last correction of log beta that counts as its error: 0.04 to 0.15 was seen."""
 _STILL = 1.2
 """Move of all levels together, in their standard errors, below which they have settled."""
+_NEAR = 2.0
+"""The same before the first simulations of 1000 states: with more, errors of levels are smaller,
+and simulations follow in any case."""
 _LEAST_OWN = 0.5
 """Least share of the information about log beta at given levels that may remain as these follow."""
 _WIDEST = 3.0
 """Standard deviation of log beta in the draws where nothing is known about it."""
-_ENOUGH = 0.02
-"""Twice the log likelihood that a Newton step may still miss."""
+_ENOUGH, _SHARE = 0.02, 1e-5
+"""Twice the log likelihood that a Newton step may still miss, at least and per coefficient that the
+data determine."""
 _CENTRE, _WEAK = float(np.log(0.1)), 0.05
 """Centre and precision of the weak prior on log beta."""
 
@@ -89,6 +96,7 @@ class GraphFitter(Fitter):
         self.damping = 0.0
         self.n_iterations = 0
         self.determined = 0.5 * self.n
+        self.prepared: tuple[Map, Array, Array] | None = None
         self.along: Array | None = None
         """Derivative of the fields in log beta."""
         self.variance = np.nan
@@ -106,6 +114,9 @@ class GraphFitter(Fitter):
         self.level_information: list[Array] = []
         self.change = np.inf
         """Change of log beta by the last simulations, in its standard errors."""
+        self.n_matches = 0
+        self.goal = self.theta
+        """Log beta where the last simulations put it."""
 
     def _at(self, z: Array, theta: float) -> Place | None:
         if np.abs(z).max() > 200.0:
@@ -132,19 +143,26 @@ class GraphFitter(Fitter):
         if self.free and first:
             power = float(np.sum(self.potential.half(self.z[self.n :]) ** 2))
             self.force = _FIRST_SLOPE * power
-        if decrement > 0.01 * self.determined or moved > (2.0 if first else _STILL):
+        far = _NEAR * np.sqrt(max(self.n / 1000.0, 1.0)) if first else _STILL
+        if decrement > 0.01 * self.determined or moved > far:
             return False
         if self._refine():
             return False
         if not self.free:
             return True
-        if (first or self.change > _SETTLED) and not self.unmatched:
+        again = self.change > _SETTLED and self.n_matches < _MOST_MATCHES
+        if (first or again) and not self.unmatched:
             self._match()
             return False
         if moved >= _STILL:
             return False
         self._newton_step(0.1, 1.0)
         return True
+
+    @property
+    def drift(self) -> float:
+        """Move of log beta since the last simulations, in its standard errors."""
+        return 0.0 if self.matched is None else abs(self.theta - self.goal) / self.spread
 
     def _newton_step(self, tolerance: float, share: float = 0.5) -> float:
         """One damped Gauss-Newton step in the fields and log beta; its predicted decrement.
@@ -161,14 +179,16 @@ class GraphFitter(Fitter):
         promised = 0.0
         for _ in range(10):
             curvature = self._curvature(self.damping)
-            preconditioner, self.about0, self.aboutV = self.preconditioning(curvature)
+            self.prepared = self.preconditioning(curvature)
+            preconditioner, self.about0, self.aboutV = self.prepared
             right, guess = -gradient[:, None], None
             if self.free:
                 right = np.concatenate([right, -mixed], axis=1)
                 if self.along is not None:
                     guess = np.column_stack([np.zeros(2 * self.n), self.along])
             solved, taken = conjugate_gradients(
-                curvature, right, preconditioner, least=_ENOUGH, guess=guess,
+                curvature, right, preconditioner, guess=guess,
+                least=max(_ENOUGH, _SHARE * self.determined),
                 tolerance=np.array([tolerance, 0.5 * tolerance])[: right.shape[1]],
             )  # fmt: skip
             self.preconditioning.took(taken)
@@ -229,7 +249,10 @@ class GraphFitter(Fitter):
         # The same noise in every round: solutions start from the last ones, and levels converge.
         rng = np.random.default_rng(self.seed)
         curvature = self._curvature(coarse=True)
-        preconditioner, about0, aboutV = self.preconditioning(curvature)
+        if self.prepared is None or self.damping > 0.0:
+            self.prepared = self.preconditioning(curvature)
+        # That of the last Newton step, which was made for the same levels.
+        preconditioner, about0, aboutV = self.prepared
         white, right = self._posterior_noise(count, rng)
         self.draws, _ = conjugate_gradients(
             curvature, right, preconditioner, tolerance=0.05, min_iterations=2,
@@ -292,6 +315,7 @@ class GraphFitter(Fitter):
             self.unmatched = True
             return
         self.matched = matched
+        self.n_matches += 1
         own, curve = 1.0 / self.variance, self.overshoot / self.variance
         noise, follows = own - float(pulls[:, 0] @ shrunk), []
         for i, part in enumerate((slice(0, n), slice(n, 2 * n))):
@@ -318,6 +342,7 @@ class GraphFitter(Fitter):
                 replace(prior, levels=prior.levels + move * follow)
                 for prior, follow in zip((self.initial, self.potential), follows, strict=True)
             )
+        self.goal = self.theta
 
     def _refine(self) -> bool:
         """Halve the time step if that changes the likelihood; return whether it did."""
@@ -393,8 +418,9 @@ class GraphFitter(Fitter):
                 if self.matched is None:
                     error = np.inf if self.unmatched else float(np.sqrt(self.variance))
                 else:
-                    left = (1.0 if self.unmatched else _LEFT) * self.change
-                    error = float(np.sqrt(1.0 + left**2) * self.spread)
+                    open_ = self.unmatched or self.change > _SETTLED
+                    left = (1.0 if open_ else _LEFT) * self.change
+                    error = float(np.sqrt(1.0 + left**2 + self.drift**2) * self.spread)
                 moves = min(error, _WIDEST) * self.rng.standard_normal(x.shape[1])
                 x = x + self.along[:, None] * moves
                 draws = beta * np.exp(moves)

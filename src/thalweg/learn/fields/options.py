@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.diagnostics import GoodnessOfFit, goodness_of_many
 from thalweg.learn.fields.likelihood import Place
+from thalweg.learn.likelihood.result import REJECTED
 from thalweg.learn.limits import exhausted, limit_status
 from thalweg.learn.observation import Multinomial
 from thalweg.status import Status
@@ -38,6 +41,8 @@ class LargeOptions:
     bias_tolerance: float = 0.02
     """Time steps are halved while they change the fit's log likelihood ratio by more than this
     share of the number of determined coefficients."""
+    fall_back: bool = True
+    """Fit along the graph where the counts reject a landscape that is smooth in space."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +75,8 @@ class LargeFit:
     """Draws of the centred potential's posterior, one row each."""
     beta_samples: Array
     """Draws of beta that belong to them."""
+    in_space: bool = False
+    """Whether the prior was smooth in the coordinates, rather than along the graph."""
 
     @property
     def potential(self) -> Array:
@@ -78,6 +85,16 @@ class LargeFit:
     @property
     def beta(self) -> float:
         return self.energy.beta
+
+    @cached_property
+    def goodness(self) -> GoodnessOfFit:
+        """Whether the fitted flow describes the counts."""
+        return goodness_of_many(self.deviance, self.counts, self.probabilities, self.determined)
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the deviance rejects the fit, by four standard deviations."""
+        return self.goodness.statistic > REJECTED
 
     @property
     def beta_stderr(self) -> float:

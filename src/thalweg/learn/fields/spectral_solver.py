@@ -33,6 +33,8 @@ _LEAST_SHARE = 0.1
 """Least share of the mean probability: emptier states are treated as if they had this much."""
 _FACTORED_STATES = 1000
 """Number of states up to which graphs that are not flat are factored."""
+_MANY_ITERATIONS = 15
+"""Iterations of a step from which another kind of preconditioner is tried."""
 _LONGEST_CHEBYSHEV = 30
 """Largest degree of the polynomial near the inverse."""
 
@@ -88,8 +90,8 @@ class Preconditioning:
 
     There are two kinds. `flow` takes the modes to be those of the mean transport Laplacian, which
     is right where the data decide; `graph` those of the kernel, which are the priors' own. With few
-    individuals per state either can need far fewer iterations than the other: both are tried, and
-    the better one is kept.
+    individuals per state either can need far fewer iterations than the other: where the first takes
+    many, the other is tried, and the better one is kept.
 
     Parameters
     ----------
@@ -108,7 +110,10 @@ class Preconditioning:
         """Remember how many iterations a step took, and choose the kind for the next one."""
         self._counts[self.kind] = iterations
         untried = [kind for kind in self.kinds if kind not in self._counts]
-        self.kind = untried[0] if untried else min(self.kinds, key=self._counts.__getitem__)
+        if not untried:
+            self.kind = min(self.kinds, key=self._counts.__getitem__)
+        elif iterations > _MANY_ITERATIONS:
+            self.kind = untried[0]
 
     def __call__(self, curvature: Curvature) -> tuple[Map, Array, Array]:
         """The preconditioner, and the information about each field at the knots of the priors."""
@@ -132,31 +137,42 @@ class Preconditioning:
             knots = np.maximum(prior.spectrum.centres, least)
             about.append(np.exp(np.interp(np.log(knots), np.log(modes.mu), np.log(values))))
         if self.kind == "flow":
-            share = np.maximum(n * np.exp(place.log_p).mean(axis=0), _LEAST_SHARE)
+            p, t = np.exp(place.log_p), place.likelihood.flow.times
+            share = np.maximum(n * p.mean(axis=0), _LEAST_SHARE)
+            # The start is seen where the population was while it remembered the start.
+            middle = float(spectrum.weights @ spectrum.nodes / spectrum.weights.sum())
+            early = place.likelihood.totals * np.exp(-2.0 * decay * middle * (t - t[0]))
+            first = np.maximum(n * (early / early.sum()) @ p, _LEAST_SHARE)
             mean = laplacian(n, source, target, n * weights.mean(axis=0))
-            apply = self._rationals(modes, mean, share, spectrum.gap)
+            apply = self._rationals(modes, mean, first, share, spectrum.gap)
         elif spectrum.basis is None:
             plain = laplacian(n, source, target, n * conductance)
-            apply = self._rationals(modes, plain, spectrum.root**2, spectrum.gap)
+            share = spectrum.root**2
+            apply = self._rationals(modes, plain, share, share, spectrum.gap)
         else:
             mu, vectors = spectrum.basis
             apply = _exactly(_modes(curvature, decay, np.maximum(mu, least)), vectors, spectrum)
         return apply, about[0], about[1]
 
-    def _rationals(self, modes: _Modes, mean: sparse.csr_array, share: Array, gap: float) -> Map:
-        """The inverse of every mode's two by two matrix, by rational functions of a Laplacian."""
+    def _rationals(
+        self, modes: _Modes, mean: sparse.csr_array, first: Array, share: Array, gap: float
+    ) -> Map:
+        """The inverse of every mode's two by two matrix, by rational functions of a Laplacian.
+
+        `first` and `share` are where the population was, for the start and for the potential.
+        """
         n, mu, f0, fc, q0 = share.size, modes.mu, modes.f_start, modes.f_mixed, modes.q_start
-        solver = self._solver(mean, share, gap)
-        root0 = self._rational("initial", mu, (f0 + q0) ** -0.5, solver)
+        solver, early = self._solver(mean, share, gap), self._solver(mean, first, gap)
+        root0 = self._rational("initial", mu, (f0 + q0) ** -0.5, early)
         rootV = self._rational("potential", mu, (modes.schur + modes.q_potential) ** -0.5, solver)
         couple = _coupling(mu, np.maximum(-fc / (f0 + q0), 1e-12), f0 / (f0 + q0), solver)
-        scale = np.sqrt(share)[:, None]
+        scale, scale0 = np.sqrt(share)[:, None], np.sqrt(first)[:, None]
 
         def apply(right: Array) -> Array:
-            r0, rV = right[:n] / scale, right[n:] / scale
-            xV = rootV(rootV(rV + couple(r0)))
-            x0 = root0(root0(r0)) + couple(xV)
-            return np.concatenate([x0 / scale, xV / scale])
+            r0, rV = right[:n], right[n:]
+            xV = rootV(rootV(rV / scale + couple(r0 / scale)))
+            x0 = root0(root0(r0 / scale0)) / scale0 + couple(xV) / scale
+            return np.concatenate([x0, xV / scale])
 
         return apply
 

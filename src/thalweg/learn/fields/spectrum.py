@@ -193,15 +193,32 @@ def _polynomial(
     before, now, after = np.zeros((n, width)), x.copy(), np.empty((n, width))
     for k in range(1, coefficients.size):
         factor, weight = (1.0 if k == 1 else 2.0), coefficients[k]
-        for i in range(n):
-            for j in range(width):
-                after[i, j] = -factor * now[i, j] - before[i, j]
-            for e in range(indptr[i], indptr[i + 1]):
-                y, value = indices[e], factor * scale * data[e]
+        if width <= 2:
+            # Sums in registers: loops over one or two columns cost more than what they do.
+            last = width - 1
+            for i in range(n):
+                a, b = 0.0, 0.0
+                for e in range(indptr[i], indptr[i + 1]):
+                    y, value = indices[e], data[e]
+                    a += value * now[y, 0]
+                    b += value * now[y, last]
+                a = factor * (scale * a - now[i, 0]) - before[i, 0]
+                after[i, 0] = a
+                out[i, 0] += weight * a
+                if last == 1:
+                    b = factor * (scale * b - now[i, 1]) - before[i, 1]
+                    after[i, 1] = b
+                    out[i, 1] += weight * b
+        else:
+            for i in range(n):
                 for j in range(width):
-                    after[i, j] += value * now[y, j]
-            for j in range(width):
-                out[i, j] += weight * after[i, j]
+                    after[i, j] = -factor * now[i, j] - before[i, j]
+                for e in range(indptr[i], indptr[i + 1]):
+                    y, value = indices[e], factor * scale * data[e]
+                    for j in range(width):
+                        after[i, j] += value * now[y, j]
+                for j in range(width):
+                    out[i, j] += weight * after[i, j]
         before, now, after = now, after, before
     return out
 

@@ -145,6 +145,12 @@ def frozen_chain(
     )
 
 
+def chain_probabilities(model: FlowModel, theta: Array, mesh: Mesh | None = None) -> Array | None:
+    """The chain's distribution at every time; `None` if it has none. It needs no mesh."""
+    chain = frozen_chain(model, theta, slopes=False)
+    return None if chain is None else chain.probabilities
+
+
 def density_doubts(
     model: FlowModel, theta: Array, p: Array, shares: Array, counts: Array, gain: float
 ) -> Array:

@@ -26,6 +26,8 @@ _GROWTH_STRENGTH = 1.0
 """Strength of the prior on rates of growth, which are of the size of the potential: both are per
 unit of time. At a hundredth of it the rates of rarely visited states diverge (on 30 states no
 search ended)."""
+_HELD = 1e8
+"""Precision of the prior on a parameter that is held."""
 _FIRMEST, _TRIED = 1e6, 25
 """Largest factor by which the evidence strengthens that prior, and the number of factors tried."""
 _CLEARLY = 1e-6
@@ -113,6 +115,12 @@ class Prior:
         base = self.base.copy()
         base[part, part] *= factor
         return replace(self, base=base)
+
+    def holding(self, index: int, theta: Array) -> Prior:
+        """The prior that keeps one of the other parameters where it is."""
+        base, mean = self.base.copy(), self.mean.copy()
+        base[index, index], mean[index] = _HELD, theta[index]
+        return replace(self, base=base, mean=mean)
 
     def updated(self, theta: Array, curvature: Array) -> float:
         """MacKay's fixed point of the evidence: determined parameters over their roughness.

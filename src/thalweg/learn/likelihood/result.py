@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -61,7 +61,7 @@ class LikelihoodFit:
     transport: Array | None = None
     """The fitted probabilities of transport alone, if growth was learned."""
     unshrunk: LikelihoodFit | None = None
-    """The fit with rates of growth under a weak prior, where the evidence wants a stronger one."""
+    """The fit under a weak prior, if the evidence wants a stronger one on rates or potential."""
     n_intervals: int | None = None
     """Number of leading intervals that were fitted, if the chain could not be followed to its end;
     `None` if all were."""
@@ -75,6 +75,11 @@ class LikelihoodFit:
     def rejected(self) -> bool:
         """Whether the deviance rejects the model, by four standard deviations."""
         return self.deviance > self.expected_deviance + REJECTED * self.deviance_stderr
+
+    def over(self, n_intervals: int) -> LikelihoodFit:
+        """The same fit, of the first intervals only."""
+        weak = None if self.unshrunk is None else self.unshrunk.over(n_intervals)
+        return replace(self, n_intervals=n_intervals, unshrunk=weak)
 
     def increments(self, counts: Array) -> TrackedObjective:
         """The increments of a tracked population with these counts, over the horizon fitted."""

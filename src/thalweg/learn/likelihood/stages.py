@@ -15,7 +15,7 @@ from thalweg.learn.likelihood import start
 from thalweg.learn.likelihood.chain.kinks import certify
 from thalweg.learn.likelihood.chain.search import grow
 from thalweg.learn.likelihood.deviance import fitted_deviance
-from thalweg.learn.likelihood.frozen import FrozenObjective, frozen_chain
+from thalweg.learn.likelihood.frozen import FrozenObjective, chain_probabilities
 from thalweg.learn.likelihood.inverse import inverse
 from thalweg.learn.likelihood.model import FlowModel, Mesh, first_mesh
 from thalweg.learn.likelihood.objective import IndependentObjective, KinkedObjective, Objective
@@ -101,12 +101,28 @@ class Stages:
         best, prior, mesh = self._from_starts(self._objective())
         best, prior, mesh = self._scatter(best, prior, mesh)
         decided = best.status is Status.CONVERGED and not self._stopped
+        continuous = self.options.discretization == "continuous"
+        weak: LikelihoodFit | None = None
         if self.options.prior_strength == "evidence" and decided:
+            if continuous and not (self.options.hurried or self.model.grows):
+                weak = self._continuous(best, prior, mesh)
+                prior = self._holding_beta(prior, best.theta)
+            before = best
             best, prior, mesh = self._evidence(self._objective(), prior, best, mesh)
+            if best is before and weak is not None:
+                return weak
             best, prior, mesh = self._scatter(best, prior, mesh)
-        if self.options.discretization == "continuous":
-            return self._finish(best, prior, mesh, probabilities(self.model, best.theta, mesh))
-        return self._freeze(best, prior, mesh)
+        if not continuous:
+            return self._freeze(best, prior, mesh)
+        fit = self._continuous(best, prior, mesh)
+        return fit if weak is None else _with_shift(fit, weak)
+
+    def _continuous(self, best: Minimum, prior: Prior, mesh: Mesh) -> LikelihoodFit:
+        return self._finish(best, prior, mesh, probabilities(self.model, best.theta, mesh))
+
+    def _holding_beta(self, prior: Prior, theta: Array) -> Prior:
+        """The prior under which the evidence cannot shrink beta together with the potential."""
+        return prior.holding(self.model.beta_index, theta) if self.model.learns_beta else prior
 
     def tracked(self) -> LikelihoodFit:
         """Increments weighted at the fit: start as if independent, then reweight and refit."""
@@ -116,10 +132,7 @@ class Stages:
         independent = IndependentObjective(self.model, self.counts)
         best, prior, mesh = self._from_starts(independent, patient=False)
         objective = TrackedObjective(self.model, self.counts, False, empirical)
-        best, prior = self._reweight(objective, best.theta, prior, mesh)
-        p = self.model.probabilities(best.theta, mesh)
-        expected = objective.judge(best.theta, mesh).expected
-        return self._finish(best, prior, mesh, p, (expected, 2.0 * expected))
+        return self._followed(objective, best.theta, prior, mesh, FlowModel.probabilities)
 
     def _along_the_chain(self, empirical: bool) -> LikelihoodFit:
         """Frozen rates: of the density seen, or of the infinite population on a growing horizon."""
@@ -136,15 +149,33 @@ class Stages:
             # Where no horizon fits, the model is wrong rather than the search: all data count.
             horizon = whole if growth.rejected else growth.n_intervals
         part = objective.shortened(horizon)
-        best, prior = self._reweight(part, theta, prior, mesh)
-        if self.interrupted:
-            best = replace(best, status=Status.INTERRUPTED)
-        if horizon < whole and best.status is Status.CONVERGED:
-            best = replace(best, status=Status.SHORTER_HORIZON)
-        p = _chain_probabilities(self.model, best.theta)
-        expected = part.judge(best.theta, mesh).expected
-        fit = self._finish(best, prior, mesh, p, (expected, 2.0 * expected))
-        return fit if empirical else replace(fit, n_intervals=horizon)
+        fit = self._followed(part, theta, prior, mesh, chain_probabilities)
+        if horizon < whole and fit.status is Status.CONVERGED:
+            fit = replace(fit, status=Status.SHORTER_HORIZON)
+        return fit if empirical else fit.over(horizon)
+
+    def _followed(
+        self,
+        objective: TrackedObjective,
+        theta: Array,
+        prior: Prior,
+        mesh: Mesh,
+        probabilities: Callable[[FlowModel, Array, Mesh], Array | None],
+    ) -> LikelihoodFit:
+        """The fit to increments, shrunk as the evidence wants it, at the beta of a weak prior."""
+
+        def finish(best: Minimum, prior: Prior) -> LikelihoodFit:
+            expected = objective.judge(best.theta, mesh).expected
+            p = probabilities(self.model, best.theta, mesh)
+            return self._finish(best, prior, mesh, p, (expected, 2.0 * expected))
+
+        best, prior = self._reweight(objective, theta, prior, mesh)
+        weak = finish(best, prior)
+        if self.options.prior_strength != "evidence" or self._stopped:
+            return weak
+        prior = self._holding_beta(prior, best.theta)
+        best, prior = self._reweight(objective, best.theta, prior, mesh, evidence=True)
+        return _with_shift(finish(best, prior), weak)
 
     def unfinished(self) -> LikelihoodFit:
         """The latest iterate of an interrupted search; the interruption itself if there is none."""
@@ -174,9 +205,7 @@ class Stages:
             best = self._finish(found, prior, mesh, probabilities(self.model, found.theta, mesh))
         if best is fit:
             return fit
-        shift = best.theta - fit.theta
-        covariance = fit.covariance + np.outer(shift, shift)
-        return replace(best, covariance=covariance, transport=fit.transport, unshrunk=fit)
+        return replace(_with_shift(best, fit), transport=fit.transport)
 
     def _scatter(self, best: Minimum, prior: Prior, mesh: Mesh) -> tuple[Minimum, Prior, Mesh]:
         """Alternate between estimating the scatter of the counts and fitting under it."""
@@ -208,15 +237,21 @@ class Stages:
         return Residuals(self.counts, p, used, covariance, sensitivities)
 
     def _reweight(
-        self, objective: TrackedObjective, theta: Array, prior: Prior, mesh: Mesh
+        self,
+        objective: TrackedObjective,
+        theta: Array,
+        prior: Prior,
+        mesh: Mesh,
+        *,
+        evidence: bool = False,
     ) -> tuple[Minimum, Prior]:
-        """Alternate between the weights of the increments, the prior, and the fit under them."""
+        """Alternate between the weights of the increments, the fit, and the prior's strength."""
         best, last = None, None
         for round_ in range(_REWEIGHTINGS + 1):
             weighted = objective.reweighted(theta, mesh)
             if weighted is None or (best is not None and self._stopped):
                 break
-            if best is not None and round_ > 1 and self.options.prior_strength == "evidence":
+            if best is not None and evidence:
                 prior = prior.with_strength(prior.updated(theta, best.evaluation.information))
             result = self._minimise(weighted, prior, theta, mesh, brief=True)
             if result is None:
@@ -270,7 +305,7 @@ class Stages:
             if result is not None:
                 if pieces == 1 or result.status is Status.CONVERGED:
                     best = result
-        return self._finish(best, prior, mesh, _chain_probabilities(self.model, best.theta))
+        return self._finish(best, prior, mesh, chain_probabilities(self.model, best.theta))
 
     def _minimise(
         self,
@@ -385,6 +420,11 @@ class Stages:
         excess = 2.0 * minimum.evaluation.value - mean + self.model.n_parameters - 2
         return excess > _SUSPICIOUS * np.sqrt(variance)
 
+    def _decided(self, best: Minimum, prior: Prior) -> bool:
+        """Whether the data determine nearly every direction of the potential by themselves."""
+        n = np.inf if self.model.features is not None else self.model.n_states
+        return prior.determined(best.evaluation.information) > _DATA_DECIDE * (1.0 - 1.0 / n)
+
     def _evidence(
         self, objective: Objective, prior: Prior, best: Minimum, mesh: Mesh
     ) -> tuple[Minimum, Prior, Mesh]:
@@ -393,8 +433,7 @@ class Stages:
         Where the data determine nearly every direction by themselves, the prior stays weak: it
         could only shrink beta and the potential. Constants are never determined and do not count.
         """
-        n = np.inf if self.model.features is not None else self.model.n_states
-        if prior.determined(best.evaluation.information) > _DATA_DECIDE * (1.0 - 1.0 / n):
+        if self._decided(best, prior):
             return best, prior, mesh
         for _ in range(_BRIEF_ROUNDS if self.brief else _EVIDENCE_ROUNDS):
             strength = prior.updated(best.theta, best.evaluation.information)
@@ -454,6 +493,7 @@ class Stages:
         )
 
 
-def _chain_probabilities(model: FlowModel, theta: Array) -> Array | None:
-    chain = frozen_chain(model, theta, slopes=False)
-    return None if chain is None else chain.probabilities
+def _with_shift(fit: LikelihoodFit, weak: LikelihoodFit) -> LikelihoodFit:
+    """A fit under a firmer prior with the errors of the weak one, and the shift between both."""
+    shift = fit.theta - weak.theta
+    return replace(fit, covariance=weak.covariance + np.outer(shift, shift), unshrunk=weak)

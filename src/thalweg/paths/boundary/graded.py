@@ -20,6 +20,7 @@ from thalweg.paths.problem import Path
 from thalweg.status import Status
 
 _FIRST = 3
+"""Intervals of the first mesh."""
 _GAIN = 16.0
 """Factor by which a halved mesh reduces the error of the bound, in theory."""
 _FIRST_GAIN = 20.0
@@ -29,6 +30,7 @@ _LEVELS = 3
 _STEPS = 10
 """Approximate number of Newton steps per level, to predict its work."""
 _GAUSS = 3
+"""Quadrature points per interval of the smoothed length."""
 
 
 def solve_graded(

@@ -26,6 +26,7 @@ from thalweg.paths.boundary.staggered import Solve, SpaceTime
 _ITERATIONS = 400
 """Largest number of GMRES iterations."""
 _DEEPEST = 2
+"""Largest level of fill of the incomplete elimination."""
 _GROWTH = 2.0
 """Fill may at most double the number of blocks: level 2 pays on planar graphs, 1 or 0 on others."""
 

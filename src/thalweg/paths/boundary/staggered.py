@@ -229,13 +229,10 @@ class Staggered:
 
     def weights(self, rho: Array) -> Array:
         """`c m(rho)` of every edge, at one time."""
-        return np.asarray(kinetic.stage_weights(*self.kernel.edges, rho[None], self.path.spec)[0])
+        return np.asarray(self.path.weights(rho[None])[0])
 
     def action(self, curve: Curve) -> float:
-        return float(
-            self.widths
-            @ kinetic.flux_action(*self.kernel.edges, curve.middle, *curve[1:], self.path.spec)
-        )
+        return float(self.widths @ self.path.actions(curve.middle, curve.flux))
 
     def value(self, curve: Curve, mu: float) -> float:
         """Half the action minus `mu` times the mean logarithm of the densities that move."""
@@ -248,14 +245,12 @@ class Staggered:
 
     def defect(self, curve: Curve) -> Array:
         """The mass that the fluxes bring and the densities lack, per interval and state."""
-        source, target, _ = self.kernel.edges
-        pi = self.kernel.stationary
-        gain = kinetic.flux_gain(source, target, curve.flux, pi.size)
+        gain, pi = self.path.gains(curve.flux), self.kernel.stationary
         return np.asarray(self.widths[:, None] * gain - pi * np.diff(curve.rho, axis=0))
 
     def force(self, curve: Curve) -> Array:
         """The fall of each state's potential in time, times `pi`, on the intervals."""
-        return kinetic.flux_force(*self.kernel.edges, curve.middle, curve.flux, self.path.spec)
+        return self.path.forces(curve.middle, curve.flux)
 
     def linearise(self, curve: Curve, mu: float, z: Array) -> tuple[SpaceTime, Array, Array, Array]:
         """Newton's system, its two right-hand sides, and minus the slope in the densities."""

@@ -23,6 +23,7 @@ from scipy.special import wrightomega
 
 from thalweg._types import Array
 from thalweg.edges import kinetic
+from thalweg.edges.static import degrees
 from thalweg.laplacian import Factor
 from thalweg.laplacian.krylov import gmres
 from thalweg.paths.end import FreeEnd
@@ -167,9 +168,7 @@ class FreeEquations:
             restart=iterations,
         )
         w, q, last, pull = system.finish(solution.x)
-        source, target, _ = self.problem.kernel.edges
-        n = at.y.size
-        own = np.bincount(source, here.average, n) + np.bincount(target, here.average, n)
+        own = degrees(*self.problem.kernel.edges[:2], here.average, at.y.size)
         stiffness = np.asarray(own / np.maximum(here.end * here.give, 1e-300))
         return _Change(w, q, last, -here.give * pull, stiffness), solution.iterations
 

@@ -18,7 +18,6 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from thalweg._types import Array
-from thalweg.edges import kinetic
 from thalweg.laplacian import LaplacianSolver
 from thalweg.paths.boundary.graded import affordable, smooth_length
 from thalweg.paths.boundary.incomplete import IncompletePattern, by_incomplete
@@ -269,7 +268,7 @@ def _linear_start(problem: PathProblem) -> tuple[State, float]:
     source, target, _ = kernel.edges
     density = np.maximum(problem.p0 / pi, 1e-6)
     y = np.log(density)
-    weights = kinetic.stage_weights(*kernel.edges, density[None], problem.spec)[0]
+    weights = problem.weights(density[None])[0]
     slack = pi * density / end.slope(y)
     f = end.first_variation(pi * density, y)
     right = -slack * end.tau * (f - pi @ f)

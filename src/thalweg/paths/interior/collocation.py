@@ -284,8 +284,7 @@ def solve_inside(
     """
     problem = problem.on(TimeMesh.uniform(1, 3))
     chord = _chord(problem, problem.mesh)
-    weights = kinetic.stage_weights(*problem.kernel.edges, chord, problem.spec)
-    factor = problem.solver.factor(problem.mesh.weights @ weights)
+    factor = problem.solver.factor(problem.mesh.weights @ problem.weights(chord))
     middle = inverse(factor, 1e-3)(problem.gap)
     reach = float(np.sqrt(max(float(problem.gap @ middle), 0.0)))
     settings = _Settings(tolerance, accuracy, max_stages, max_steps)
@@ -447,7 +446,7 @@ def _flux(problem: PathProblem, rho: Array, psi: Array, factor: Factor) -> tuple
     Also returns the factorisation used, refreshed if it was stale.
     """
     source, target, _ = problem.kernel.edges
-    edge = kinetic.stage_weights(*problem.kernel.edges, rho, problem.spec)
+    edge = problem.weights(rho)
     rough = edge * (psi[:, source] - psi[:, target])
     flux, factor = _balance(problem, rough, edge, factor)
     for _ in range(2):

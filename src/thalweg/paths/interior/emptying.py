@@ -22,7 +22,7 @@ from scipy import sparse
 from thalweg._compile import inner, njit
 from thalweg._dense import solve
 from thalweg._types import Array, Index, Index32, Single
-from thalweg.mobility import formulas
+from thalweg.edges import kinetic
 from thalweg.paths.problem import PathProblem
 
 _LARGEST = 24
@@ -260,21 +260,20 @@ def _equations(
             c = local.conductance[e]
             other = np.zeros((4, count))
             for i in range(count):
-                s, t = rho[x, i], rho[y, i]
-                m, first, second, ss, st, _ = formulas.fast_derivatives(local.spec, s, t)
-                difference = q[x, i] + middle[x] - q[y, i] - middle[y]
-                half = 0.5 * c * difference * difference
-                gain[i] += c * m * difference
-                force[i] += half * first
-                slope = c * difference * first * s
-                own[0, i] += slope
-                own[1, i] += c * m
-                own[2, i] += half * ss * s * s
-                own[3, i] += slope
-                other[0, i] = c * difference * second * t
-                other[1, i] = -c * m
-                other[2, i] = half * st * s * t
-                other[3, i] = -slope
+                d = q[x, i] + middle[x] - q[y, i] - middle[y]
+                weight, by_s, by_t, ss, st, _, at_s, _ = kinetic.edge_terms(
+                    local.spec, c, rho[x, i], rho[y, i], d
+                )
+                gain[i] += weight * d
+                force[i] += at_s
+                own[0, i] += by_s
+                own[1, i] += weight
+                own[2, i] += ss
+                own[3, i] += by_s
+                other[0, i] = by_t
+                other[1, i] = -weight
+                other[2, i] = st
+                other[3, i] = -by_s
             for k in range(members.size):
                 if members[k] == y:
                     _couple(rows[:, k * wide : (k + 1) * wide], other, mass, local)
@@ -344,19 +343,14 @@ def refresh(
             e = clusters.edges[p]
             a, b, c = local.source[e], local.target[e], local.conductance[e]
             for i in range(rho.shape[1]):
-                s, t = rho[a, i], rho[b, i]
-                m, first, second, ss, st, tt = formulas.fast_derivatives(local.spec, s, t)
-                difference = psi[a, i] - psi[b, i]
-                half = 0.5 * c * difference * difference
-                table[e, 0, i] = c * m
-                table[e, 1, i] = c * difference * first * s
-                table[e, 2, i] = c * difference * second * t
-                table[e, 3, i] = half * ss * s * s
-                table[e, 4, i] = half * st * s * t
-                table[e, 5, i] = half * tt * t * t
-                flux = c * m * difference
-                gain[x, i] += flux if a == x else -flux
-                force[x, i] += half * (first if a == x else second)
+                d = psi[a, i] - psi[b, i]
+                weight, by_s, by_t, ss, st, tt, at_s, at_t = kinetic.edge_terms(
+                    local.spec, c, rho[a, i], rho[b, i], d
+                )
+                table[e, 0, i], table[e, 1, i], table[e, 2, i] = weight, by_s, by_t
+                table[e, 3, i], table[e, 4, i], table[e, 5, i] = ss, st, tt
+                gain[x, i] += weight * d if a == x else -weight * d
+                force[x, i] += at_s if a == x else at_t
 
 
 @dataclass(frozen=True, eq=False)

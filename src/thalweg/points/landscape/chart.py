@@ -18,6 +18,7 @@ from thalweg._types import Array
 _MOST_AXES = 5
 """Largest number of directions that are kept: all polynomials to the third degree are tried."""
 _FEWEST_AXES = 2
+"""Least number of components that span the potential."""
 _LEVEL = 0.01
 """Level, for all components together, above which a component does not move."""
 

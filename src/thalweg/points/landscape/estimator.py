@@ -31,6 +31,7 @@ _MOST_POINTS_HIGH = 2000
 _FEWEST = 20
 """Least number of individuals per snapshot."""
 _BACKWARD_STEPS = 4
+"""Least number of steps per interval of a push backwards in time."""
 _GROWN = 1.5
 """Ratio of the numbers of individuals above which growth is suspected."""
 _CHUNK = 2000

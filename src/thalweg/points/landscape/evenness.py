@@ -17,12 +17,13 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from thalweg._types import Array, Index
-from thalweg.points.coupling import coupling
+from thalweg.points.coupling import coupling, mean_partners
 from thalweg.points.landscape.features import spaced_centers
 from thalweg.points.landscape.field import Field
 from thalweg.points.landscape.problem import Unresolved
 
 _DRAWS = 3
+"""Simulations of the steps per round."""
 _PLACES = (5, 60)
 """Least and largest number of places."""
 _PER_PLACE = 60
@@ -30,6 +31,7 @@ _PER_PLACE = 60
 _QUIET = 0.25
 """Quantile of places that gives the noise if it is uneven."""
 _ROUNDS = 3
+"""Estimates of the noise, each from simulations with the last one."""
 _CHANCE = 2.0
 """Factor over the scatter of simulated places above which noise is uneven,"""
 _SIZE = 0.25
@@ -52,9 +54,7 @@ def partners(x: Array, y: Array) -> tuple[Array, Index | None]:
         partner = linear_sum_assignment(cdist(x, y, "sqeuclidean"))[1]
         return y[partner], partner
     i, j, mass = coupling(x, y)
-    sent = np.zeros_like(x)
-    np.add.at(sent, i, mass[:, None] * y[j])
-    return sent * len(x), None
+    return mean_partners(i, mass, y[j], len(x)), None
 
 
 @dataclass(frozen=True, eq=False)

@@ -390,8 +390,11 @@ def spaced_centers(pool: Array, count: int, rng: np.random.Generator) -> tuple[A
 
 
 _FINE, _WIDE = 120, 30
+"""Largest numbers of narrow and of wide Gaussians."""
 _LEAST_SHARE = 1e-5
+"""Share of the variance below which a component is dropped."""
 _CROSS_DIMENSION = 8
+"""Largest dimension with mixed second moments; above it there are only variances."""
 
 
 @dataclass(frozen=True, eq=False)

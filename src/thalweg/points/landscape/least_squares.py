@@ -39,6 +39,7 @@ _WAYS = (1.0, 0.5, 0.25)
 _GAIN = 0.05
 """Fall of chi-square below which iterations end: a twentieth of a standard error, squared."""
 _DAMPINGS = 7
+"""Dampings of a Levenberg-Marquardt step that are tried."""
 _TRACKED = 0.8
 """Mean square of whitened moments below which individuals may have been tracked,"""
 _LUCK = 1e-3

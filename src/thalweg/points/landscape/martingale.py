@@ -24,6 +24,7 @@ from thalweg.points.landscape.problem import Problem
 from thalweg.status import Status
 
 _ITERATIONS = 5
+"""Largest number of Gauss-Newton steps."""
 _LEAST_SHARE = 1e-5
 """Least share of the gradients' variance; rougher functions feel second-order noise."""
 _RIDGES = 10.0 ** np.arange(-4.0, 5.1, 0.5)

@@ -175,7 +175,7 @@ class PushModel:
                 end, _, spread = self._carry(k, a, z, False)
                 value = self.moments.value(end, spread)
                 half = value.shape[0] // 2
-                parts.append(0.5 * (value[:half] + value[half:]) if self._paired(z) else value)
+                parts.append(0.5 * (value[:half] + value[half:]) if self._paired else value)
             out.append(np.concatenate(parts))
         return out
 
@@ -233,7 +233,7 @@ class PushModel:
     def _jacobian(self, z: Array) -> Array:
         out, d = [], self.clouds[0].shape[1]
         for k, tau in enumerate(np.diff(self.times)):
-            n = len(self.clouds[k]) * (2 if self._paired(z) else 1)
+            n = len(self.clouds[k]) * (2 if self._paired else 1)
             total = np.zeros((self.moments.rotation.shape[0], self.size))
             for a in range(0, len(self.clouds[k]), _CHUNK):
                 end, slopes, spread = self._carry(k, a, z, True)
@@ -269,7 +269,7 @@ class PushModel:
                 end, slopes, spread = self._carry(k, a, z, True)
                 assert slopes is not None
                 u, share = pull[a : a + _CHUNK], 1.0
-                if self._paired(z):
+                if self._paired:
                     u, share = np.concatenate([u, u]), 0.5
                 rotation = self.moments.rotation @ root
                 test = self.moments.basis.gradient(end, spread) @ rotation
@@ -299,7 +299,8 @@ class PushModel:
         """Half the derivative in beta of the variance that is averaged over."""
         return tau if self.steps == 1 else tau / self.steps / 6
 
-    def _paired(self, z: Array) -> bool:
+    @property
+    def _paired(self) -> bool:
         return self.steps > 1 and self.beta != 0
 
     def _slope(self, k: int, a: int) -> Array:

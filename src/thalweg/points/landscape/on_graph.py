@@ -20,6 +20,7 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
 _NEIGHBORS = 8
+"""Nearest states from which the gradient at a state, and its share of space, are computed."""
 
 
 def graph_energy(kernel: MarkovKernel, potential: Array, beta: float) -> FreeEnergy:

@@ -55,6 +55,7 @@ _ALIKE = 1.0
 _FAR = 100.0
 """Mean square residual above which the flow is not a start."""
 _REWEIGHTINGS = 2
+"""Times that the covariance is computed again at the new fit."""
 _SHARES = (1.0, 0.5, 0.2, 0.0)
 """Shares of the weak form's parameters from which the push may start."""
 _PUSHED, _PUSHED_MOVING = 3, 1

@@ -50,7 +50,9 @@ _SHORT = 0.3
 _BENT = 1.0
 """The same above which two midpoint steps are not enough."""
 _CORRECTIONS = 3
+"""Times that the difference between one step and the flow is computed again,"""
 _CORRECTION_STEPS = 4
+"""and steps per interval of that flow on a strongly bent potential."""
 _UNLIKE = 1.5
 """Ratio of interval lengths above which one step and the flow can be distinguished,"""
 _DECIDED = 3.0
