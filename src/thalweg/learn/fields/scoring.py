@@ -68,6 +68,8 @@ _ENOUGH, _ITERATIONS = 0.05, 60
 iterations."""
 _DENSE_STATES = 150
 """States up to which the information is formed: states that run empty spoil the preconditioner."""
+_SINGULAR = 1e-13
+"""Relative size of the least eigenvalue of the scaled information."""
 _UNIT = 300.0
 """Score of log beta whose solution gives its variance, large against `_ENOUGH`."""
 _NUDGE, _FARTHEST, _PAIRS = 0.25, 1.0, 6
@@ -249,7 +251,11 @@ class _Search:
         """The inverse information times the columns of `right`."""
         if self.n <= _DENSE_STATES:
             matrix = self.curvature(1e-6)(np.eye(2 * self.n + 1))
-            return np.asarray(linalg.solve(0.5 * (matrix + matrix.T), right, assume_a="sym"))
+            scale = 1.0 / np.sqrt(np.maximum(np.diag(matrix), 1e-300))
+            values, vectors = linalg.eigh(0.5 * (matrix + matrix.T) * np.outer(scale, scale))
+            inverse = 1.0 / np.maximum(values, _SINGULAR * values[-1])
+            along = vectors.T @ (scale[:, None] * right)
+            return np.asarray(scale[:, None] * (vectors @ (inverse[:, None] * along)))
         solved, _ = conjugate_gradients(
             self.curvature(), right, self.preconditioner(),
             tolerance=1e-4, least=_ENOUGH, max_iterations=_ITERATIONS,
