@@ -187,3 +187,16 @@ def test_rates_of_births_that_the_data_do_not_show_vanish_but_keep_their_errors(
         assert (found.stderr > 0.99 * weak.stderr).all()
         assert fit.beta == pytest.approx(fit_likelihood(KERNEL, TIMES, counts).beta, rel=0.1)
     assert np.median(left) < 0.1
+
+
+def test_a_search_that_did_not_converge_judges_no_growth(tmp_path: Path) -> None:
+    m = _masses()
+    counts = np.random.default_rng(0).poisson(2e3 * m / m.sum(axis=1, keepdims=True))
+    snapshots = Snapshots.from_counts(TIMES, counts)
+    model = FreeEnergyRegressor(growth="states", max_iterations=1).fit(KERNEL, snapshots)
+    assert model.status_ is Status.MAX_ITERATIONS
+    model.save(tmp_path / "m.thalweg")
+    for found in (model.growth_, load(tmp_path / "m.thalweg").growth_):
+        assert found is not None
+        assert "not known" in str(found)
+        assert np.isinf(found.stderr).all()

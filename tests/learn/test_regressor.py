@@ -344,7 +344,9 @@ def test_large_graphs_fit_by_the_weak_form() -> None:
     kernel = MarkovKernel.from_points(rng.random((500, 2)), n_neighbors=8)
     counts = np.array([rng.multinomial(5000, kernel.stationary) for _ in range(4)])
     model = FreeEnergyRegressor(method="weak").fit(kernel, Snapshots.from_counts(range(4), counts))
-    assert model.status_ is Status.CONVERGED
+    # A population at rest says nothing about beta, and the search may not end.
+    assert not model.beta_verdict_.determined
+    assert model.status_ in (Status.CONVERGED, Status.MAX_ITERATIONS)
     assert model.beta_ > 0  # never zero, where no forecast would end
 
 

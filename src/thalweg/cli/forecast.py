@@ -73,7 +73,7 @@ def announced(
 ) -> tuple[FreeEnergyRegressor, tuple[str, ...]]:
     """Load a model, and print the warnings that go with everything computed from it.
 
-    `growing` is a further warning, for models with births and deaths.
+    `growing` is a further warning for a model with births and deaths. Returns the warnings too.
     """
     model = load(model_file)
     lines = caution(model)

@@ -159,7 +159,7 @@ def _explicit(
     def at(state: Array) -> Drive:
         if energy.interaction is None:
             return drive
-        return drive._replace(external=energy.external(state))
+        return Drive(energy.external(state), *drive[1:])
 
     def rhs(state: Array, slope: Array) -> None:
         accumulate_velocity(*graph, *at(state), state, rho, slope)

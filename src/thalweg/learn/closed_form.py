@@ -24,6 +24,7 @@ from thalweg.learn.weak.fit import fit_weak
 from thalweg.learn.weak.options import WeakOptions
 from thalweg.learn.weak.regression import (
     MOST_STATES,
+    REJECTED,
     RegressionFit,
     fit_regression,
     with_beta_error,
@@ -37,8 +38,6 @@ from thalweg.status import Status
 
 _PLAIN_STATES = 100
 """States up to which errors reach the plain weak form's answer; on many it is far off itself."""
-_REJECTED = 1e-2
-"""p-value below which weak fits give no errors."""
 _PSEUDO = 0.5
 """Individuals added to every state where the plain weak form is computed for comparison."""
 
@@ -115,12 +114,12 @@ def _assessed(
     if isinstance(s.mobility, LogMean):
         better = scored(kernel, times, counts, fit, beta=s.beta, rng=rng, assessed=not s.refit)
         if better is not None:
-            rejected = better.p_value < _REJECTED and not clumped
+            rejected = better.p_value < REJECTED and not clumped
             return without_errors(better, s.beta) if rejected else better
     if s.refit:
         return fit
     fit = with_errors(kernel, times, counts, fit, mobility=s.mobility, beta=s.beta, rng=rng)
-    if fit.p_value < _REJECTED and not clumped:
+    if fit.p_value < REJECTED and not clumped:
         return without_errors(fit, s.beta)
     if kernel.n_states > _PLAIN_STATES or fit.potential_stderr is None:
         return fit

@@ -21,6 +21,7 @@ from thalweg._types import Array
 from thalweg._words import p_text
 from thalweg.errors import InputError
 from thalweg.learn.inputs import feature_table
+from thalweg.status import Status
 
 if TYPE_CHECKING:
     from thalweg.learn.likelihood.result import LikelihoodFit
@@ -102,7 +103,8 @@ class GrowthFound:
     rates : array
         One per state; if totals are unknown, their mean over the data is zero.
     stderr : array
-        Standard errors of the rates; zero if they were given.
+        Standard errors of the rates; zero if they were given, infinite if the search did not
+        converge.
     anchored : bool
         Whether totals determine the mean rate.
     determined : float
@@ -110,7 +112,8 @@ class GrowthFound:
     confounded : float
         Largest correlation, over states, of the errors of rate and potential.
     gain : float
-        Drop of the deviance by growth, against transport alone; NaN if growth was given.
+        Drop of the deviance by growth, against transport alone; NaN if growth was given or the
+        search did not converge.
     p_value : float
         P-value of the hypothesis that nothing grows.
     """
@@ -124,8 +127,10 @@ class GrowthFound:
     p_value: float
 
     def __str__(self) -> str:
-        if np.isnan(self.gain):
+        if not self.stderr.any():
             return "Rates of growth were given."
+        if np.isnan(self.gain):
+            return "The search did not converge: whether growth is needed is not known."
         text = f"Growth lowers the deviance by {self.gain:.1f} ({p_text(self.p_value)}): "
         text += "it is needed." if self.p_value < 0.05 else "transport alone would do."
         if self.confounded > _SEPARABLE:
@@ -177,6 +182,9 @@ def growth_of(fit: LikelihoodFit) -> GrowthFound:
     scale = float(weights @ weights / weights.sum()) if weights.any() else 1.0
     p_value = float(chi2.sf(max(gain, 0.0) / scale, max(weights.sum() / scale, 1e-3)))
     confounded = float(np.abs(across).max()) if model.n_potential else 0.0
+    if fit.status is not Status.CONVERGED:
+        # On time steps that are too coarse the deviance may be that of another flow.
+        errors[:n], gain, p_value = np.inf, np.nan, np.nan
     return GrowthFound(rates, errors[:n], anchored, share, confounded, gain, p_value)
 
 

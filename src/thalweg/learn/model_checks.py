@@ -111,7 +111,7 @@ def _arrays(arrays: Arrays) -> None:
         if integers:
             continue
         known = np.isfinite(array) | (np.isnan(array) & (name not in _FINITE))
-        if name == "potential_stderr":  # infinite where the data do not say how large V is
+        if name.endswith("_stderr"):  # infinite where the data do not determine it
             known |= np.isposinf(array)
         _need(bool(known.all()), f"has {name} that is not finite")
         _need(

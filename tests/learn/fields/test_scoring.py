@@ -119,6 +119,10 @@ def test_a_search_that_did_not_end_gives_no_errors(monkeypatch: pytest.MonkeyPat
     assert found.beta_stderr == np.inf
     assert found.beta_interval == (0.0, np.inf)
     assert np.isnan(found.p_value)
+    # A crowd that jumps to and fro has no landscape, whether the search ends or not.
+    monkeypatch.undo()
+    counts[1::2] = counts[1::2, ::-1]
+    assert both(kernel, times, 100 * counts)[1].p_value < 1e-12
 
 
 def test_potentials_are_centred() -> None:

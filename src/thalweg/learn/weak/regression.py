@@ -46,6 +46,8 @@ DRAWS = 16
 """Number of refits behind the errors."""
 WIDER = float(student.ppf(0.975, DRAWS - 1)) / 1.96
 """Factor that few draws ask for, from Student's distribution."""
+REJECTED = 1e-2
+"""p-value below which weak fits give no errors."""
 _STEPS = 5000
 """Number of steps after which the flow that data are drawn from is abandoned."""
 _HOLD = 1e-9
