@@ -213,11 +213,13 @@ def test_what_beta_moved_since_the_simulations_counts_as_its_error(kernel: Marko
         if fitter.settled(round_):
             break
     fitter.change, fitter.goal = 0.0, fitter.theta
-    spread = fitter.spread
-    assert fitter.result(Status.CONVERGED).log_beta_stderr == pytest.approx(spread)
+    fitter.spread = spread = 0.01
+    least = 0.01  # even where nothing moved, and however many individuals
+    still = fitter.result(Status.CONVERGED).log_beta_stderr
+    assert still == pytest.approx(np.hypot(spread, least))
     fitter.goal = fitter.theta - 2.0 * spread
     moved = fitter.result(Status.CONVERGED).log_beta_stderr
-    assert moved == pytest.approx(np.sqrt(5.0) * spread)
+    assert moved == pytest.approx(np.hypot(np.sqrt(5.0) * spread, least))
     fitter.goal, fitter.change = fitter.theta, 2.0  # not settled: all of it is open
     assert fitter.result(Status.CONVERGED).log_beta_stderr == pytest.approx(moved)
 
