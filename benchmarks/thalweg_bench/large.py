@@ -22,9 +22,11 @@ from thalweg.energy import FreeEnergy, centred
 from thalweg.flow import gradient_flow
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
+from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.fields import fit_likelihood_large
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.likelihood import Likelihood
+from thalweg.snapshots import Snapshots
 from thalweg_bench import BenchResult, BenchSettings
 
 __all__ = ["Case", "draw", "information_limit", "run"]
@@ -40,6 +42,10 @@ _SECONDS = {1000: 20.0, 3000: 60.0, 10_000: 300.0}
 _DENSE_STATES = 1500
 """Largest number of states for which the information limit is computed."""
 _BATCH = 64
+_WEAK_STATES = 2000
+"""Up to this many states the weak form runs beside the likelihood."""
+_CLOSE = 0.2
+"""Relative error of beta that is asked of the weak form."""
 
 
 class Case(NamedTuple):
@@ -154,6 +160,24 @@ def _row(family: str, n: int, rough: bool, seed: int) -> dict[str, Any]:
         "V within 2 se": float(np.mean(error < 2 * fit.potential_stderr)),
         "CPU seconds": seconds,
         "status": fit.status.name,
+        **_weak(case),
+    }
+
+
+@single_threaded
+def _weak(case: Case) -> dict[str, Any]:
+    """Beta by the weak form, through the estimator."""
+    if case.kernel.n_states > _WEAK_STATES:
+        return {}
+    seen = Snapshots.from_counts(case.times, case.counts)
+    began = time.process_time()
+    model = FreeEnergyRegressor(method="weak").fit(case.kernel, seen)
+    verdict = model.beta_verdict_
+    return {
+        "weak beta": model.beta_,
+        "weak low": verdict.lower,
+        "weak high": verdict.upper,
+        "weak CPU seconds": time.process_time() - began,
     }
 
 
@@ -195,6 +219,13 @@ def _notes(table: pd.DataFrame) -> tuple[str, ...]:
             for _, row in limited.iterrows()
         )
         notes.append(f"correlation and the limit that the information sets: {', '.join(rows)}.")
+    weak = table[table["weak beta"].notna()]
+    close = (weak["weak beta"] / BETA - 1.0).abs() <= _CLOSE
+    covered = (weak["weak low"] <= BETA) & (weak["weak high"] >= BETA)
+    notes.append(
+        f"weak form: beta within {_CLOSE:.0%} in {int(close.sum())} of {len(weak)}, inside its "
+        f"interval in {int(covered.sum())}, at most {weak['weak CPU seconds'].max():.1f} CPU s."
+    )
     growing = table[(table["family"] == "grid") & (table["landscape"] == "rough")]
     growing = growing.groupby("states").first().reset_index()
     if len(growing) > 2:
