@@ -38,6 +38,14 @@ def test_what_is_listed_exists():
         assert hasattr(importlib.import_module(module), attribute), name
 
 
+def test_parameters_are_followed_by_no_table():
+    """The site takes every line of a list of parameters for a parameter."""
+    source = Path(thalweg.__file__).parent
+    inside = re.compile(r'Parameters\n +-{4,}\n(?:(?!""").)*?\n +\|', re.S)
+    wrong = [path for path in source.rglob("*.py") if inside.search(path.read_text())]
+    assert not wrong
+
+
 def test_doctests_are_fenced_and_sentences_leave_the_place_of_types():
     griffe = pytest.importorskip("griffe", reason="the docs extra is not installed")
     assert griffe

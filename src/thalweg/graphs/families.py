@@ -41,19 +41,6 @@ def make_graph(
     gives the same graph. A disconnected graph is drawn again (up to 20 times, up to 1000 states);
     components that remain are joined to the largest by one random edge each.
 
-    Parameters
-    ----------
-    family : str
-        A name from the table below.
-    n : int
-        Number of states.
-    rng : numpy.random.Generator
-        Source of every random choice.
-    weights : (float, float), optional
-        Bounds between which edge weights are drawn uniformly; `None` gives every edge weight 1.
-    **options
-        Options of the family, from the table below.
-
     | family | what it is | options and defaults |
     | --- | --- | --- |
     | `complete` | every pair | |
@@ -68,6 +55,19 @@ def make_graph(
     | `torus` | the same, wrapped | `shape`, by default the squarest |
     | `apollonian` | triangles split at random | |
     | `barabasi_albert` | preferential attachment | `n_links=2` |
+
+    Parameters
+    ----------
+    family : str
+        A name from the table above.
+    n : int
+        Number of states.
+    rng : numpy.random.Generator
+        Source of every random choice.
+    weights : (float, float), optional
+        Bounds between which edge weights are drawn uniformly; `None` gives every edge weight 1.
+    **options
+        Options of the family, from the table above.
 
     >>> kernel = make_graph("grid", 6, rng=np.random.default_rng(0), weights=None)
     >>> kernel
