@@ -73,7 +73,8 @@ def _regression(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
         summary["design_effect"] = factor
     elif assessed:
         summary |= {"deviance": fit.chi_square, "expected_deviance": fit.freedom}
-        summary["p_value"] = fit.p_value
+        if not np.isnan(fit.p_value):  # a search that did not end tests nothing, unless it rejects
+            summary["p_value"] = fit.p_value
     verdict = BetaVerdict("given", fit.beta, fit.beta)
     if s.beta is None and not assessed:
         verdict = unassessed()
@@ -102,7 +103,7 @@ def _reason(fit: RegressionFit) -> str:
     """Why a fit has no errors."""
     if fit.status:
         return "The residuals of the weak form are not noise."
-    return "The search was stopped before it ended."
+    return "Individuals are too few for the weak form; use method='likelihood'."
 
 
 def _assessed(

@@ -12,6 +12,7 @@ from thalweg.graphs import make_graph
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.weak.regression import fit_regression, normal_equations, with_errors
 from thalweg.mobility import GeometricMean, LogMean, Mobility
+from thalweg.report.findings import findings
 from thalweg.snapshots import Snapshots
 from thalweg.status import Status
 
@@ -83,7 +84,7 @@ def test_errors_hold_on_two_hundred_states(rough: bool) -> None:
     assert abs(np.log(model.beta_ / 0.2)) < np.log(1.25)
     assert model.beta_verdict_.lower < 0.2 < model.beta_verdict_.upper
     within = np.abs(model.potential_ - potential) < 1.96 * model.potential_stderr_
-    assert within.mean() > 0.85
+    assert within.mean() > 0.9
     assert model.diagnostics_["p_value"] > 1e-2
 
 
@@ -139,3 +140,20 @@ def test_equals_the_dense_least_squares(mobility: Mobility, beta: float | None) 
     potential, other = found[n : 2 * n], expected[n : 2 * n]
     np.testing.assert_allclose(potential - potential.mean(), other - other.mean(), atol=1e-4)
     assert found[-1] == pytest.approx(expected[-1] if beta is None else beta, rel=1e-5)
+
+
+def test_a_search_that_does_not_end_claims_no_fit() -> None:
+    """Sixty states with five individuals each: no p-value, no errors, and what to use instead."""
+    rng = np.random.default_rng(7)
+    kernel = make_graph("watts_strogatz", 60, rng=rng)
+    truth, times = FreeEnergy(rng.uniform(-0.6, 0.6, 60), 0.2), np.linspace(0, 4, 6)
+    p = gradient_flow(kernel, truth, rng.dirichlet(np.ones(60)), times).probabilities
+    seen = Snapshots.from_counts(times, [rng.multinomial(300, q / q.sum()) for q in p])
+    model = FreeEnergyRegressor(method="weak").fit(kernel, seen)
+    assert model.status_ is Status.MAX_ITERATIONS
+    assert "p_value" not in model.diagnostics_
+    assert np.isnan(model.potential_stderr_).all() or np.isinf(model.potential_stderr_).all()
+    assert "method='likelihood'" in str(model.beta_verdict_)
+    assert not any(
+        "consistent" in sentence or "nan" in sentence for sentence in findings(model, seen)
+    )
