@@ -12,41 +12,21 @@ of a mean enter as `s t m_st` and the like, which stay of ordinary size.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
 from thalweg._types import Array, Index32
+from thalweg.edges.static import Graph, edge_divergence, stage_weights
 from thalweg.mobility import formulas
 
 Coefficients = NDArray[np.floating]
 
 
-def stage_weights(
-    source: Index32, target: Index32, conductance: Array, rho: Array, spec: Array
-) -> Array:
-    """`c m(rho)` for every stage and edge."""
-    out = np.empty((rho.shape[0], source.size))
-    _stage_weights(source, target, conductance, rho, spec, out)
-    return out
-
-
-# Allocated outside: an allocation in compiled code takes a fifth of a second to compile.
 @njit(cache=True, error_model="numpy")
-def _stage_weights(
-    source: Index32, target: Index32, conductance: Array, rho: Array, spec: Array, out: Array
-) -> None:
-    for i in range(rho.shape[0]):
-        for e in range(source.size):
-            m = formulas.fast_mean(spec, rho[i, source[e]], rho[i, target[e]])
-            out[i, e] = conductance[e] * m
-
-
-@njit(cache=True, error_model="numpy")
-def stage_derivatives(source: Index32, target: Index32, rho: Array, spec: Array) -> Array:
+def stage_derivatives(graph: Graph, rho: Array) -> Array:
     """`m_s, m_t, m_ss, m_st, m_tt` of every stage and edge, (stages, edges, 5)."""
+    source, target, spec = graph.source, graph.target, graph.spec
     out = np.empty((rho.shape[0], source.size, 5))
     for i in range(rho.shape[0]):
         for e in range(source.size):
@@ -58,38 +38,28 @@ def stage_derivatives(source: Index32, target: Index32, rho: Array, spec: Array)
 
 
 @njit(cache=True, error_model="numpy")
-def sweep(
-    source: Index32,
-    target: Index32,
-    conductance: Array,
-    rho: Array,
-    psi: Array,
-    spec: Array,
-    quadrature: Array,
-) -> tuple[Array, Array, Array]:
-    """Half the derivative of `psi^T M psi` in `rho`; the weights `c m`, and their average."""
-    stages, n = rho.shape
-    force = np.zeros((stages, n))
-    edge, average = np.empty((stages, source.size)), np.zeros(source.size)
-    for i in range(stages):
-        b = quadrature[i]
+def stage_forces(graph: Graph, rho: Array, differences: Array) -> Array:
+    """Half the derivative of `psi^T M(rho) psi` in `rho`, from the differences along the edges."""
+    source, target, conductance, _, spec = graph
+    force = np.zeros(rho.shape)
+    for i in range(rho.shape[0]):
         for e in range(source.size):
             x, y = source[e], target[e]
-            m, first, second = formulas.fast_first(spec, rho[i, x], rho[i, y])
-            difference = psi[i, x] - psi[i, y]
-            edge[i, e] = conductance[e] * m
-            average[e] += b * edge[i, e]
-            half = 0.5 * conductance[e] * difference * difference
+            _, first, second = formulas.fast_first(spec, rho[i, x], rho[i, y])
+            half = 0.5 * conductance[e] * differences[i, e] ** 2
             force[i, x] += half * first
             force[i, y] += half * second
-    return force, edge, average
+    return force
 
 
-def flux_action(
-    source: Index32, target: Index32, conductance: Array, rho: Array, flux: Array, spec: Array
-) -> Array:
+def flux_force(graph: Graph, rho: Array, flux: Array) -> Array:
+    """The same from the fluxes: half of `c g^2 m_s`, summed."""
+    return stage_forces(graph, rho, flux / stage_weights(graph, rho))
+
+
+def flux_action(graph: Graph, rho: Array, flux: Array) -> Array:
     """`sum_e F^2 / (c m)` at every stage; infinite where mass moves without mobility."""
-    weights = stage_weights(source, target, conductance, rho, spec)
+    weights = stage_weights(graph, rho)
     share = np.zeros(flux.shape)
     with np.errstate(divide="ignore", over="ignore"):
         np.divide(flux * flux, np.maximum(weights, 0.0), out=share, where=flux != 0.0)
@@ -98,25 +68,20 @@ def flux_action(
 
 def flux_gain(source: Index32, target: Index32, flux: Array, n_states: int) -> Array:
     """The gain of each state at every stage."""
-    out = np.empty((flux.shape[0], n_states))
-    for gain, row in zip(out, flux, strict=True):
-        gain[:] = np.bincount(source, row, n_states) - np.bincount(target, row, n_states)
-    return out
+    return np.array([edge_divergence(source, target, row, n_states) for row in flux])
 
 
 @njit(cache=True, error_model="numpy")
-def linearise_fluxes(
-    source: Index32, target: Index32, conductance: Array, rho: Array, flux: Array, spec: Array
-) -> tuple[Array, Array, Array]:
+def linearise_fluxes(graph: Graph, rho: Array, flux: Array) -> tuple[Array, Array, Array]:
     """Coefficients of Newton's system: per edge `c m, c g m_s, c g m_t, c g^2 m''/2` (three).
 
     Returns the coefficients (stages, edges, 6), the force at `flux` (half of `c g^2 m_s`, summed)
     and the actions.
     """
-    stages, n = rho.shape
-    table = np.empty((stages, source.size, 6))
-    force, action = np.zeros((stages, n)), np.zeros(stages)
-    for i in range(stages):
+    source, target, conductance, _, spec = graph
+    table = np.empty((rho.shape[0], source.size, 6))
+    force, action = np.zeros(rho.shape), np.zeros(rho.shape[0])
+    for i in range(rho.shape[0]):
         for e in range(source.size):
             x, y = source[e], target[e]
             s, t, c = rho[i, x], rho[i, y], conductance[e]
@@ -137,28 +102,8 @@ def linearise_fluxes(
     return table, force, action
 
 
-def flux_force(
-    source: Index32, target: Index32, conductance: Array, rho: Array, flux: Array, spec: Array
-) -> Array:
-    """The force alone: half of `c g^2 m_s`, summed."""
-    # `linearise` does more, but it is compiled already, and this runs once per path.
-    speed = flux / stage_weights(source, target, conductance, rho, spec)
-    table = np.empty((source.size, 6, len(rho)), np.float32)
-    edges = _Edges(source, target, conductance, speed.T.copy())
-    return np.ascontiguousarray(
-        _linearised(edges, rho.T.copy(), spec, np.ones(len(rho)), table)[1].T
-    )
-
-
 def linearise(
-    source: Index32,
-    target: Index32,
-    conductance: Array,
-    rho: Array,
-    psi: Array,
-    spec: Array,
-    quadrature: Array,
-    table: Coefficients,
+    graph: Graph, rho: Array, psi: Array, quadrature: Array, table: Coefficients
 ) -> tuple[Array, Array, Array, Array]:
     """Newton's coefficients `c m, c d s m_s, c d t m_t, c d^2 (s^2 m_ss, s t m_st, t^2 m_tt) / 2`.
 
@@ -166,17 +111,7 @@ def linearise(
     difference of the potentials. Returns `M psi`, half the derivative of `psi^T M psi` in `rho`,
     the action at every stage, and the average of `c m`.
     """
-    edges = _Edges(source, target, conductance, psi[source] - psi[target])
-    return _linearised(edges, rho, spec, quadrature, table)
-
-
-class _Edges(NamedTuple):
-    """The edges with the differences of the potentials along them, `(edges, stages)`."""
-
-    source: Index32
-    target: Index32
-    conductance: Array
-    differences: Array
+    return _linearise(graph, rho, psi[graph.source] - psi[graph.target], quadrature, table)
 
 
 @inner(cache=True, error_model="numpy")
@@ -197,10 +132,10 @@ def edge_terms(
 
 
 @njit(cache=True, error_model="numpy")
-def _linearised(
-    edges: _Edges, rho: Array, spec: Array, quadrature: Array, table: Coefficients
+def _linearise(
+    graph: Graph, rho: Array, differences: Array, quadrature: Array, table: Coefficients
 ) -> tuple[Array, Array, Array, Array]:
-    source, target, conductance, differences = edges
+    source, target, conductance, _, spec = graph
     gain, force, action = np.zeros(rho.shape), np.zeros(rho.shape), np.zeros(rho.shape[1])
     average = np.empty(source.size)
     stages = rho.shape[1]
@@ -225,18 +160,12 @@ def _linearised(
 
 
 def product(
-    source: Index32,
-    target: Index32,
-    table: Coefficients,
-    psi: Array,
-    change: Array,
-    gain: Array,
-    push: Array,
+    graph: Graph, table: Coefficients, psi: Array, change: Array, gain: Array, push: Array
 ) -> None:
     """Gain and `rho` times force of the linearised system for potentials and relative changes."""
     gain.fill(0.0)
     push.fill(0.0)
-    _product(source, target, table, psi, change, gain, push)
+    _product(graph.source, graph.target, table, psi, change, gain, push)
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
@@ -263,12 +192,10 @@ def _product(
             push[y, i] += b * difference + cross * ds + table[e, 5, i] * dt
 
 
-def diagonals(
-    source: Index32, target: Index32, table: Coefficients, n_states: int
-) -> tuple[Array, Array, Array]:
+def diagonals(graph: Graph, table: Coefficients) -> tuple[Array, Array, Array]:
     """Diagonal of `product`, for a state's own potential and its own change: `M`, `A`, `K`."""
-    m, a, k = (np.zeros((n_states, table.shape[2])) for _ in range(3))
-    _diagonals(source, target, table, m, a, k)
+    m, a, k = (np.zeros((graph.pi.size, table.shape[2])) for _ in range(3))
+    _diagonals(graph.source, graph.target, table, m, a, k)
     return m, a, k
 
 

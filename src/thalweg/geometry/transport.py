@@ -237,14 +237,17 @@ class TransportGeometry:
 
         With `M(rho_mid) phi = q - p` it is `phi + (1/4) d/dp (phi^T M phi)`.
         """
-        from thalweg.edges import static
+        from thalweg.edges.kinetic import stage_forces
+        from thalweg.edges.static import Graph
 
         n, pi = self.kernel.n_states, self.kernel.stationary
         p, q = _checks.as_probability(p, n, "p"), _checks.as_probability(q, n, "q")
         middle = 0.5 * (p + q)
         phi = self.tangent(middle, q - p)
-        force = static.kinetic_derivative(*self.kernel.edges, middle / pi, phi, self.mobility.spec)
-        return self._centred(phi + 0.25 * force / pi)
+        source, target, _ = self.kernel.edges
+        fall = (phi[source] - phi[target])[None]
+        force = stage_forces(Graph.of(self.kernel, self.mobility), (middle / pi)[None], fall)[0]
+        return self._centred(phi + 0.5 * force / pi)
 
     @single_threaded
     @checked

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from strategies import MEANS
-from thalweg.edges import kinetic
+from thalweg.edges.static import Graph
 from thalweg.geometry import TransportGeometry
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
@@ -67,7 +67,7 @@ def test_factors_are_exact_for_weights_over_forty_decades() -> None:
     rho = 10 ** rng.uniform(-40, 0, (1, 8))
     rate = np.zeros((1, 8))
     rate[0, [2, 5]] = 1.0, -1.0
-    *_, action = factor_all(kernel, HarmonicMean().spec, rho, rate)
+    *_, action = factor_all(Graph.of(kernel, HarmonicMean()), rho, rate)
     with mpmath.workdps(120):
         matrix = mpmath.zeros(8)
         for x, y, c in zip(source, target, conductance, strict=True):
@@ -151,9 +151,7 @@ def test_the_path_has_the_fluxes_of_the_curve() -> None:
     again = found.problem.densities(found.problem.gains(found.flux))
     np.testing.assert_allclose(again, found.rho, rtol=1e-9, atol=1e-12)
     # Constant speed on a geodesic: the action is the squared length.
-    action = mesh.weights @ kinetic.flux_action(
-        *kernel.edges, found.rho, found.flux, found.problem.spec
-    )
+    action = mesh.weights @ found.problem.actions(found.rho, found.flux)
     assert np.sqrt(action) == pytest.approx(found.distance, rel=1e-5)
 
 

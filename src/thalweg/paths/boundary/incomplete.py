@@ -151,7 +151,7 @@ class IncompleteFactor:
             pattern.edges,
             system.table,
             np.ascontiguousarray(system.damping.T[pattern.order]),
-            system.kernel.stationary[pattern.order],
+            system.graph.pi[pattern.order],
             system.widths,
             self.units,
             self.own,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from thalweg._types import Array
-from thalweg.edges import kinetic
+from thalweg.edges.static import edge_weights
 from thalweg.paths.boundary.bernstein import BernsteinMesh, carried, graded_pieces
 from thalweg.paths.boundary.positive_newton import Evaluated, PositiveCurves
 from thalweg.paths.mesh import TimeMesh
@@ -92,7 +92,7 @@ def solve_positive(
     lengths: list[float] = []
     # If a mean does not vanish with one density, states may empty on the way.
     ends = np.array([0], np.int32), np.array([1], np.int32)
-    kinks = kinetic.stage_weights(*ends, np.ones(1), np.array([[0.0, 1.0]]), problem.spec)[0, 0] > 0
+    kinks = edge_weights(*ends, np.ones(1), np.array([0.0, 1.0]), problem.spec)[0] > 0
     best: Path | None = None
     for number, level in enumerate(method.levels):
         if number > 0:

@@ -27,8 +27,9 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from thalweg._compile import njit
-from thalweg._types import Array, Index32
+from thalweg._types import Array
 from thalweg.edges import kinetic
+from thalweg.edges.static import Graph
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import balanced
 from thalweg.paths.mesh import TimeMesh
@@ -53,7 +54,7 @@ _CENTRAL = 1e4
 class SpaceTime:
     """Newton's system at one iterate; `x` has a row less than `psi` if the end is fixed."""
 
-    kernel: MarkovKernel
+    graph: Graph
     widths: Array
     table: Array
     """Per interval and edge: `c m, c g m_s, c g m_t, c g^2 m''/2` (three)."""
@@ -66,10 +67,7 @@ class SpaceTime:
 
     def product(self, x: Array, psi: Array) -> tuple[Array, Array]:
         """The matrix times `(x, psi)`."""
-        source, target, _ = self.kernel.edges
-        top, bottom = _product(
-            source, target, self.kernel.stationary, self.widths, self.table, self.damping, x, psi
-        )
+        top, bottom = _product(self.graph, self.widths, self.table, self.damping, x, psi)
         if self.coupling is not None:
             top[-1] += self.coupling(x[-1])
         return top, bottom
@@ -77,15 +75,9 @@ class SpaceTime:
 
 @njit(cache=True, error_model="numpy")
 def _product(
-    source: Index32,
-    target: Index32,
-    pi: Array,
-    h: Array,
-    table: Array,
-    damping: Array,
-    x: Array,
-    psi: Array,
+    graph: Graph, h: Array, table: Array, damping: Array, x: Array, psi: Array
 ) -> tuple[Array, Array]:
+    source, target, _, pi, _ = graph
     count, n = psi.shape
     moving = x.shape[0]
     top, bottom = damping * x, np.zeros((count, n))
@@ -256,9 +248,7 @@ class Staggered:
         """Newton's system, its two right-hand sides, and minus the slope in the densities."""
         pi, h = self.kernel.stationary, self.widths[:, None]
         middle, inner = curve.middle, self.moving(curve.rho)
-        table, force, _ = kinetic.linearise_fluxes(
-            *self.kernel.edges, middle, curve.flux, self.path.spec
-        )
+        table, force, _ = kinetic.linearise_fluxes(self.path.graph, middle, curve.flux)
         spans = self.spans[:, None]
         # Potentials are of the size of the action, changes of the density of the density's.
         length = np.sqrt(self.widths @ (curve.flux**2 / table[:, :, 0]).sum(axis=1))
@@ -271,7 +261,7 @@ class Staggered:
             damping[-1] += curvature
             push[-1] -= slope
             coupling = self.path.end.coupling
-        system = SpaceTime(self.kernel, self.widths, table, damping, scale, coupling)
+        system = SpaceTime(self.path.graph, self.widths, table, damping, scale, coupling)
         return system, push - pull, -pi * np.diff(curve.rho, axis=0), push + pull
 
     def fluxes(self, table: Array, x: Array, psi: Array) -> Array:
@@ -281,7 +271,7 @@ class Staggered:
         v[: len(x)] = 0.5 * x
         v[1:] += 0.5 * x[: len(v) - 1]
         return np.asarray(
-            table[:, :, 0] * (psi[:, source] - psi[:, target])
+            table[:, :, 0] * self.path.differences(psi)
             + table[:, :, 1] * v[:, source]
             + table[:, :, 2] * v[:, target]
         )

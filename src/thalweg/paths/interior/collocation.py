@@ -163,9 +163,9 @@ class _Equations:
 
     def look(self, at: Iterate, barrier: float, tolerance: float) -> _Here:
         r, q, middle = at
-        kernel, b = self.problem.kernel, self.problem.mesh.weights
+        b = self.problem.mesh.weights
         gain, force, action, average = kinetic.linearise(
-            *kernel.edges, r, q + middle[:, None], self.problem.spec, b, self.table
+            self.problem.graph, r, q + middle[:, None], b, self.table
         )
         speed = max(float(np.sqrt(b @ action)), 1e-300)
         here = _Here(gain, force, speed, average, r, r, middle, np.inf)
@@ -190,7 +190,7 @@ class _Equations:
             return here
         source, target, _ = self.problem.kernel.edges
         r, q, middle = at
-        _, slope, _ = kinetic.diagonals(source, target, self.table, r.shape[0])
+        _, slope, _ = kinetic.diagonals(self.problem.graph, self.table)
         mass = self.problem.kernel.stationary[:, None] * r
         urge = _urgency(slope, mass, here.r1)
         if not (urge > 1.0).any():
@@ -223,9 +223,8 @@ class _Equations:
     def direction(
         self, at: Iterate, here: _Here, factor: Factor, barrier: float, forcing: float
     ) -> tuple[Iterate, int]:
-        source, target, _ = self.problem.kernel.edges
         pi = self.problem.kernel.stationary[:, None]
-        m, a, k = kinetic.diagonals(source, target, self.table, at[0].shape[0])
+        m, a, k = kinetic.diagonals(self.problem.graph, self.table)
         response = None
         if here.clusters is not None:
             from thalweg.paths.interior.emptying import Response
@@ -253,7 +252,8 @@ class _Equations:
     def _local(self, barrier: float) -> Local:
         from thalweg.paths.interior.emptying import Local
 
-        return Local.of(self.problem, self.base, self.ends, self.mid, barrier)
+        problem, weights = self.problem, self.problem.mesh.weights
+        return Local(problem.graph, problem.gap, self.base, self.ends, self.mid, weights, barrier)
 
 
 def _urgency(slope: Array, mass: Array, r1: Array) -> Array:
@@ -424,11 +424,12 @@ def _assess(
     change from the `previous` mesh's distance is the estimate.
     """
     flux, factor = _flux(problem, solved.rho, solved.psi, solved.factor)
-    value, rho, _ = problem.value(flux, 0.0)
-    distance = float(np.sqrt(2 * value))
+    rho = problem.densities(problem.gains(flux))
+    action = float(problem.mesh.weights @ problem.actions(rho, flux)) if rho.min() > 0 else np.inf
+    distance = float(np.sqrt(action))
     length = problem.length(flux)
     # The action is stationary: the residual enters squared.
-    decrement = solved.residual**2 * value
+    decrement = 0.5 * solved.residual**2 * action
     pace = max(distance - float(length.coarse.sum()), 0.0)
     error = float(length.errors.sum()) + pace
     errors = length.errors
@@ -447,7 +448,7 @@ def _flux(problem: PathProblem, rho: Array, psi: Array, factor: Factor) -> tuple
     """
     source, target, _ = problem.kernel.edges
     edge = problem.weights(rho)
-    rough = edge * (psi[:, source] - psi[:, target])
+    rough = edge * problem.differences(psi)
     flux, factor = _balance(problem, rough, edge, factor)
     for _ in range(2):
         spoilt = np.any(problem.densities(problem.gains(flux)) < 0.5 * rho, axis=0)
@@ -463,7 +464,6 @@ def _balance(
     problem: PathProblem, flux: Array, edge: Array, factor: Factor
 ) -> tuple[Array, Factor]:
     """The flux with the mass its end lacks sent along the edges by their weights."""
-    source, target, _ = problem.kernel.edges
     before, fresh = np.inf, False
     enough = 1e-13 * float(np.abs(problem.gap).sum())
     for _ in range(6):
@@ -480,5 +480,5 @@ def _balance(
         # The factor's age leaves about 1e-5 of the defect; what little remains needs few digits.
         wanted = float(np.clip(0.03 * enough / defect, 1e-6, 1e-3))
         step = factor.solve(balanced(lack), tolerance=wanted).x
-        flux = flux + edge * (step[source] - step[target])
+        flux = flux + edge * problem.differences(step[None])
     return np.asarray(flux), factor

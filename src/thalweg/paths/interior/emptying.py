@@ -23,7 +23,7 @@ from thalweg._compile import inner, njit
 from thalweg._dense import solve
 from thalweg._types import Array, Index, Index32, Single
 from thalweg.edges import kinetic
-from thalweg.paths.problem import PathProblem
+from thalweg.edges.static import Graph
 
 _LARGEST = 24
 """Largest number of states in a cluster; those next to a full one are left to GMRES."""
@@ -51,34 +51,13 @@ class Clusters(NamedTuple):
 class Local(NamedTuple):
     """The part of the problem that the equations of single states need."""
 
-    source: Index32
-    target: Index32
-    conductance: Array
-    spec: Array
-    pi: Array
+    graph: Graph
     gap: Array
     base: Array
     ends: Array
     mid: Array
     weights: Array
     barrier: float
-
-    @classmethod
-    def of(
-        cls, problem: PathProblem, base: Array, ends: Array, mid: Array, barrier: float
-    ) -> Local:
-        kernel = problem.kernel
-        return cls(
-            *kernel.edges,
-            problem.spec,
-            kernel.stationary,
-            problem.gap,
-            base,
-            ends,
-            mid,
-            problem.mesh.weights,
-            barrier,
-        )
 
 
 def find_clusters(source: Index32, target: Index32, urge: Array) -> Clusters | None:
@@ -249,20 +228,20 @@ def _equations(
     size, defect, offset = 0.0, 0.0, 0.0
     for j in range(members.size):
         x = members[j]
-        pi = local.pi[x]
+        pi = local.graph.pi[x]
         mass = pi * rho[x]
         gain, force = np.zeros(count), np.zeros(count)
         own = np.zeros((4, count))
         rows = matrix[j * wide : (j + 1) * wide]
         for p in range(start[x], start[x + 1]):
             e = edges[p]
-            y = local.source[e] + local.target[e] - x
-            c = local.conductance[e]
+            y = local.graph.source[e] + local.graph.target[e] - x
+            c = local.graph.conductance[e]
             other = np.zeros((4, count))
             for i in range(count):
                 d = q[x, i] + middle[x] - q[y, i] - middle[y]
                 weight, by_s, by_t, ss, st, _, at_s, _ = kinetic.edge_terms(
-                    local.spec, c, rho[x, i], rho[y, i], d
+                    local.graph.spec, c, rho[x, i], rho[y, i], d
                 )
                 gain[i] += weight * d
                 force[i] += at_s
@@ -341,11 +320,11 @@ def refresh(
         force[x] = 0.0
         for p in range(clusters.start[x], clusters.start[x + 1]):
             e = clusters.edges[p]
-            a, b, c = local.source[e], local.target[e], local.conductance[e]
+            a, b, c = local.graph.source[e], local.graph.target[e], local.graph.conductance[e]
             for i in range(rho.shape[1]):
                 d = psi[a, i] - psi[b, i]
                 weight, by_s, by_t, ss, st, tt, at_s, at_t = kinetic.edge_terms(
-                    local.spec, c, rho[a, i], rho[b, i], d
+                    local.graph.spec, c, rho[a, i], rho[b, i], d
                 )
                 table[e, 0, i], table[e, 1, i], table[e, 2, i] = weight, by_s, by_t
                 table[e, 3, i], table[e, 4, i], table[e, 5, i] = ss, st, tt
@@ -382,7 +361,7 @@ class Response:
         ]
         outside = np.ones(middle.size, np.bool_)
         outside[states] = False
-        mass = local.pi[states, None] * rho[states]
+        mass = local.graph.pi[states, None] * rho[states]
         inverse = sparse.csr_array(sparse.block_diag(inverses, format="csr"))
         return cls(clusters, local, table, mass, inverse, outside)
 
@@ -412,7 +391,7 @@ def _from_outside(
 ) -> tuple[Array, Array]:
     """The rows of `kinetic.product` for some states, by what changes outside the clusters."""
     states, _, _, start, edges = clusters
-    source, target, count = local.source, local.target, w.shape[1]
+    source, target, count = local.graph.source, local.graph.target, w.shape[1]
     gain, push = np.zeros((states.size, count)), np.zeros((states.size, count))
     for j in range(states.size):
         x = states[j]

@@ -127,9 +127,8 @@ class _Operator:
     def image(self, middle: Array) -> Vector:
         """The image of the changes in `w`, `q` and `middle` under the equations."""
         system, b = self.system, self.system.problem.mesh.weights
-        source, target, _ = system.problem.kernel.edges
         np.add(self.q, middle[:, None], out=self.psi)
-        kinetic.product(source, target, system.table, self.psi, self.w, self.gain, self.push)
+        kinetic.product(system.problem.graph, system.table, self.psi, self.w, self.gain, self.push)
         np.divide(self.push, self.mass, out=self.push)
         if system.barrier > 0:
             self.push -= system.barrier * self.w / system.r
