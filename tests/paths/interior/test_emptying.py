@@ -48,7 +48,7 @@ def local_of(problem: PathProblem, barrier: float) -> emptying.Local:
 def clusters_of(kernel: MarkovKernel, states: list[int]) -> emptying.Clusters:
     urge = np.zeros(kernel.n_states)
     urge[states] = 2.0
-    found = emptying.find_clusters(kernel.edges.source, kernel.edges.target, urge)
+    found = emptying.find_clusters(kernel.adjacency, urge)
     assert found is not None
     return found
 
@@ -93,7 +93,7 @@ def test_clusters_do_not_touch() -> None:
     source, target, _ = kernel.edges
     urge = np.random.default_rng(1).random(400) * 1.06
     urge[:5] = 3.0
-    found = emptying.find_clusters(source, target, urge)
+    found = emptying.find_clusters(kernel.adjacency, urge)
     assert found is not None
     label = np.full(400, -1)
     for k, (low, high) in enumerate(zip(found.bounds[:-1], found.bounds[1:], strict=True)):
@@ -103,8 +103,8 @@ def test_clusters_do_not_touch() -> None:
     assert np.array_equal(np.flatnonzero(label >= 0), np.sort(found.states))
     assert np.all(urge[found.states] > 1)
     assert set(np.flatnonzero(urge > 1)) == set(found.states)
-    assert emptying.find_clusters(source, target, np.zeros(400)) is None
-    assert emptying.find_clusters(source, target, np.full(400, 2.0)) is None
+    assert emptying.find_clusters(kernel.adjacency, np.zeros(400)) is None
+    assert emptying.find_clusters(kernel.adjacency, np.full(400, 2.0)) is None
 
 
 @pytest.mark.parametrize("barrier", [0.0, 1e-3])
@@ -131,7 +131,7 @@ def test_states_taken_out_follow_the_linearised_equations() -> None:
     table = np.empty((kernel.n_edges, 6, 3), np.float32)
     r, q, middle = at
     kinetic.linearise(problem.graph, r, q + middle[:, None], b, table)
-    response = emptying.Response.of(clusters, local, table, *at)
+    response = clusters.response(local, table, *at)
     rng = np.random.default_rng(2)
     w, dq, dm = rng.normal(size=r.shape), rng.normal(size=r.shape), rng.normal(size=60)
     right = rng.normal(size=(clusters.states.size, 7))
