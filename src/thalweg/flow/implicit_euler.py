@@ -12,9 +12,8 @@ from scipy import sparse
 from thalweg._types import Array
 from thalweg.edges import implicit_euler
 from thalweg.edges.fluxes import internal_spec
-from thalweg.edges.implicit_euler import Equations, Step, Work
+from thalweg.edges.implicit_euler import Equations, Internal, Step, Work
 from thalweg.edges.static import Graph
-from thalweg.edges.step import Internal
 from thalweg.energy import FreeEnergy
 from thalweg.flow.systems import Dense, Factored, Swept
 from thalweg.kernel import Edges, MarkovKernel
@@ -89,8 +88,11 @@ class ImplicitEuler:
         self.vanishing = form.k - abs(form.a) + abs(form.b) > 1e-9
         little = energy.beta <= _LITTLE * float(np.ptp(energy.potential))
         self.quiet = little and not self.vanishing
-        # Both read the scales of single rows, which deep steps keep.
-        self.deep = self.always_deep = self.quiet or energy.interaction is not None
+        # The first two read the scales of single rows, which deep steps keep; shallow steps know
+        # the usual case only.
+        usual = mobility.spec.ndim == 3 and internal.order == 1.0
+        self.always_deep = self.quiet or energy.interaction is not None or not usual
+        self.deep = self.always_deep
         few = n <= 3000 and kernel.n_edges > _DENSE_FILL * n * n
         self.dense = n <= _DENSE_STATES or few
         # The response of an interaction is added to dense matrices only.
@@ -137,7 +139,6 @@ class ImplicitEuler:
         """
         solution = self._iterated(step, u, goal) if self.swept is not None and goal else None
         if solution is None:
-            self.direct.clear()
             self._assemble(step, u, self.direct)
             if self.energy.interaction is not None and isinstance(self.direct, Dense):
                 self._add_interaction(self.direct.matrix, u)

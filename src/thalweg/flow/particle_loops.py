@@ -126,25 +126,6 @@ def jump(
 
 
 @njit(cache=True)
-def spread(jumps: Jumps, p: Array, weights: Array, clock: float) -> Array:
-    """`p exp(dt Q)` by uniformisation: `weights[j]` is the probability of `j` ticks."""
-    (indptr, neighbor, _), rate, leaving = jumps
-    now = p.copy()
-    out = weights[0] * now
-    for j in range(1, weights.size):
-        following = np.zeros_like(now)
-        for x in range(p.size):
-            if now[x] == 0.0:
-                continue
-            following[x] += now[x] * max(1.0 - leaving[x] / clock, 0.0)
-            for k in range(indptr[x], indptr[x + 1]):
-                following[neighbor[k]] += now[x] * (rate[k] / clock)
-        now = following
-        out += weights[j] * now
-    return out
-
-
-@njit(cache=True)
 def gillespie(
     adjacency: Adjacency,
     graph: Graph,

@@ -100,11 +100,8 @@ class FreeEquations:
 
     def rates(self, state: State) -> tuple[Array, Array, Array, Array]:
         """`M psi`, the forces and the actions at the stages, the average of the weights."""
-        problem = self.problem
-        found: tuple[Array, Array, Array, Array] = kinetic.linearise(
-            problem.graph, state.rho, state.psi, problem.mesh.weights, self.table
-        )
-        return found
+        mesh, graph = self.problem.mesh, self.problem.graph
+        return kinetic.linearise(graph, state.rho, state.psi, mesh.weights, self.table)
 
     def look(self, at: State, barrier: float, tolerance: float) -> _Here:
         problem, free, b = self.problem, self.end, self.problem.mesh.weights

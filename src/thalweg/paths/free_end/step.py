@@ -336,7 +336,7 @@ def solve_staggered(
         return None
     solve = by_incomplete(pattern, tolerance=_LINEAR)
     staggered, found, mu, change, cost = _refined(problem, solve, most, path_tolerance)
-    best, curve = _assessed(staggered, found, *cost), found.curve
+    best, curve = _assessed(staggered, found), found.curve
     stuck = 0
     while found.status and best.residual > tolerance and mu > _NONE and stuck < 3:
         found = centre(
@@ -350,7 +350,7 @@ def solve_staggered(
         )
         mu *= _FALL
         cost = cost[0] + found.steps, cost[1] + found.products
-        here = _assessed(staggered, found, *cost)
+        here = _assessed(staggered, found)
         stuck = stuck + 1 if here.residual > 0.7 * best.residual else 0
         if here.residual < best.residual:
             best, curve = here, found.curve
@@ -410,14 +410,11 @@ def _ends(staggered: Staggered, curve: Curve) -> tuple[Array, Array]:
     return curve.psi[0] + turn[0], curve.psi[-1] - turn[-1]
 
 
-def _assessed(
-    staggered: Staggered, found: Centred, factorisations: int, iterations: int
-) -> FreeStep:
+def _assessed(staggered: Staggered, found: Centred) -> FreeStep:
+    """The step that a curve makes, without its cost and the error of its distance."""
     first, final = _ends(staggered, found.curve)
     y = np.log(found.curve.rho[-1])
     defect = np.abs(staggered.defect(found.curve)).sum(axis=0)
     residual = _end(staggered.path).residual(y, final, defect)
     distance = float(np.sqrt(staggered.action(found.curve)))
-    return FreeStep(
-        y, first, final, residual, distance, 1.0, found.status, factorisations, iterations
-    )
+    return FreeStep(y, first, final, residual, distance, 1.0, found.status, 0, 0)
