@@ -32,7 +32,7 @@ def stage_derivatives(graph: Graph, rho: Array) -> Array:
         for e in range(source.size):
             s, t = rho[i, source[e]], rho[i, target[e]]
             _, out[i, e, 0], out[i, e, 1], out[i, e, 2], out[i, e, 3], out[i, e, 4] = (
-                formulas.fast_derivatives(spec, s, t)
+                formulas.mean_derivatives(spec, s, t)
             )
     return out
 
@@ -45,7 +45,7 @@ def stage_forces(graph: Graph, rho: Array, differences: Array) -> Array:
     for i in range(rho.shape[0]):
         for e in range(source.size):
             x, y = source[e], target[e]
-            _, first, second = formulas.fast_first(spec, rho[i, x], rho[i, y])
+            _, first, second = formulas.mean_partials(spec, rho[i, x], rho[i, y])
             half = 0.5 * conductance[e] * differences[i, e] ** 2
             force[i, x] += half * first
             force[i, y] += half * second
@@ -85,7 +85,7 @@ def linearise_fluxes(graph: Graph, rho: Array, flux: Array) -> tuple[Array, Arra
         for e in range(source.size):
             x, y = source[e], target[e]
             s, t, c = rho[i, x], rho[i, y], conductance[e]
-            m, first, second, ss, st, tt = formulas.fast_derivatives(spec, s, t)
+            m, first, second, ss, st, tt = formulas.mean_derivatives(spec, s, t)
             weight = c * m
             g = flux[i, e] / weight
             cg = c * g
@@ -122,7 +122,7 @@ def edge_terms(
 
     `s` and `t` are the densities at its ends, `d` is the difference of the potentials.
     """
-    m, first, second, ss, st, tt = formulas.fast_derivatives(spec, s, t)
+    m, first, second, ss, st, tt = formulas.mean_derivatives(spec, s, t)
     half = 0.5 * c * d * d
     return (
         c * m, c * d * first * s, c * d * second * t,

@@ -169,10 +169,7 @@ class TransportGeometry:
         n = self.kernel.n_states
         p = _checks.as_probability(p, n, "p")
         q = _checks.as_probability(q, n, "q")
-        if tolerance is not None:
-            _checks.positive(tolerance, "tolerance")
-        if not (isinstance(n_steps, int) and n_steps > 0):
-            raise InputError(f"n_steps is {n_steps!r}; give a positive whole number.")
+        n_steps = _checks.whole(n_steps, "n_steps", 1)
         mesh = TimeMesh.uniform(1, 3)
         chosen = solve_path(
             PathProblem(self.kernel, self.mobility.spec, p, q, mesh, self._solver),

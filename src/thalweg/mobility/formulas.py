@@ -48,11 +48,11 @@ def is_logarithmic(spec: Spec) -> bool:
     return spec.ndim == 3
 
 
-@inner(cache=True)
+@inner(cache=True, error_model="numpy")
 def mean(spec: Spec, s: float, t: float) -> float:
     """`m(s, t)`."""
     if spec.ndim == 3:
-        return logarithmic.exact(s, t)
+        return logarithmic.mean(s, t)
     if spec.ndim == 2:
         return family_mean(spec[0], s, t)
     code = int(spec[0])
@@ -67,11 +67,11 @@ def mean(spec: Spec, s: float, t: float) -> float:
     return 2.0 * t / (1.0 + t / s)
 
 
-@inner(cache=True)
+@inner(cache=True, error_model="numpy")
 def mean_partials(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     """`m`, its derivative in `s`, its derivative in `t` (infinite at zero where it is)."""
     if spec.ndim == 3:
-        return logarithmic.exact_partials(s, t)
+        return logarithmic.partials(s, t)
     if spec.ndim == 2:
         return family_mean_partials(spec[0], s, t)
     code = int(spec[0])
@@ -93,11 +93,11 @@ def mean_partials(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     return 2.0 * t / (1.0 + x), 2.0 * (x / (1.0 + x)) ** 2, 2.0 / (1.0 + x) ** 2
 
 
-@inner(cache=True)
+@inner(cache=True, error_model="numpy")
 def mean_seconds(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     """Second derivatives `m_ss`, `m_st`, `m_tt` for `s, t > 0`."""
     if spec.ndim == 3:
-        return logarithmic.exact_seconds(s, t)
+        return logarithmic.derivatives(s, t)[3:]
     if spec.ndim == 2:
         return family_mean_seconds(spec[0], s, t)
     code = int(spec[0])
@@ -167,26 +167,10 @@ def mean_from_difference(spec: Spec, z: float, s: float, t: float) -> float:
 
 
 @inner(cache=True, error_model="numpy")
-def fast_mean(spec: Spec, s: float, t: float) -> float:
-    """`mean` with a short cut for the logarithmic one, a few units in the last place less exact."""
-    if spec.ndim == 3:
-        return float(logarithmic.mean(s, t))
-    return float(mean(spec, s, t))
-
-
-@inner(cache=True, error_model="numpy")
-def fast_first(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
-    """`m, m_s, m_t` for positive densities, with the same short cut."""
-    if spec.ndim == 3:
-        return logarithmic.first(s, t)
-    return mean_partials(spec, s, t)
-
-
-@inner(cache=True, error_model="numpy")
-def fast_derivatives(
+def mean_derivatives(
     spec: Spec, s: float, t: float
 ) -> tuple[float, float, float, float, float, float]:
-    """`m, m_s, m_t, m_ss, m_st, m_tt` for positive densities, with the same short cut."""
+    """`m, m_s, m_t, m_ss, m_st, m_tt` for positive densities."""
     if spec.ndim == 3:
         return logarithmic.derivatives(s, t)
     m, by_s, by_t = mean_partials(spec, s, t)
