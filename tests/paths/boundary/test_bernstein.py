@@ -15,7 +15,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import HarmonicMean, LogMean, Mobility
 from thalweg.paths.boundary.bernstein import BernsteinMesh, carried, graded_pieces
-from thalweg.paths.boundary.positive import Bernstein, solve_positive
+from thalweg.paths.boundary.positive import LEVELS, MAX_STEPS, solve_positive
 from thalweg.paths.boundary.positive_newton import PositiveCurves, factor_all
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import PathProblem
@@ -162,7 +162,7 @@ def test_every_tolerance_ends_and_says_how(mobility: Mobility, tolerance: float)
     p, q = np.eye(4)[[0, -1]]
     here = problem(kernel, p, q, mobility)
     found = solve_positive(here, tolerance=tolerance)
-    most = len(Bernstein().levels) * Bernstein().max_steps
+    most = len(LEVELS) * MAX_STEPS
     assert found.steps <= most
     assert bool(found.status) == (found.error_estimate <= tolerance * found.distance)
     assert found.status or tolerance < 1e-11
