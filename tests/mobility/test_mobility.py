@@ -201,7 +201,7 @@ SPEC = LogMean().spec
 @njit()
 def fast(spec, s, t):
     """Functions that only compiled ones can call."""
-    mean, first = formulas.mean(spec, s, t), formulas.mean_partials(spec, s, t)
+    mean, first = formulas.fast_mean(spec, s, t), formulas.mean_partials(spec, s, t)
     return mean, first, formulas.mean_derivatives(spec, s, t)
 
 

@@ -61,7 +61,7 @@ def _stage_weights(
 ) -> None:
     for i in range(rho.shape[0]):
         for e in range(source.size):
-            m = formulas.mean(spec, rho[i, source[e]], rho[i, target[e]])
+            m = formulas.fast_mean(spec, rho[i, source[e]], rho[i, target[e]])
             out[i, e] = conductance[e] * m
 
 

@@ -105,6 +105,20 @@ def mean(s: float, t: float) -> float:
 
 
 @inner(cache=True, error_model="numpy")
+def exact(s: float, t: float) -> float:
+    """`m(s, t)` to the last digit; zero where either density is."""
+    if s <= 0.0 or t <= 0.0:
+        return 0.0
+    z = log_ratio(s, t)
+    # The smaller of the two, times phi1 of a positive number: no cancellation, no overflow.
+    if z < 0.0:
+        s, t, z = t, s, -z
+    if z < 1.0:
+        return t * phi1(z)
+    return (s - t) / z
+
+
+@inner(cache=True, error_model="numpy")
 def partials(s: float, t: float) -> tuple[float, float, float]:
     """`m, m_s, m_t`; infinite along the side where a density is zero."""
     if s <= 0.0 or t <= 0.0:
