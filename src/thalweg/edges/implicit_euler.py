@@ -313,22 +313,18 @@ def relax(equations: Equations, adjacency: Adjacency, step: Step, u: Array, swee
                     + formulas.log_mean_partials(equations.graph.spec, u[x], u[neighbor[k]])[0]
                 )
                 shift = max(shift, log_w)
-            low = high = u[x]
-            r_low = r_high = r = _state_residual(equations, adjacency, step, u, x, u[x], shift)
+            near = far = u[x]
+            r = _state_residual(equations, adjacency, step, u, x, far, shift)
             if abs(r) < 1e-12:
                 continue
-            width = 1.0
-            while r_high < 0.0 and high < 800.0:
-                low, r_low = high, r_high
-                high += width
+            up = r < 0.0
+            width = 1.0 if up else -1.0
+            while (r < 0.0 and far < 800.0) if up else (r > 0.0 and far > -1e6):
+                near = far
+                far += width
                 width *= 2.0
-                r_high = _state_residual(equations, adjacency, step, u, x, high, shift)
-            width = 1.0
-            while r_low > 0.0 and low > -1e6:
-                high, r_high = low, r_low
-                low -= width
-                width *= 2.0
-                r_low = _state_residual(equations, adjacency, step, u, x, low, shift)
+                r = _state_residual(equations, adjacency, step, u, x, far, shift)
+            low, high = min(near, far), max(near, far)
             for _ in range(60):
                 if high - low < 1e-3:
                     break

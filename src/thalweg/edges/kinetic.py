@@ -24,20 +24,6 @@ Coefficients = NDArray[np.floating]
 
 
 @njit(cache=True, error_model="numpy")
-def stage_derivatives(graph: Graph, rho: Array) -> Array:
-    """`m_s, m_t, m_ss, m_st, m_tt` of every stage and edge, (stages, edges, 5)."""
-    source, target, spec = graph.source, graph.target, graph.spec
-    out = np.empty((rho.shape[0], source.size, 5))
-    for i in range(rho.shape[0]):
-        for e in range(source.size):
-            s, t = rho[i, source[e]], rho[i, target[e]]
-            _, out[i, e, 0], out[i, e, 1], out[i, e, 2], out[i, e, 3], out[i, e, 4] = (
-                formulas.mean_derivatives(spec, s, t)
-            )
-    return out
-
-
-@njit(cache=True, error_model="numpy")
 def stage_forces(graph: Graph, rho: Array, differences: Array) -> Array:
     """Half the derivative of `psi^T M(rho) psi` in `rho`, from the differences along the edges."""
     source, target, conductance, _, spec = graph
@@ -72,25 +58,23 @@ def flux_gain(source: Index32, target: Index32, flux: Array, n_states: int) -> A
 
 
 @njit(cache=True, error_model="numpy")
-def linearise_fluxes(graph: Graph, rho: Array, flux: Array) -> tuple[Array, Array, Array]:
+def linearise_stages(graph: Graph, rho: Array, differences: Array) -> tuple[Array, Array]:
     """Coefficients of Newton's system: per edge `c m, c g m_s, c g m_t, c g^2 m''/2` (three).
 
-    Returns the coefficients (stages, edges, 6), the force at `flux` (half of `c g^2 m_s`, summed)
-    and the actions.
+    `g` is the difference of the potentials along the edge. Returns the coefficients (stages, edges,
+    6) and the forces.
     """
     source, target, conductance, _, spec = graph
     table = np.empty((rho.shape[0], source.size, 6))
-    force, action = np.zeros(rho.shape), np.zeros(rho.shape[0])
+    force = np.zeros(rho.shape)
     for i in range(rho.shape[0]):
         for e in range(source.size):
             x, y = source[e], target[e]
-            s, t, c = rho[i, x], rho[i, y], conductance[e]
+            s, t, c, g = rho[i, x], rho[i, y], conductance[e], differences[i, e]
             m, first, second, ss, st, tt = formulas.mean_derivatives(spec, s, t)
-            weight = c * m
-            g = flux[i, e] / weight
             cg = c * g
             half = 0.5 * cg * g
-            table[i, e, 0] = weight
+            table[i, e, 0] = c * m
             table[i, e, 1] = cg * first
             table[i, e, 2] = cg * second
             table[i, e, 3] = half * ss
@@ -98,8 +82,7 @@ def linearise_fluxes(graph: Graph, rho: Array, flux: Array) -> tuple[Array, Arra
             table[i, e, 5] = half * tt
             force[i, x] += half * first
             force[i, y] += half * second
-            action[i] += flux[i, e] * g
-    return table, force, action
+    return table, force
 
 
 def linearise(

@@ -121,19 +121,9 @@ def mean_log_partials(spec: Spec, u: float, v: float) -> tuple[float, float, flo
     """`m(exp(u), exp(v))` and its derivatives in `u` and in `v`."""
     if spec.ndim == 3:
         return logarithmic.log_partials(u, v)
-    if spec.ndim == 2:
-        return family_mean_log_partials(spec[0], u, v)
-    code = int(spec[0])
-    if code == ARITHMETIC:
-        s, t = 0.5 * math.exp(u), 0.5 * math.exp(v)
-        return s + t, s, t
-    if code == GEOMETRIC:
-        m = math.exp(0.5 * (u + v))
-        return m, 0.5 * m, 0.5 * m
-    x = math.exp(-abs(u - v))
-    m = 2.0 * math.exp(min(u, v)) / (1.0 + x)
-    high, low = m * x / (1.0 + x), m / (1.0 + x)
-    return (m, high, low) if u >= v else (m, low, high)
+    log_m, by_u, by_v = log_mean_partials(spec, u, v)
+    m = math.exp(log_m)
+    return m, m * by_u, m * by_v
 
 
 @inner(cache=True)
@@ -286,12 +276,11 @@ def family_mean(form: Spec, s: float, t: float) -> float:
     """`m(s, t)`."""
     if s <= 0.0 or t <= 0.0:
         return _family_at_zero(form, max(s, t, 0.0))
-    u, v = math.log(s), math.log(t)
+    if abs(form[3]) == abs(form[4]):
+        return form[1] * s ** (0.5 * form[2]) * t ** (0.5 * form[2])
     d = 0.5 * log_ratio(s, t)
     shape = log_sinhc(form[3] * d) - log_sinhc(form[4] * d)
-    if form[3] == form[4] or form[3] == -form[4]:
-        return form[1] * s ** (0.5 * form[2]) * t ** (0.5 * form[2])
-    return form[1] * math.exp(0.5 * form[2] * (u + v) + shape)
+    return form[1] * math.exp(0.5 * form[2] * (math.log(s) + math.log(t)) + shape)
 
 
 @inner(cache=True)
@@ -345,20 +334,10 @@ def family_mean_seconds(form: Spec, s: float, t: float) -> tuple[float, float, f
 
 
 @inner(cache=True)
-def family_mean_log_partials(form: Spec, u: float, v: float) -> tuple[float, float, float]:
-    """`m(exp(u), exp(v))` and its derivatives in `u` and in `v`."""
-    d = 0.5 * (u - v)
-    a, b, k = form[3], form[4], form[2]
-    m = form[1] * math.exp(0.5 * k * (u + v) + log_sinhc(a * d) - log_sinhc(b * d))
-    slope_u, slope_v = log_slopes(form, d)
-    return m, 0.5 * m * slope_u, 0.5 * m * slope_v
-
-
-@inner(cache=True)
 def family_log_mean_partials(form: Spec, u: float, v: float) -> tuple[float, float, float]:
     """`log m(e^u, e^v)` and its derivatives in `u` and `v`; never under- or overflows."""
     d = 0.5 * (u - v)
     a, b, k = form[3], form[4], form[2]
     log_m = math.log(form[1]) + 0.5 * k * (u + v) + log_sinhc(a * d) - log_sinhc(b * d)
-    g = a * langevin(a * d) - b * langevin(b * d)
-    return log_m, 0.5 * (k + g), 0.5 * (k - g)
+    slope_u, slope_v = log_slopes(form, d)
+    return log_m, 0.5 * slope_u, 0.5 * slope_v

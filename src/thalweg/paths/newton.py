@@ -37,10 +37,6 @@ class Sight(Protocol):
     def speed(self) -> float:
         """The length of the path."""
 
-    @property
-    def average(self) -> Array:
-        """The weights of the edges, averaged over time."""
-
 
 At = TypeVar("At")
 Here = TypeVar("Here", bound=Sight)

@@ -59,7 +59,8 @@ def test_packed_passes_agree_with_the_plain_ones() -> None:
     graph = Graph(*kernel.edges, kernel.stationary, SPEC)
     edge = stage_weights(graph, rho)
     flux = edge * (psi[:, source] - psi[:, target])
-    plain, force, action = kinetic.linearise_fluxes(graph, rho, flux)
+    plain, force = kinetic.linearise_stages(graph, rho, psi[:, source] - psi[:, target])
+    action = kinetic.flux_action(graph, rho, flux)
     weights = np.array([0.5, 0.5])
     table = np.empty((source.size, 6, 2))
     gain, force2, action2, average = kinetic.linearise(

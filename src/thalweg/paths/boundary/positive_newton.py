@@ -337,8 +337,8 @@ def _piece_blocks(problem: PathProblem, at: Evaluated, here: slice) -> tuple[Arr
     """
     graph, rho = problem.graph, at.rho[here]
     count, n = rho.shape
-    table = kinetic.stage_derivatives(graph, rho)
-    columns, squares, force = _columns(graph, table, at.psi[here], at.upper[here], at.order[here])
+    table, force = kinetic.linearise_stages(graph, rho, problem.differences(at.psi[here]))
+    columns, squares = _columns(graph, table, at.upper[here], at.order[here])
     product = columns.transpose(0, 2, 1) @ columns
     squares[:count] = product[:, :n, :n]
     squares[count : 2 * count] += product[:, n:, n:]
@@ -347,14 +347,11 @@ def _piece_blocks(problem: PathProblem, at: Evaluated, here: slice) -> tuple[Arr
 
 
 @njit(cache=True, error_model="numpy")
-def _columns(
-    graph: Graph, table: Array, psi: Array, upper: Array, order: Order
-) -> tuple[Array, Array, Array]:
+def _columns(graph: Graph, table: Array, upper: Array, order: Order) -> tuple[Array, Array]:
     """`L^-1` of `dd` and of `N drho`, side by side; `C` in the second quarter of the squares."""
-    source, target, conductance, pi, _ = graph
+    source, target, pi = graph.source, graph.target, graph.pi
     count, n = order.shape
     all_columns, squares = np.zeros((count, n, 2 * n)), np.zeros((4 * count, n, n))
-    force = np.zeros((count, n))
     place = np.empty(n, np.int64)
     inverse = np.zeros((n, n))
     for i in range(count):
@@ -375,19 +372,13 @@ def _columns(
                 columns[k, x] = inverse[k, b] * pi[x]
         for e in range(source.size):
             x, y = source[e], target[e]
-            first, second = table[i, e, 0], table[i, e, 1]
-            drop = psi[i, x] - psi[i, y]
-            half = 0.5 * conductance[e] * drop * drop
-            force[i, x] += half * first
-            force[i, y] += half * second
-            curvature[x, x] -= half * table[i, e, 2]
-            curvature[y, y] -= half * table[i, e, 4]
-            curvature[x, y] -= half * table[i, e, 3]
-            curvature[y, x] -= half * table[i, e, 3]
-            flow = conductance[e] * drop
+            curvature[x, x] -= table[i, e, 3]
+            curvature[y, y] -= table[i, e, 5]
+            curvature[x, y] -= table[i, e, 4]
+            curvature[y, x] -= table[i, e, 4]
             a, b = place[x], place[y]
             for k in range(min(a, b), n - 1):
-                gain = flow * (inverse[k, a] - inverse[k, b])
-                columns[k, n + x] += gain * first
-                columns[k, n + y] += gain * second
-    return all_columns, squares, force
+                gain = inverse[k, a] - inverse[k, b]
+                columns[k, n + x] += gain * table[i, e, 1]
+                columns[k, n + y] += gain * table[i, e, 2]
+    return all_columns, squares

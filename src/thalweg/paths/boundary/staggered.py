@@ -249,7 +249,8 @@ class Staggered:
         """Newton's system, its two right-hand sides, and minus the slope in the densities."""
         pi, h = self.kernel.stationary, self.widths[:, None]
         middle, inner = curve.middle, self.moving(curve.rho)
-        table, force, _ = kinetic.linearise_fluxes(self.path.graph, middle, curve.flux)
+        speed = curve.flux / self.path.weights(middle)
+        table, force = kinetic.linearise_stages(self.path.graph, middle, speed)
         spans = self.spans[:, None]
         # Potentials are of the size of the action, changes of the density of the density's.
         length = np.sqrt(self.widths @ (curve.flux**2 / table[:, :, 0]).sum(axis=1))
