@@ -142,25 +142,14 @@ def _linearise(
     return gain, force, action, average
 
 
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
 def product(
     graph: Graph, table: Coefficients, psi: Array, change: Array, gain: Array, push: Array
 ) -> None:
     """Gain and `rho` times force of the linearised system for potentials and relative changes."""
-    gain.fill(0.0)
-    push.fill(0.0)
-    _product(graph.source, graph.target, table, psi, change, gain, push)
-
-
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
-def _product(
-    source: Index32,
-    target: Index32,
-    table: Coefficients,
-    psi: Array,
-    change: Array,
-    gain: Array,
-    push: Array,
-) -> None:
+    source, target = graph.source, graph.target
+    gain[:] = 0.0
+    push[:] = 0.0
     stages = psi.shape[1]
     for e in range(source.size):
         x, y = source[e], target[e]

@@ -114,8 +114,6 @@ class ImplicitEuler:
         return np.maximum(self.masses(u), np.finfo(np.float64).tiny)
 
     def external(self, u: Array) -> Array:
-        if self.energy.interaction is None:
-            return self.energy.potential
         return self.energy.external(self.masses(u))
 
     def problem(self, u0: Array, h: float) -> Step:

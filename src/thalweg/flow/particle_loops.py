@@ -155,8 +155,7 @@ def gillespie(
         rho[x] = (counts[x] + pseudo) / (mass * pi[x])
     flux = edge_fluxes(graph, drive, rho)
     for x in range(n):
-        own = (counts[x] + pseudo) / mass
-        tree[size + x] = _propensity(adjacency, source, flux, x, counts[x], own)
+        tree[size + x] = _propensity(adjacency, source, flux, x, counts[x], pseudo, mass)
     for i in range(size - 1, 0, -1):
         tree[i] = tree[2 * i] + tree[2 * i + 1]
     clock, n_jumps = 0.0, 0
@@ -185,17 +184,18 @@ def gillespie(
         for z in (x, y):
             for k in range(indptr[z], indptr[z + 1]):
                 w = neighbor[k]
-                own = (counts[w] + pseudo) / mass
-                rate = _propensity(adjacency, source, flux, w, counts[w], own)
+                rate = _propensity(adjacency, source, flux, w, counts[w], pseudo, mass)
                 _set(tree, size + w, rate)
     return n_jumps
 
 
 @inner(cache=True)
 def _propensity(
-    adjacency: Adjacency, source: Index32, flux: Array, x: int, count: int, share: float
-) -> float:
-    """The rate at which some one of `count` individuals leaves `x`, whose share is `share`."""
+    adjacency: Adjacency, source: Index32, flux: Array, x: int, count: int, pseudo: float,
+    mass: float,
+) -> float:  # fmt: skip
+    """The rate at which some one of `count` individuals leaves `x`."""
+    share = (count + pseudo) / mass
     return _outflow(adjacency, source, flux, x) * count / share if count > 0 else 0.0
 
 

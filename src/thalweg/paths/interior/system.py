@@ -187,10 +187,10 @@ def invert_blocks(
     for start in range(0, groups, _CHUNK):
         part = slice(start, min(start + _CHUNK, groups))
         chosen = full[part.start * LANES : part.stop * LANES].reshape(-1, LANES)
-        work = np.empty((len(chosen), size, size, LANES))
+        work = local_blocks(chosen, diagonals, mass, ends, mid)
         sound = np.zeros(len(chosen), np.bool_)
         if states.size > _BY_LAPACK:
-            _reduce(chosen, diagonals, mass, ends, mid, work, sound)
+            _reduce(work, sound)
         if not sound.all():
             odd = ~sound
             blocks = np.moveaxis(local_blocks(chosen[odd], diagonals, mass, ends, mid), 3, 1)
@@ -199,42 +199,13 @@ def invert_blocks(
     return LocalBlocks(full, inverse)
 
 
+@njit(cache=True, error_model="numpy")
 def local_blocks(
     states: Index, diagonals: tuple[Array, Array, Array], mass: Array, ends: Array, mid: Array
 ) -> Array:
     """The equations' matrices, `(groups, 2 stages, 2 stages, lanes)`, for `(groups, lanes)`."""
-    m, a, k, own = (np.moveaxis(table[states], 2, 1) for table in (*diagonals, mass))
-    count = own.shape[1]
-    block = np.empty((states.shape[0], 2 * count, 2 * count, states.shape[1]))
-    upper, lower = -ends.T[:, :, None], mid.T[:, :, None]
-    np.multiply(upper, a[:, None], out=block[:, :count, :count])
-    np.multiply(upper, m[:, None], out=block[:, :count, count:])
-    block[:, :count] *= (1.0 / own)[:, :, None]
-    np.multiply(lower, (k / own)[:, None], out=block[:, count:, :count])
-    np.multiply(lower, (a / own)[:, None], out=block[:, count:, count:])
-    each = np.arange(2 * count)
-    block[:, each, each] += 1.0
-    return block
-
-
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
-def _reduce(
-    states: Index,
-    diagonals: tuple[Array, Array, Array],
-    mass: Array,
-    ends: Array,
-    mid: Array,
-    work: Array,
-    sound: Mask,
-) -> None:
-    """The equations' matrices, inverted by Gauss and Jordan; `sound`: groups with no small pivot.
-
-    They are filled here because numpy's loops over sixteen states at a time take as long again.
-    """
-    m, a, k = diagonals
-    groups, size, _, lanes = work.shape
-    count = size // 2
-    factor = np.empty(lanes)
+    (groups, lanes), (m, a, k), count = states.shape, diagonals, mass.shape[1]
+    work = np.empty((groups, 2 * count, 2 * count, lanes))
     for g in range(groups):
         for lane in range(lanes):
             x = states[g, lane]
@@ -246,8 +217,17 @@ def _reduce(
                     work[g, i, count + j, lane] = -own * m[x, j]
                     work[g, count + i, j, lane] = mid[j, i] * k[x, j] * light
                     work[g, count + i, count + j, lane] = mid[j, i] * a[x, j] * light
-            for i in range(size):
+            for i in range(2 * count):
                 work[g, i, i, lane] += 1.0
+    return work
+
+
+@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+def _reduce(work: Array, sound: Mask) -> None:
+    """Invert the matrices in place by Gauss and Jordan; `sound`: groups with no small pivot."""
+    groups, size, _, lanes = work.shape
+    factor = np.empty(lanes)
+    for g in range(groups):
         fine = True
         for p in range(size):
             for lane in range(lanes):
