@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
 from thalweg._types import Array
-from thalweg.edges.fluxes import internal_derivative, internal_log_slope
+from thalweg.edges.fluxes import internal_derivative
 from thalweg.edges.static import Graph
-from thalweg.mobility import formulas, logarithmic
+from thalweg.edges.step import Internal, edge_step_in_logarithms, entropy_step
+from thalweg.mobility import formulas
 
 if TYPE_CHECKING:
     from thalweg.kernel import Adjacency
@@ -38,13 +39,6 @@ _SPAN = 600.0
 _DEEPEST = -450.0
 """Least log density of a step that is formed from densities."""
 Places = NDArray[np.int64]
-
-
-class Internal(NamedTuple):
-    """The internal energy `beta U`; `order` 1 is the entropy."""
-
-    order: float
-    beta: float
 
 
 class Slots(NamedTuple):
@@ -96,35 +90,6 @@ class Work(NamedTuple):
         return Work(a, b, c, d, e, f, np.empty((n_edges, 5)))
 
 
-@inner(cache=True, error_model="numpy")
-def _edge(
-    beta: float, drop: float, z: float, s: float, t: float
-) -> tuple[float, float, float, float]:
-    """`m, J, dJ/du, dJ/dv` for the logarithmic mean and the entropy, from `z = u_x - u_y`.
-
-    `J = m (f_x - f_y) = m drop + beta (s - t)`, with `drop = E_x - E_y`, has no logarithm.
-    """
-    m_u, m_v = logarithmic.from_difference(z, s, t)
-    m = m_u + m_v
-    return m, m * drop + beta * (s - t), m_u * drop + beta * s, m_v * drop - beta * t
-
-
-@inner(cache=True, error_model="numpy")
-def _deep_edge(
-    spec: Array, internal: Internal, drop: float, u: float, v: float
-) -> tuple[float, float, float, float]:
-    """`log m`, and `J / m, (dJ/du) / m, (dJ/dv) / m` for any mean: nothing under- or overflows."""
-    log_m, by_u, by_v = formulas.log_mean_partials(spec, u, v)
-    order, beta = internal
-    if beta == 0.0:
-        return log_m, drop, by_u * drop, by_v * drop
-    fall = drop + beta * (internal_derivative(order, u) - internal_derivative(order, v))
-    by_u, by_v = by_u * fall, by_v * fall
-    by_u += beta * internal_log_slope(order, u)
-    by_v -= beta * internal_log_slope(order, v)
-    return log_m, fall, by_u, by_v
-
-
 @njit(cache=True, error_model="numpy")
 def evaluate(
     equations: Equations, step: Step, u: Array, work: Work, deep: bool
@@ -146,7 +111,7 @@ def evaluate(
         log_h = math.log(h)
         for e in range(graph.source.size):
             x, y = graph.source[e], graph.target[e]
-            log_m, fall, by_x, by_y = _deep_edge(
+            log_m, fall, by_x, by_y = edge_step_in_logarithms(
                 graph.spec, internal, external[x] - external[y], u[x], u[y]
             )
             log_w = log_h + log_conductance[e] + log_m
@@ -159,7 +124,7 @@ def evaluate(
         for e in range(graph.source.size):
             x, y, scale = graph.source[e], graph.target[e], h * graph.conductance[e]
             drop = external[x] - external[y]
-            edge = _edge(internal.beta, drop, u[x] - u[y], rho[x], rho[y])
+            edge = entropy_step(internal.beta, drop, u[x] - u[y], rho[x], rho[y])
             for k in range(4):
                 terms[e, 1 + k] = scale * edge[k]
             residual[x] += terms[e, 2]

@@ -12,8 +12,9 @@ from scipy import sparse
 from thalweg._types import Array
 from thalweg.edges import implicit_euler
 from thalweg.edges.fluxes import internal_spec
-from thalweg.edges.implicit_euler import Equations, Internal, Step, Work
+from thalweg.edges.implicit_euler import Equations, Step, Work
 from thalweg.edges.static import Graph
+from thalweg.edges.step import Internal
 from thalweg.energy import FreeEnergy
 from thalweg.flow.systems import Dense, Factored, Swept
 from thalweg.kernel import Edges, MarkovKernel
