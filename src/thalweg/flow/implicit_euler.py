@@ -27,7 +27,7 @@ _DENSE_FILL = 0.05
 _GOAL, _SHARE = 0.1, 1e-4
 """Accuracy of iterative solves: this part of the tolerance, or of the present residual mass."""
 _FORGET = 1.02
-"""Growth, per solve, of the step length from which an iterative method that failed is not tried."""
+"""Growth per solve of the step length above which an iterative method that failed is skipped."""
 _ROUNDING = 1e-12
 """Total residual mass that is rounding."""
 _SETTLED = 1e-5

@@ -194,7 +194,7 @@ def _propensity(
     adjacency: Adjacency, source: Index32, flux: Array, x: int, count: int, pseudo: float,
     mass: float,
 ) -> float:  # fmt: skip
-    """The rate at which some one of `count` individuals leaves `x`."""
+    """The rate at which any of `count` individuals leaves `x`."""
     share = (count + pseudo) / mass
     return _outflow(adjacency, source, flux, x) * count / share if count > 0 else 0.0
 

@@ -329,7 +329,14 @@ class TransportGeometry:
     ) -> Neighbors:
         """The `k` nearest other rows of each row of `ps`: indices and distances, sorted.
 
-        The parameters are those of `distance_matrix`, and `k`, the number of neighbours.
+        Parameters
+        ----------
+        ps : array
+            Probabilities, one distribution per row.
+        k : int
+            Number of neighbours.
+        tolerance, jobs, progress
+            As in `distance_matrix`.
         """
         from thalweg.geometry.many import distance_matrix, nearest
 
@@ -370,6 +377,7 @@ class TransportGeometry:
         if weights is None:
             weights = np.full(len(rows), 1.0 / len(rows))
         w = _checks.as_probability(weights, len(rows), "weights")
+        max_iterations = _checks.whole(max_iterations, "max_iterations", 1)
         return find_barycenter(self, rows, w, tolerance, max_iterations)
 
     # ---------------------------------------------------------------- derivatives

@@ -41,10 +41,10 @@ Iterate = tuple[Array, Array, Array]
 
 _PACE = Pace(last_barrier=3e-3, stale=8)
 _FAST = 10.0
-"""States that react faster than this to their own density, in units of the path's duration, are
-taken out,"""
+"""Rate at which a state reacts to its own density, per duration of the path, above which it leaves
+Newton's system."""
 _ASTRAY = 0.5
-"""and those whose fluxes would give them a density off by more than this, relatively."""
+"""Relative error of the density that a state's fluxes would give it, above which it is, too."""
 _COARSE = 0.02
 """Relative residual to which a mesh is solved that only starts the next."""
 _FAR = 2.5
