@@ -12,15 +12,61 @@ of a mean enter as `s t m_st` and the like, which stay of ordinary size.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
 from thalweg._types import Array, Index32
-from thalweg.edges.static import Graph, edge_divergence, stage_weights
 from thalweg.mobility import formulas
 
+if TYPE_CHECKING:
+    from thalweg.kernel import MarkovKernel
+    from thalweg.mobility import Mobility
+
 Coefficients = NDArray[np.floating]
+
+
+class Graph(NamedTuple):
+    """Edges, the stationary distribution, and the code of the mean: what most passes take."""
+
+    source: Index32
+    target: Index32
+    conductance: Array
+    pi: Array
+    spec: Array
+
+    @staticmethod
+    def of(kernel: MarkovKernel, mobility: Mobility) -> Graph:
+        return Graph(*kernel.edges, kernel.stationary, mobility.spec)
+
+
+def stage_weights(graph: Graph, rho: Array) -> Array:
+    """`c m(rho)` of every edge, one row for each row of densities."""
+    source, target, conductance, _, spec = graph
+    out = np.empty((rho.shape[0], source.size))
+    write_weights(source, target, conductance, rho, spec, out)
+    return out
+
+
+# Allocated outside: an allocation in compiled code takes a fifth of a second to compile.
+@njit(cache=True, error_model="numpy")
+def write_weights(
+    source: Index32, target: Index32, conductance: Array, rho: Array, spec: Array, out: Array
+) -> None:
+    for i in range(rho.shape[0]):
+        for e in range(source.size):
+            m = formulas.fast_mean(spec, rho[i, source[e]], rho[i, target[e]])
+            out[i, e] = conductance[e] * m
+
+
+def edge_divergence(
+    source: NDArray[np.integer], target: NDArray[np.integer], flux: Array, n_states: int
+) -> Array:
+    """`sum_e flux_e (e_x - e_y)`: what each state gains."""
+    gain = np.bincount(source, flux, n_states) - np.bincount(target, flux, n_states)
+    return np.asarray(gain, dtype=np.float64)
 
 
 @njit(cache=True, error_model="numpy")

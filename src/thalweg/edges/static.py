@@ -6,43 +6,17 @@ once, in order. `source`, `target` and `conductance` are those of `MarkovKernel.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import njit
 from thalweg._types import Array, Index32
-from thalweg.mobility import formulas
-
-if TYPE_CHECKING:
-    from thalweg.kernel import MarkovKernel
-    from thalweg.mobility import Mobility
-
+from thalweg.edges.kinetic import Graph as Graph
+from thalweg.edges.kinetic import edge_divergence as edge_divergence
+from thalweg.edges.kinetic import stage_weights as stage_weights
+from thalweg.edges.kinetic import write_weights
 
 AnyIndex = NDArray[np.integer]
-
-
-class Graph(NamedTuple):
-    """Edges, the stationary distribution, and the code of the mean: what most passes take."""
-
-    source: Index32
-    target: Index32
-    conductance: Array
-    pi: Array
-    spec: Array
-
-    @staticmethod
-    def of(kernel: MarkovKernel, mobility: Mobility) -> Graph:
-        return Graph(*kernel.edges, kernel.stationary, mobility.spec)
-
-
-def stage_weights(graph: Graph, rho: Array) -> Array:
-    """`c m(rho)` of every edge, one row for each row of densities."""
-    source, target, conductance, _, spec = graph
-    out = np.empty((rho.shape[0], source.size))
-    _stage_weights(source, target, conductance, rho, spec, out)
-    return out
 
 
 def edge_weights(
@@ -50,19 +24,8 @@ def edge_weights(
 ) -> Array:
     """`w_e = c_e m(rho_source, rho_target)`: the weights of the transport Laplacian."""
     out = np.empty((1, source.size))
-    _stage_weights(source, target, conductance, rho[None], spec, out)
+    write_weights(source, target, conductance, rho[None], spec, out)
     return out[0]
-
-
-# Allocated outside: an allocation in compiled code takes a fifth of a second to compile.
-@njit(cache=True, error_model="numpy")
-def _stage_weights(
-    source: Index32, target: Index32, conductance: Array, rho: Array, spec: Array, out: Array
-) -> None:
-    for i in range(rho.shape[0]):
-        for e in range(source.size):
-            m = formulas.fast_mean(spec, rho[i, source[e]], rho[i, target[e]])
-            out[i, e] = conductance[e] * m
 
 
 def dense_laplacian(source: AnyIndex, target: AnyIndex, weights: Array, n_states: int) -> Array:
@@ -115,9 +78,3 @@ def apply_laplacian(source: Index32, target: Index32, weights: Array, psi: Array
         out[source[e]] += flux
         out[target[e]] -= flux
     return out
-
-
-def edge_divergence(source: AnyIndex, target: AnyIndex, flux: Array, n_states: int) -> Array:
-    """`sum_e flux_e (e_x - e_y)`: what each state gains."""
-    gain = np.bincount(source, flux, n_states) - np.bincount(target, flux, n_states)
-    return np.asarray(gain, dtype=np.float64)

@@ -15,7 +15,7 @@ import numpy as np
 
 from thalweg._types import Array, Index
 from thalweg.edges import kinetic
-from thalweg.edges.static import Graph, stage_weights
+from thalweg.edges.kinetic import Graph, stage_weights
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.paths.mesh import TimeMesh, gauss

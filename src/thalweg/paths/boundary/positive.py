@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from thalweg._types import Array
-from thalweg.edges.static import edge_weights
+from thalweg.edges.kinetic import Graph, stage_weights
 from thalweg.paths.boundary.bernstein import BernsteinMesh, carried, graded_pieces
 from thalweg.paths.boundary.positive_newton import Evaluated, PositiveCurves
 from thalweg.paths.mesh import TimeMesh
@@ -86,8 +86,10 @@ def solve_positive(
     scale, mu, spent = first.action, 0.05 * first.action, 0
     lengths: list[float] = []
     # If a mean does not vanish with one density, states may empty on the way.
-    ends = np.array([0], np.int32), np.array([1], np.int32)
-    kinks = edge_weights(*ends, np.ones(1), np.array([0.0, 1.0]), problem.spec)[0] > 0
+    pair = Graph(
+        np.array([0], np.int32), np.array([1], np.int32), np.ones(1), np.ones(2), problem.spec
+    )
+    kinks = stage_weights(pair, np.array([[0.0, 1.0]]))[0, 0] > 0
     best: Path | None = None
     for number, level in enumerate(levels):
         if number > 0:

@@ -25,7 +25,7 @@ from scipy.linalg import blas, lapack
 from thalweg._compile import njit
 from thalweg._types import Array, Index32
 from thalweg.edges import kinetic
-from thalweg.edges.static import Graph, stage_weights
+from thalweg.edges.kinetic import Graph, stage_weights
 from thalweg.paths.boundary.bernstein import BernsteinMesh, elevation
 from thalweg.paths.problem import PathProblem
 

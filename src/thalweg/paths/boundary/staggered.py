@@ -29,7 +29,7 @@ from scipy.interpolate import CubicSpline
 from thalweg._compile import njit
 from thalweg._types import Array
 from thalweg.edges import kinetic
-from thalweg.edges.static import Graph
+from thalweg.edges.kinetic import Graph
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import balanced
 from thalweg.paths.mesh import TimeMesh

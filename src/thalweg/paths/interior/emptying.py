@@ -22,7 +22,7 @@ from scipy import sparse
 from thalweg._compile import inner, njit
 from thalweg._types import Array, Index, Single
 from thalweg.edges import kinetic
-from thalweg.edges.static import Graph
+from thalweg.edges.kinetic import Graph
 from thalweg.kernel import Adjacency
 from thalweg.paths.newton import bent
 
