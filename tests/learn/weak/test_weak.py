@@ -346,6 +346,7 @@ def test_bad_input_is_refused_with_a_sentence(example) -> None:
         ({"weighting": "none"}, "metric"),
         ({"features": np.ones((5, 2))}, "one row per state"),
         ({"features": np.ones((6, 1))}, "constant"),
+        ({"features": np.ones((6, 0))}, "one row per state"),
         ({"interactions": [np.triu(np.ones((6, 6)))]}, "symmetric"),
         ({"ridge": -1.0}, "ridge"),
         ({"mobility": 3}, "mobility"),

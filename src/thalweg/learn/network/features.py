@@ -23,7 +23,7 @@ from thalweg.learn.limits import exhausted, limit_status, spend
 from thalweg.learn.network import load_torch, one_thread
 from thalweg.learn.weak.fit import fit_weak
 from thalweg.learn.weak.options import WeakOptions
-from thalweg.learn.weak.terms import Quadrature, Setting, assemble, nodes_of
+from thalweg.learn.weak.terms import Nodes, Quadrature, Setting, assemble
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
 
@@ -106,9 +106,7 @@ class WeakLoss:
         p = _checks.as_probabilities(probabilities, kernel.n_states, "probabilities")
         when = _checks.as_times(times, minimum=2)
         self.kernel, self.beta = kernel, beta
-        self.system = assemble(
-            kernel, nodes_of(when, quadrature), p, Setting(as_mobility(mobility))
-        )
+        self.system = assemble(kernel, Nodes(when, quadrature), p, Setting(as_mobility(mobility)))
         self.best = fit_weak(
             kernel,
             when,

@@ -17,9 +17,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
+from thalweg import _checks
 from thalweg._compile import njit
 from thalweg._types import Array
 from thalweg.edges import static
@@ -29,27 +29,30 @@ from thalweg.learn.weak.terms import Nodes
 
 _LOW, _HIGH, _POINTS = -7.0, 5.5, 251
 """Logarithms of the expected counts at which `phi` is tabulated."""
+_MANY, _PROBES = 50_000, 8
+"""Number of states above which one draw stands for the noise; draws where there are fewer."""
 
 
-def sampling_deviations(
-    p: Array, sizes: ArrayLike, n_probes: int, rng: np.random.Generator
-) -> list[Array]:
+def sampling_deviations(p: Array, sizes: Array, rng: np.random.Generator) -> list[Array]:
     """Draws of the sampling error of all snapshots, scaled so that `noise noise^T` averages it."""
-    n = np.asarray(sizes, dtype=np.float64)[:, None]
+    count = _n_probes(p.shape[1])
     draws = []
-    for _ in range(n_probes):
-        z = np.sqrt(p / n) * rng.standard_normal(p.shape)
-        draws.append((z - p * z.sum(axis=1, keepdims=True)) / np.sqrt(n_probes))
+    for _ in range(count):
+        z = np.sqrt(p / sizes[:, None]) * rng.standard_normal(p.shape)
+        draws.append((z - p * z.sum(axis=1, keepdims=True)) / np.sqrt(count))
     return draws
 
 
-def telescoped_noise(p: Array, sizes: ArrayLike) -> Array:
+def _n_probes(n_states: int) -> int:
+    return 1 if n_states > _MANY else _PROBES
+
+
+def telescoped_noise(p: Array, sizes: Array) -> Array:
     """The exact root of the covariance of `p_0 - p_T`: for small `N`, in place of draws."""
-    n = np.asarray(sizes, dtype=np.float64)
     roots = []
     for k in (0, -1):
         root = np.sqrt(p[k])
-        roots.append((np.diag(root) - np.outer(p[k], root)) / np.sqrt(n[k]))
+        roots.append((np.diag(root) - np.outer(p[k], root)) / np.sqrt(sizes[k]))
     return np.concatenate(roots, axis=1)
 
 
@@ -72,17 +75,14 @@ def noise_bias(
     p: Array,
     sizes: Array,
     pseudo_count: float,
-    *,
-    n_probes: int,
     rng: np.random.Generator | None,
 ) -> NoiseBias:
     """The bias for the logarithmic mean and the entropy; exact roots, or draws with `rng`."""
+    pseudo_count = _checks.positive(pseudo_count, "pseudo_count")
     pi, total = kernel.stationary, sizes + pseudo_count * kernel.n_states
     source, target, conductance = kernel.edges
-    leaving = np.bincount(source, conductance, pi.size) + np.bincount(target, conductance, pi.size)
-    gram, moment = _covariances(
-        nodes.points, p, total, leaving / pi, covariance_table(pseudo_count), _LOW, _HIGH
-    )
+    leaving = static.degrees(source, target, conductance, pi.size) / pi
+    gram, moment = _covariances(nodes.points, p, total, leaving, _covariance_table(pseudo_count))
     weight = np.zeros(p.shape[0])
     np.add.at(weight, nodes.points.left, 0.5 * nodes.points.weight)
     np.add.at(weight, nodes.points.right, 0.5 * nodes.points.weight)
@@ -94,7 +94,8 @@ def noise_bias(
         )
         load = np.concatenate([0 * np.diag(inner), np.diag(first), -np.diag(last)], axis=1)
     else:
-        z = rng.standard_normal((3, pi.size, n_probes)) / np.sqrt(n_probes)
+        count = _n_probes(pi.size)
+        z = rng.standard_normal((3, pi.size, count)) / np.sqrt(count)
         begin, end = first[:, None] * z[1], last[:, None] * z[2]
         spread = inner[:, None] * z[0] + weight[0] * begin + weight[-1] * end
         load = begin - end
@@ -104,7 +105,7 @@ def noise_bias(
 
 
 @lru_cache(maxsize=16)
-def covariance_table(pseudo_count: float) -> Array:
+def _covariance_table(pseudo_count: float) -> Array:
     """`phi(mu) = E (C - mu) log(C + a)` for Poisson counts, at equal steps of `log mu`."""
     mu = np.exp(np.linspace(_LOW, _HIGH, _POINTS))[:, None]
     c = np.arange(600)[None, :]
@@ -114,17 +115,12 @@ def covariance_table(pseudo_count: float) -> Array:
 
 @njit(cache=True)
 def _covariances(
-    points: Points,
-    p: Array,
-    sizes: Array,
-    leaving: Array,
-    table: Array,
-    low: float,
-    high: float,
+    points: Points, p: Array, sizes: Array, leaving: Array, table: Array
 ) -> tuple[float, float]:
+    """The bias of beta's Gram entry and of its moment, with `phi` from a table."""
     left, right, node_weight, before, after, share = points
     gram, moment = 0.0, 0.0
-    scale = (table.size - 1) / (high - low)
+    scale = (table.size - 1) / (_HIGH - _LOW)
     for j in range(left.size):
         ends = 1 if left[j] == right[j] else 2
         for x in range(p.shape[1]):
@@ -133,7 +129,7 @@ def _covariances(
                 continue
             for i in range(ends):
                 k = left[j] if i == 0 else right[j]
-                place = (np.log(max(p[k, x] * sizes[k], 1e-3)) - low) * scale
+                place = (np.log(max(p[k, x] * sizes[k], 1e-3)) - _LOW) * scale
                 if place >= table.size - 1:
                     value = 1.0
                 else:
