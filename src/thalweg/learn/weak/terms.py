@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,13 +115,6 @@ class Nodes:
         return weights @ chi, products
 
 
-class Form(Protocol):
-    """A family of Laplacians `Q(weights)`: those of the metric, of the edges, of all pairs."""
-
-    def weights(self, p: Array) -> Array: ...
-    def apply(self, weights: Array, u: Array) -> Array: ...
-
-
 @dataclass(frozen=True)
 class EdgeForm:
     """`Q` on the kernel's edges, with the metric's weights or the paper's `p(x) + p(y)`."""
@@ -153,6 +146,10 @@ class PairForm:
 
     def apply(self, weights: Array, u: Array) -> Array:
         return np.asarray(self.diagonal(weights) * u - weights * u.sum() - weights @ u)
+
+
+Form: TypeAlias = EdgeForm | PairForm
+"""A family of Laplacians `Q(weights)`: those of the metric, of the edges, of all pairs."""
 
 
 @dataclass(frozen=True, eq=False)
