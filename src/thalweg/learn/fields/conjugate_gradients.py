@@ -8,8 +8,6 @@ import numpy as np
 
 from thalweg._types import Array
 
-__all__ = ["Map", "conjugate_gradients"]
-
 Map = Callable[[Array], Array]
 
 

@@ -20,8 +20,6 @@ from thalweg.learn.fields.options import LargeFit
 from thalweg.learn.limits import exhausted
 from thalweg.status import Status
 
-__all__ = ["ROUNDS", "try_ends"]
-
 _FAR = 5.0
 """Factor between the betas that are tried and the one that was found."""
 _WIDER = 2.0

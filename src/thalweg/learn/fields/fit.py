@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from thalweg import _checks
 from thalweg._door import single_threaded
-from thalweg._types import Array
+from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.learn.fields.evidence import (
@@ -24,15 +24,13 @@ from thalweg.learn.fields.evidence import (
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.graph_fit import GraphFitter
 from thalweg.learn.fields.likelihood import Likelihood
-from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions, Progress, large_fit
+from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions, large_fit
 from thalweg.learn.fields.posterior import Point, Posterior
 from thalweg.learn.fields.preconditioner import Information, Preconditioner, solve
 from thalweg.learn.fields.prior import field_prior, is_thin
 from thalweg.learn.fields.start import weak_start
 from thalweg.learn.limits import exhausted, spend
 from thalweg.status import Status
-
-__all__ = ["fit_likelihood_large"]
 
 _JACOBIAN_FLOATS = 1.2e8
 """Largest number of entries in the tangents of the smooth functions: 1 GB."""
@@ -156,19 +154,15 @@ class _Fitter(Fitter):
         n_functions = max(8, min(options.n_functions, kernel.n_states // 4, 3 * room // 4))
         priors = []
         for field, share in ((start.log_density, 3), (start.potential, 1)):
+            count = max(8, n_functions // share)
             prior = field_prior(
-                kernel,
-                max(8, n_functions // share),
-                coordinates=coordinates,
-                spreads=options.spreads,
-                rng=rng,
+                kernel, count, coordinates=coordinates, spreads=options.spreads, rng=rng
             )
             scales = np.full(prior.scales.size, max(float(np.std(field)), 0.1))
-            scales[: scales.size - len(options.spreads)] *= 0.7 ** np.arange(
-                scales.size - len(options.spreads)
-            )
+            n_bands = scales.size - len(options.spreads)
+            scales[:n_bands] *= 0.7 ** np.arange(n_bands)
             # Noise enters when the smooth part has converged: until then misfit is not noise.
-            scales[scales.size - len(options.spreads) :] *= _FIRST_NOISE
+            scales[n_bands:] *= _FIRST_NOISE
             priors.append(prior.with_scales(scales))
         initial, potential = priors
         self.posterior = Posterior(
@@ -207,7 +201,12 @@ class _Fitter(Fitter):
             self.fine = True
             self._release()
         settled = fine and decrement < 0.02 * max(self.determined, 10.0) and moved < 0.15
-        if not settled or self._refine():
+        if not settled:
+            return False
+        refined = self.refined(self.point.place)
+        if refined is not None:
+            self.posterior = replace(self.posterior, likelihood=refined.likelihood)
+            self.point = replace(self.point, posterior=self.posterior, place=refined)
             return False
         for _ in range(2):
             decrement, _ = self._newton_step(0.05)
@@ -272,15 +271,12 @@ class _Fitter(Fitter):
             self.point, preconditioner, self.probes if fine else None, 1.5 if fine else 1.0
         )
         if not fine:
-            for new, prior in zip(
-                new_scales, (self.posterior.initial, self.posterior.potential), strict=True
-            ):
+            for new, prior in zip(new_scales, self.posterior.priors, strict=True):
                 rough = slice(new.size - len(prior.spreads), None)
                 new[rough] = prior.scales[rough]
-        old = (self.posterior.initial.scales, self.posterior.potential.scales)
         moved = max(
-            float(np.max(np.abs(np.log(new / before)) * np.minimum(1.0, count / 4.0)))
-            for new, before, count in zip(new_scales, old, counts, strict=True)
+            float(np.max(np.abs(np.log(new / prior.scales)) * np.minimum(1.0, count / 4.0)))
+            for new, prior, count in zip(new_scales, self.posterior.priors, counts, strict=True)
         )
         self.determined = float(counts[0].sum() + counts[1].sum())
         force = 0.0
@@ -302,42 +298,21 @@ class _Fitter(Fitter):
         self.point = replace(self.point, posterior=self.posterior, z=z)
         return moved
 
-    def _refine(self) -> bool:
-        """Halve the time step if that changes the likelihood; return whether it did."""
-        if self.posterior.likelihood.flow.substeps >= self.options.max_substeps:
-            return False
-        finer = self.posterior.finer()
-        point = finer.point(self.point.z)
-        if point is None:
-            return False
-        gap = point.place.apart(self.point.place)
-        if gap < self.options.bias_tolerance * max(self.determined, 10.0):
-            return False
-        self.posterior, self.point = finer, point
-        return True
-
     # ------------------------------------------------------------------ the result
 
     def result(self, status: Status) -> LargeFit:
-        post, point = self.posterior, self.point
-        samples, draws, log_beta_stderr = np.zeros((0, point.V.size)), np.zeros(0), np.nan
+        post, point, place = self.posterior, self.point, self.point.place
+        samples, draws, log_beta_stderr = np.zeros((0, place.V.size)), np.zeros(0), np.nan
         if self.information is not None and status is not Status.INTERRUPTED:
             preconditioner = Preconditioner.of(post, Information.at(point, self.information.spans))
             scores = point.random_scores(self.options.n_samples, self.rng)
-            unit = np.zeros((post.size, 1))
-            unit[-1] = 1.0
-            solved, _ = solve(
-                point,
-                np.concatenate([scores, unit], axis=1),
-                preconditioner,
-                tolerance=0.03,
-                min_iterations=2,
-            )
+            right = np.concatenate([scores, post.along_beta], axis=1)
+            solved, _ = solve(point, right, preconditioner, tolerance=0.03, min_iterations=2)
             samples = post.potential.field(post.split(solved)[1][:, :-1]).T
-            draws = point.beta * np.exp(solved[-1, :-1])
+            draws = place.beta * np.exp(solved[-1, :-1])
             log_beta_stderr = float(np.sqrt(max(solved[-1, -1], least_variance(point))))
             if post.fixed_log_beta is not None:
-                log_beta_stderr, draws = 0.0, np.full(draws.size, point.beta)
+                log_beta_stderr, draws = 0.0, np.full(draws.size, place.beta)
         return large_fit(
-            point.place, samples, draws, log_beta_stderr, status, self.n_iterations, self.determined
+            place, samples, draws, log_beta_stderr, status, self.n_iterations, self.determined
         )

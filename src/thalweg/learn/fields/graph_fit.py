@@ -14,21 +14,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from thalweg._types import Array
+from thalweg._types import Array, Progress
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.few.choose import few_per_state
 from thalweg.learn.fields.conjugate_gradients import Map, conjugate_gradients
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.likelihood import Likelihood, Place
 from thalweg.learn.fields.matching import Following, Matched, matched_slope
-from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions, Progress, large_fit
+from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions, large_fit
 from thalweg.learn.fields.spectral_solver import Curvature, Kind, Preconditioning
 from thalweg.learn.fields.spectrum import SpectralPrior, Spectrum
 from thalweg.learn.fields.start import weak_start
 from thalweg.learn.limits import spend
 from thalweg.status import Status
-
-__all__ = ["GraphFitter"]
 
 _FIRST_SLOPE = 0.2
 """Share of the potential's power that minus the slope in log beta is assumed to be before any
@@ -81,14 +79,14 @@ class GraphFitter(Fitter):
         self.n = kernel.n_states
         self.free = beta is None
         start = weak_start(kernel, times, counts, beta, rng)
-        self.likelihood = Likelihood(FlowMap(kernel, times), counts)
         spectrum = Spectrum(kernel, rng)
         u0, V = (f - f.mean() for f in (start.log_density, start.potential))
         self.z, self.theta = np.concatenate([u0, V]), float(np.log(start.beta))
-        place = self._at(self.z, self.theta)
+        likelihood = Likelihood(FlowMap(kernel, times), counts)
+        place = self._at(likelihood, self.z, self.theta)
         while place is None:
             self.z = 0.5 * self.z
-            place = self._at(self.z, self.theta)
+            place = self._at(likelihood, self.z, self.theta)
         self.place: Place = place
         self.initial = SpectralPrior.of_field(spectrum, self.z[: self.n])
         self.potential = SpectralPrior.of_field(spectrum, self.z[self.n :])
@@ -121,10 +119,10 @@ class GraphFitter(Fitter):
         self.goal = self.theta
         """Log beta where the last simulations put it."""
 
-    def _at(self, z: Array, theta: float) -> Place | None:
+    def _at(self, likelihood: Likelihood, z: Array, theta: float) -> Place | None:
         if np.abs(z).max() > 200.0:
             return None
-        return self.likelihood.at(z[: self.n], z[self.n :], theta)
+        return likelihood.at(z[: self.n], z[self.n :], theta)
 
     def _curvature(self, damping: float = 0.0, *, coarse: bool = False) -> Curvature:
         return Curvature(self.place, self.initial, self.potential, damping, coarse)
@@ -149,7 +147,9 @@ class GraphFitter(Fitter):
         far = _NEAR * np.sqrt(max(self.n / 1000.0, 1.0)) if first else _STILL
         if decrement > 0.01 * self.determined or moved > far:
             return False
-        if self._refine():
+        refined = self.refined(self.place)
+        if refined is not None:
+            self.place = refined
             return False
         if not self.free:
             return True
@@ -226,13 +226,10 @@ class GraphFitter(Fitter):
 
     def _try(self, z: Array, theta: float) -> Place | None:
         """The place at `z`; if the time step is too long for it, a shorter one is used."""
-        new = self._at(z, theta)
+        new = self._at(self.place.likelihood, z, theta)
         if new is None and np.abs(z - self.z).max() < 10.0:
-            finer = self.likelihood.finer()
-            if finer.flow.substeps <= self.options.max_substeps:
-                here = finer.at(self.z[: self.n], self.z[self.n :], self.theta)
-                if here is not None:
-                    self.likelihood, self.place = finer, here
+            if 2 * self.place.likelihood.flow.substeps <= self.options.max_substeps:
+                self.place = self.place.finer() or self.place
         return new
 
     def _posterior_noise(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -310,7 +307,7 @@ class GraphFitter(Fitter):
             curvature, pulls, preconditioner, tolerance=0.1
         )[0].T  # fmt: skip
         matched = matched_slope(
-            curvature, preconditioner, self.likelihood.finer(4),
+            curvature, preconditioner, self.place.likelihood.finer(4),
             Following(self.z, self.theta, along, pulls[:, 0], shrunk), self.draws,
             count=self.options.n_simulations, seed=self.seed,
         )  # fmt: skip
@@ -338,7 +335,7 @@ class GraphFitter(Fitter):
         move = float(np.clip(mismatch / own, -_LONGEST_STRIDE, _LONGEST_STRIDE))
         self.change = abs(move) / self.spread
         self.force += curve * move
-        moved = self._at(self.z + move * along, self.theta + move)
+        moved = self._at(self.place.likelihood, self.z + move * along, self.theta + move)
         if moved is not None:
             self.place, self.z, self.theta = moved, self.z + move * along, self.theta + move
             self.initial, self.potential = (
@@ -346,19 +343,6 @@ class GraphFitter(Fitter):
                 for prior, follow in zip((self.initial, self.potential), follows, strict=True)
             )
         self.goal = self.theta
-
-    def _refine(self) -> bool:
-        """Halve the time step if that changes the likelihood; return whether it did."""
-        finer = self.likelihood.finer()
-        if finer.flow.substeps > self.options.max_substeps:
-            return False
-        place = finer.at(self.z[: self.n], self.z[self.n :], self.theta)
-        if place is None:
-            return False
-        if place.apart(self.place) < self.options.bias_tolerance * self.determined:
-            return False
-        self.likelihood, self.place = finer, place
-        return True
 
     # ------------------------------------------------------------------ the result
 

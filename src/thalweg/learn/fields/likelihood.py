@@ -11,8 +11,6 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields.flow_map import FlowMap, Run
 from thalweg.learn.likelihood.model import log_normalised
 
-__all__ = ["Likelihood", "Place"]
-
 
 @dataclass(frozen=True, eq=False)
 class Likelihood:
@@ -65,6 +63,10 @@ class Place:
     def log_likelihood(self) -> float:
         counts = self.likelihood.counts
         return float(np.sum(counts[counts > 0] * self.log_p[counts > 0]))
+
+    def finer(self) -> Place | None:
+        """The likelihood at the same fields with time steps of half the length."""
+        return self.likelihood.finer().at(self.u0, self.V, float(np.log(self.beta)))
 
     def apart(self, other: Place) -> float:
         """Twice the log likelihood ratio against another flow, to second order."""

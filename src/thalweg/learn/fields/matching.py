@@ -22,8 +22,6 @@ from thalweg.learn.fields.likelihood import Likelihood, Place
 from thalweg.learn.fields.spectral_solver import Curvature
 from thalweg.learn.observation.multinomial import draw_multinomial
 
-__all__ = ["Following", "Matched", "matched_slope"]
-
 _STEPS = 5
 _TRIES = 3
 """Draws per simulation asked for: some have no flow at the time steps of the fit."""

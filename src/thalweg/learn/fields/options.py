@@ -18,8 +18,6 @@ from thalweg.learn.limits import exhausted, limit_status
 from thalweg.learn.observation import Multinomial
 from thalweg.status import Status
 
-__all__ = ["Fitter", "LargeFit", "LargeOptions", "Progress", "large_fit"]
-
 
 @dataclass(frozen=True)
 class LargeOptions:
@@ -150,6 +148,17 @@ class Fitter(ABC):
 
     options: LargeOptions
     progress: Progress | None
+
+    determined: float
+    """Number of coefficients that the data determine."""
+
+    def refined(self, place: Place) -> Place | None:
+        """The place with time steps of half the length, if they change the likelihood."""
+        finer = None
+        if 2 * place.likelihood.flow.substeps <= self.options.max_substeps:
+            finer = place.finer()
+        least = self.options.bias_tolerance * max(self.determined, 10.0)
+        return None if finer is None or finer.apart(place) < least else finer
 
     @abstractmethod
     def settled(self, round_: int) -> bool:

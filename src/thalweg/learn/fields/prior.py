@@ -21,8 +21,6 @@ from scipy import linalg, sparse
 from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 
-__all__ = ["FieldPrior", "cosines", "field_prior", "is_thin"]
-
 _PAD = 0.1
 """Margin of the cosines' box around the points at every end, as a share of its side."""
 _NEW, _MOST_OLD = 1e-6, 0.25

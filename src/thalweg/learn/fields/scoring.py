@@ -44,8 +44,6 @@ from thalweg.learn.weak.regression import (
 from thalweg.mobility import LogMean
 from thalweg.status import Status
 
-__all__ = ["scored"]
-
 _MOST_STEPS, _MORE_STEPS = 20, 3
 """Number of steps, and of those that remain at least after the time step was halved."""
 _MOST_SUBSTEPS = 8
@@ -179,7 +177,7 @@ class _Search:
         place = self.place
         share = min(1.0, _FAR / max(float(np.abs(step[:-1]).max()), 1e-300))
         for _ in range(_SHARES):
-            new = self.at(share * step, place.likelihood)
+            new = self.at(share * step)
             if new is not None and new.log_likelihood > place.log_likelihood:
                 self.place = new
                 return True
@@ -188,10 +186,10 @@ class _Search:
 
     def refine(self) -> bool:
         """Halve the time step if that would move the solution; whether it was."""
-        place, finer = self.place, self.place.likelihood.finer()
-        if finer.flow.substeps > _MOST_SUBSTEPS:
+        place = self.place
+        if 2 * place.likelihood.flow.substeps > _MOST_SUBSTEPS:
             return False
-        new = self.at(np.zeros(2 * self.n + 1), finer)
+        new = place.finer()
         if new is None:
             return False
         bias = abs(float(self.along @ (self.score(new) - self.score(place))))
@@ -210,10 +208,11 @@ class _Search:
         """That of log beta."""
         return float(np.sqrt(max(self.along[-1], 0.0))) if self.free else 0.0
 
-    def at(self, step: Array, likelihood: Likelihood) -> Place | None:
+    def at(self, step: Array) -> Place | None:
+        """The place that a step leads to."""
         place, n = self.place, self.n
         moved = float(np.log(place.beta) + step[-1])
-        return likelihood.at(place.u0 + step[:n], place.V + step[n:-1], moved)
+        return place.likelihood.at(place.u0 + step[:n], place.V + step[n:-1], moved)
 
     def score(self, place: Place) -> Array:
         fields, theta = place.score()
@@ -328,7 +327,7 @@ class _Search:
         p, total, count = np.exp(place.log_p), np.zeros_like(place.log_p), 0
         for draw in draws.T[:_PAIRS]:
             step = _NUDGE * np.clip(draw, -_FARTHEST, _FARTHEST)
-            pair = [self.at(sign * step, place.likelihood) for sign in (1.0, -1.0)]
+            pair = [self.at(sign * step) for sign in (1.0, -1.0)]
             ends = [np.exp(end.log_p) for end in pair if end is not None]
             if len(ends) == 2:
                 total += (0.5 * (ends[0] + ends[1]) - p) / _NUDGE**2

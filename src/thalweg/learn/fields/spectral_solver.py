@@ -25,8 +25,6 @@ from thalweg.learn.fields.likelihood import Place
 from thalweg.learn.fields.spectrum import SpectralPrior, Spectrum, laplacian
 from thalweg.mobility import LogMean
 
-__all__ = ["Curvature", "Kind", "Preconditioning"]
-
 Kind = Literal["flow", "graph"]
 
 _LEAST_SHARE = 0.1

@@ -22,8 +22,6 @@ from thalweg._compile import njit
 from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 
-__all__ = ["SpectralPrior", "Spectrum", "laplacian"]
-
 Index = NDArray[np.integer]
 
 _SPACING = 0.8
