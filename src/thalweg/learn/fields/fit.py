@@ -63,14 +63,30 @@ def fit_likelihood_large(
 ) -> LargeFit:
     """Maximum a posteriori `V`, `beta` and initial distribution of independent snapshots.
 
-    `counts` has one row per time. The prior is a Gaussian field whose roughness is chosen by
-    evidence; `coordinates` (one row per state, or `"kernel"` for the kernel's own) make it smooth
-    in space, unless the states lie on a curve in it or space has more than three dimensions;
-    otherwise it is smooth along the graph. It is also fitted along the graph, and the better of the
-    two returned, where the counts reject the fit that is smooth in space: on a rough landscape of
-    1000 states that one can be sure of a beta many times too large. `LargeFit.goodness` tests the
-    fit that is returned. `beta` is given if it is known. Interrupting returns the best iterate with
-    status `INTERRUPTED`. `rng` draws the probes of the stochastic traces and the posterior samples.
+    The prior is a Gaussian field whose roughness is chosen by evidence: smooth in space if there
+    are coordinates, otherwise along the graph. Where the counts reject the fit that is smooth in
+    space, the better of the two is returned. `LargeFit.goodness` tests the fit that is returned.
+    Interrupting returns the best iterate with status `INTERRUPTED`.
+
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    times : array
+        At least two, increasing.
+    counts : array
+        One row per time.
+    coordinates : array or "kernel", optional
+        One row per state, or the kernel's own. They are left out if the states lie on a curve in
+        space or space has more than three dimensions.
+    beta : float, optional
+        The noise, if known.
+    options : LargeOptions, optional
+        The effort.
+    progress : callable, optional
+        Called as `progress(what, done, total)`.
+    rng : numpy.random.Generator, optional
+        Draws the probes of the stochastic traces and the posterior samples.
     """
     options = LargeOptions() if options is None else options
     rng = np.random.default_rng(0) if rng is None else rng
@@ -165,7 +181,7 @@ class _Fitter(Fitter):
             scales[n_bands:] *= _FIRST_NOISE
             priors.append(prior.with_scales(scales))
         initial, potential = priors
-        self.posterior = Posterior(
+        posterior = Posterior(
             Likelihood(FlowMap(kernel, times), counts), initial, potential,
             fixed_log_beta=None if beta is None else float(np.log(beta)),
             anchor=(float(np.log(start.beta)), _FIRST_PRECISION),
@@ -173,10 +189,8 @@ class _Fitter(Fitter):
         w0 = initial.coefficients(start.log_density - start.log_density.mean(), 0.5)
         wV = potential.coefficients(start.potential - start.potential.mean(), 0.5)
         z = np.concatenate([w0, wV, [np.log(start.beta)]])
-        point = self.posterior.point(z)
-        while point is None:
+        while (point := posterior.point(z)) is None:
             z[:-1] *= 0.5
-            point = self.posterior.point(z)
         self.point: Point = point
         self.information: Information | None = None
         self.stale, self.fine = 0, False
@@ -188,6 +202,10 @@ class _Fitter(Fitter):
         self.pushed, self.share = 0.0, 1.0
         """Last change of the force that the evidence asked for, and the share that is taken."""
 
+    @property
+    def posterior(self) -> Posterior:
+        return self.point.posterior
+
     # ------------------------------------------------------------------ the loop
 
     def settled(self, round_: int) -> bool:
@@ -198,27 +216,24 @@ class _Fitter(Fitter):
         decrement, self.stale = self._newton_step(0.1)
         moved, fine = self._evidence_update(self.fine), self.fine
         if not fine and decrement < 0.2 * max(self.determined, 10.0) and moved < 0.6:
+            # Beta is free, with the force of the evidence in place of the anchor at the start.
             self.fine = True
-            self._release()
+            posterior = replace(self.posterior, anchor=Posterior.anchor)
+            self.point = replace(self.point, posterior=posterior)
+            self._evidence_update(True)
         settled = fine and decrement < 0.02 * max(self.determined, 10.0) and moved < 0.15
         if not settled:
             return False
         refined = self.refined(self.point.place)
         if refined is not None:
-            self.posterior = replace(self.posterior, likelihood=refined.likelihood)
-            self.point = replace(self.point, posterior=self.posterior, place=refined)
+            posterior = replace(self.posterior, likelihood=refined.likelihood)
+            self.point = replace(self.point, posterior=posterior, place=refined)
             return False
         for _ in range(2):
             decrement, _ = self._newton_step(0.05)
             if decrement < 0.05:
                 break
         return True
-
-    def _release(self) -> None:
-        """Free beta, with the force of the evidence in place of the anchor at the start."""
-        self.posterior = replace(self.posterior, anchor=Posterior.anchor)
-        self.point = replace(self.point, posterior=self.posterior)
-        self._evidence_update(True)
 
     def _newton_step(self, tolerance: float) -> tuple[float, int]:
         """One damped Gauss-Newton step; its predicted decrement and its CG iterations."""
@@ -257,8 +272,7 @@ class _Fitter(Fitter):
             if finer.likelihood.flow.substeps <= self.options.max_substeps:
                 new = finer.point(z)
                 here = finer.point(self.point.z) if new is not None else None
-                if here is not None:
-                    self.posterior, self.point = finer, here
+                self.point = self.point if here is None else here
         return new
 
     def _evidence_update(self, fine: bool) -> float:
@@ -291,11 +305,7 @@ class _Fitter(Fitter):
             force = self.posterior.force + self.share * self.pushed
             change = self.pushed * np.sqrt(self.probes.log_beta_variance)
             moved = max(moved, 0.5 * abs(change))
-        initial = self.posterior.initial.with_scales(new_scales[0])
-        potential = self.posterior.potential.with_scales(new_scales[1])
-        z = self.posterior.rescaled(self.point.z, initial, potential)
-        self.posterior = replace(self.posterior, initial=initial, potential=potential, force=force)
-        self.point = replace(self.point, posterior=self.posterior, z=z)
+        self.point = self.point.rescaled(new_scales, force)
         return moved
 
     # ------------------------------------------------------------------ the result

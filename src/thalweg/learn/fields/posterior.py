@@ -77,18 +77,6 @@ class Posterior:
         place = self.likelihood.at(u0[:, 0], V[:, 0], float(theta[0]))
         return None if place is None else Point(self, z, place)
 
-    def rescaled(self, z: Array, initial: FieldPrior, potential: FieldPrior) -> Array:
-        """The coefficients under other scales that keep the fields."""
-        w0, wV, _ = self.split(z)
-        parts = [
-            w * (old.scales / new.scales)[old.groups]
-            for w, old, new in (
-                (w0, self.initial, initial),
-                (wV, self.potential, potential),
-            )
-        ]
-        return np.concatenate([*parts, z[-1:]])
-
 
 @dataclass(frozen=True, eq=False)
 class Point:
@@ -105,6 +93,18 @@ class Point:
         pull = 0.5 * precision * (theta - centre) ** 2
         force = self.posterior.force * theta
         return -self.place.log_likelihood + 0.5 * float(w @ w) - force + pull
+
+    def rescaled(self, scales: tuple[Array, Array], force: float) -> Point:
+        """The same fields under other scales of the priors and another force."""
+        post = self.posterior
+        initial, potential = (p.with_scales(s) for p, s in zip(post.priors, scales, strict=True))
+        parts = [
+            w * (old.scales / new)[old.groups]
+            for w, old, new in zip(post.split(self.z)[:2], post.priors, scales, strict=True)
+        ]
+        z = np.concatenate([*parts, self.z[-1:]])
+        posterior = replace(post, initial=initial, potential=potential, force=force)
+        return replace(self, posterior=posterior, z=z)
 
     def gradient(self) -> Array:
         post = self.posterior
