@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from thalweg import _checks
 from thalweg._door import checked, single_threaded
 from thalweg._types import Array
+from thalweg.edges.fluxes import Drive
 from thalweg.edges.static import Graph
 from thalweg.energy import Entropy, FreeEnergy, centred
 from thalweg.errors import InputError
@@ -293,13 +294,9 @@ def _residual(
     moved = float(np.abs(gap).sum())
     if moved == 0:
         return 0.0
-    plain = energy.interaction is None and isinstance(energy.internal, Entropy)
-    if plain and nodes.time_basis is None:
-        graph = Graph.of(kernel, mobility)
-        left = unexplained(
-            graph, nodes.points, nodes.steps, nodes.shared, p, energy.potential, energy.beta
-        )
-        return float(left) / moved
+    if energy.interaction is None and nodes.time_basis is None:
+        graph, drive = Graph.of(kernel, mobility), Drive.of(energy, mobility, p[0])
+        return unexplained(graph, drive, nodes.points, nodes.steps, nodes.shared, p) / moved
     form = EdgeForm(kernel, mobility)
     for j in range(nodes.count):
         here = nodes.probability(p, j)
