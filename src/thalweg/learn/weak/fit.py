@@ -60,6 +60,9 @@ _TINY = 64
 """Number of states up to which threads are not limited: on tiny matrices the limit would cost more
 than the solve."""
 
+_DEFAULTS = WeakOptions()
+"""Made once: checking them takes a good part of the time of a fit of few states."""
+
 
 @dataclass(frozen=True, eq=False)
 class WeakFit:
@@ -150,7 +153,7 @@ def fit_weak(
         raise InputError(
             f"probabilities have {p.shape[0]} rows for {times.size} times; give one row per time."
         )
-    options = WeakOptions() if options is None else options
+    options = _DEFAULTS if options is None else options
     if options.weighting not in ("metric", "paper", "paper-edges"):
         raise InputError(
             f"weighting is {options.weighting!r}; choose 'metric', 'paper' or 'paper-edges'."
@@ -184,7 +187,7 @@ def fit_weak(
     if signed and plain and known is None and counted is not None and pseudo_count is not None:
         exact = kernel.n_states <= DENSE_SIZE
         draws = None if exact else np.random.default_rng(1) if rng is None else rng
-        bias = noise_bias(kernel, nodes, p, counted, pseudo_count, draws)
+        bias = noise_bias(kernel, nodes.points.weight, p, counted, pseudo_count, draws)
     average, products = nodes.averages()
 
     def minimise() -> Minimum:

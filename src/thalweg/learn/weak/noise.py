@@ -20,14 +20,11 @@ import numpy as np
 from scipy.special import gammaln
 
 from thalweg import _checks
-from thalweg._compile import njit
 from thalweg._types import Array
 from thalweg.edges import static
 from thalweg.kernel import MarkovKernel
-from thalweg.learn.weak.passes import Points
-from thalweg.learn.weak.terms import Nodes
 
-_LOW, _HIGH, _POINTS = -7.0, 5.5, 251
+_LOGS = np.linspace(-7.0, 5.5, 251)
 """Logarithms of the expected counts at which `phi` is tabulated."""
 _MANY, _PROBES = 50_000, 8
 """Number of states above which one draw stands for the noise; draws where there are fewer."""
@@ -71,22 +68,24 @@ class NoiseBias(NamedTuple):
 
 def noise_bias(
     kernel: MarkovKernel,
-    nodes: Nodes,
+    weight: Array,
     p: Array,
     sizes: Array,
     pseudo_count: float,
     rng: np.random.Generator | None,
 ) -> NoiseBias:
-    """The bias for the logarithmic mean and the entropy; exact roots, or draws with `rng`."""
+    """The bias for the logarithmic mean, the entropy and the trapezoid rule with these weights.
+
+    The roots are exact, or draws with `rng`.
+    """
     pseudo_count = _checks.positive(pseudo_count, "pseudo_count")
     pi, total = kernel.stationary, sizes + pseudo_count * kernel.n_states
     source, target, conductance = kernel.edges
     leaving = static.degrees(source, target, conductance, pi.size) / pi
-    gram, moment = _covariances(nodes.points, p, total, leaving, _covariance_table(pseudo_count))
-    weight = np.zeros(p.shape[0])
-    np.add.at(weight, nodes.points.left, 0.5 * nodes.points.weight)
-    np.add.at(weight, nodes.points.right, 0.5 * nodes.points.weight)
-    inner = np.sqrt((weight[1:-1] ** 2 / total[1:-1]) @ p[1:-1]) if p.shape[0] > 2 else 0 * pi
+    logs = np.log(np.maximum(p * total[:, None], 1e-3))
+    own = np.interp(logs, _LOGS, _covariances(pseudo_count), right=1.0) / total[:, None]
+    gram, moment = float(weight @ own @ leaving), 0.5 * float(own[0].sum() - own[-1].sum())
+    inner = np.sqrt((weight[1:-1] ** 2 / total[1:-1]) @ p[1:-1])
     first, last = np.sqrt(p[0] / total[0]), np.sqrt(p[-1] / total[-1])
     if rng is None:
         spread = np.concatenate(
@@ -105,42 +104,9 @@ def noise_bias(
 
 
 @lru_cache(maxsize=16)
-def _covariance_table(pseudo_count: float) -> Array:
-    """`phi(mu) = E (C - mu) log(C + a)` for Poisson counts, at equal steps of `log mu`."""
-    mu = np.exp(np.linspace(_LOW, _HIGH, _POINTS))[:, None]
+def _covariances(pseudo_count: float) -> Array:
+    """`phi(mu) = E (C - mu) log(C + a)` for Poisson counts, at the tabulated `mu`."""
+    mu = np.exp(_LOGS)[:, None]
     c = np.arange(600)[None, :]
     probability = np.exp(c * np.log(mu) - mu - gammaln(c + 1))
     return np.asarray((probability * (c - mu) * np.log(c + pseudo_count)).sum(axis=1))
-
-
-@njit(cache=True)
-def _covariances(
-    points: Points, p: Array, sizes: Array, leaving: Array, table: Array
-) -> tuple[float, float]:
-    """The bias of beta's Gram entry and of its moment, with `phi` from a table."""
-    left, right, node_weight, before, after, share = points
-    gram, moment = 0.0, 0.0
-    scale = (table.size - 1) / (_HIGH - _LOW)
-    for j in range(left.size):
-        ends = 1 if left[j] == right[j] else 2
-        for x in range(p.shape[1]):
-            middle = 0.5 * (p[left[j], x] + p[right[j], x])
-            if middle <= 0.0:
-                continue
-            for i in range(ends):
-                k = left[j] if i == 0 else right[j]
-                place = (np.log(max(p[k, x] * sizes[k], 1e-3)) - _LOW) * scale
-                if place >= table.size - 1:
-                    value = 1.0
-                else:
-                    at = int(max(place, 0.0))
-                    part = max(place, 0.0) - at
-                    value = (1.0 - part) * table[at] + part * table[at + 1]
-                # Covariance of this snapshot's error with its own in the logarithm of the node.
-                value *= p[k, x] / (sizes[k] * middle * ends)
-                gram += node_weight[j] * leaving[x] * value / ends
-                if before[j] == k:
-                    moment += share[j] * value
-                if after[j] == k:
-                    moment -= share[j] * value
-    return gram, moment
