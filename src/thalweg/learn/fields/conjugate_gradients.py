@@ -27,15 +27,13 @@ def conjugate_gradients(
     It ends when the squared error in the norm of `H`, estimated by the preconditioner, is below
     `tolerance**2` of that of zero, or below `least`.
     """
-    x = preconditioner(right)
-    goal = np.maximum(tolerance**2 * np.sum(right * x, axis=0), max(least, 1e-300))
-    if guess is None:
-        x = np.zeros_like(right)
-        r = right.copy()
-    else:
+    y = preconditioner(right)
+    goal = np.maximum(tolerance**2 * np.sum(right * y, axis=0), max(least, 1e-300))
+    x, r = np.zeros_like(right), right.copy()
+    if guess is not None:
         x = guess.copy()
-        r = right - curvature(x)
-    y = preconditioner(r)
+        r -= curvature(x)
+        y = preconditioner(r)
     d = y.copy()
     ry = np.sum(r * y, axis=0)
     for k in range(max_iterations):

@@ -24,7 +24,7 @@ from thalweg.learn.fields.evidence import (
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.graph_fit import GraphFitter
 from thalweg.learn.fields.likelihood import Likelihood
-from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions, large_fit
+from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions
 from thalweg.learn.fields.posterior import Point, Posterior
 from thalweg.learn.fields.preconditioner import Information, Preconditioner, solve
 from thalweg.learn.fields.prior import field_prior, is_thin
@@ -164,7 +164,7 @@ class _Fitter(Fitter):
         progress: Progress | None,
         rng: np.random.Generator,
     ) -> None:
-        self.options, self.progress, self.rng = options, progress, rng
+        super().__init__(options, progress, rng)
         start = weak_start(kernel, times, counts, beta, rng)
         room = int(_JACOBIAN_FLOATS / counts.size)
         n_functions = max(8, min(options.n_functions, kernel.n_states // 4, 3 * room // 4))
@@ -194,9 +194,6 @@ class _Fitter(Fitter):
         self.point: Point = point
         self.information: Information | None = None
         self.stale, self.fine = 0, False
-        self.damping = 0.0
-        self.n_iterations = 0
-        self.determined = 0.0
         self.z_probes = rng.choice([-1.0, 1.0], size=(z.size, options.n_probes))
         self.probes: Probes | None = None
         self.pushed, self.share = 0.0, 1.0
@@ -323,6 +320,4 @@ class _Fitter(Fitter):
             log_beta_stderr = float(np.sqrt(max(solved[-1, -1], least_variance(point))))
             if post.fixed_log_beta is not None:
                 log_beta_stderr, draws = 0.0, np.full(draws.size, place.beta)
-        return large_fit(
-            place, samples, draws, log_beta_stderr, status, self.n_iterations, self.determined
-        )
+        return self.fit_at(place, status, samples, draws, log_beta_stderr)

@@ -21,7 +21,7 @@ from thalweg.learn.fields.conjugate_gradients import Map, conjugate_gradients
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.likelihood import Likelihood, Place
 from thalweg.learn.fields.matching import Following, matched_slope
-from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions, large_fit
+from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions
 from thalweg.learn.fields.spectral_solver import Curvature, Kind, Preconditioning
 from thalweg.learn.fields.spectrum import SpectralPrior, Spectrum
 from thalweg.learn.fields.start import weak_start
@@ -75,7 +75,7 @@ class GraphFitter(Fitter):
         progress: Progress | None,
         rng: np.random.Generator,
     ) -> None:
-        self.options, self.progress, self.rng = options, progress, rng
+        super().__init__(options, progress, rng)
         n = self.n = kernel.n_states
         self.parts = slice(0, n), slice(n, 2 * n)
         self.free = beta is None
@@ -94,8 +94,6 @@ class GraphFitter(Fitter):
         kinds: tuple[Kind, ...] = ("graph", "flow") if self.few else ("flow",)
         self.preconditioning = Preconditioning(place, kinds)
         self.force = 0.0
-        self.damping = 0.0
-        self.n_iterations = 0
         self.determined = 0.5 * self.n
         self.prepared: tuple[Map, Array, Array] | None = None
         self.about = np.ones(spectrum.knots.size)
@@ -404,6 +402,4 @@ class GraphFitter(Fitter):
                 x = x + self.along[:, None] * moves
                 draws = beta * np.exp(moves)
             samples = x[n:].T
-        return large_fit(
-            self.place, samples, draws, error, status, self.n_iterations, self.determined
-        )
+        return self.fit_at(self.place, status, samples, draws, error)
