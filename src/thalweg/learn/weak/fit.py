@@ -11,7 +11,6 @@ pass over the snapshots and two solves with one time-averaged Laplacian.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +21,7 @@ from thalweg._door import checked, single_threaded
 from thalweg._types import Array
 from thalweg.edges.fluxes import Drive
 from thalweg.edges.static import Graph
-from thalweg.energy import Entropy, FreeEnergy, centred
+from thalweg.energy import Entropy, FreeEnergy, as_interaction, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.inputs import feature_table
@@ -31,7 +30,6 @@ from thalweg.learn.weak.noise import NoiseBias, noise_bias, sampling_deviations,
 from thalweg.learn.weak.options import (
     WeakOptions,
     as_sizes,
-    as_symmetric,
     check_positive,
 )
 from thalweg.learn.weak.passes import unexplained
@@ -45,7 +43,6 @@ from thalweg.learn.weak.solve import (
     problem_of,
 )
 from thalweg.learn.weak.terms import (
-    Basis,
     EdgeForm,
     Nodes,
     Setting,
@@ -176,7 +173,10 @@ def fit_weak(
         options.weighting,
         Entropy() if options.internal is None else options.internal,
         beta != 0.0,
-        [as_symmetric(b, kernel.n_states, i) for i, b in enumerate(options.interactions)],
+        [
+            as_interaction(b, kernel.n_states, f"interactions[{i}]")
+            for i, b in enumerate(options.interactions)
+        ],
     )
     ridged = options.ridge == "auto" and known is None
     system = _system(kernel, nodes, p, setting, counted if ridged else None, rng)
@@ -206,10 +206,11 @@ def fit_weak(
     if status and signed and not found.schur[0, 0] > 1e-10 * system.gram[0, 0]:
         status = Status.UNDETERMINED
     strengths = found.theta[1:] if signed else found.theta
+    terms = [s * b for s, b in zip(strengths, setting.interactions, strict=True)]
     energy = FreeEnergy(
         centred(average @ potentials, kernel),
         float(found.theta[0]) if beta is None else beta,
-        _combine(setting.interactions, strengths),
+        sum(terms[1:], start=terms[0]) if terms else None,
         setting.internal,
     )
     return WeakFit(
@@ -312,13 +313,3 @@ def _residual(
         for k, share, chi in nodes.parts(j):
             gap[k] -= share * nodes.steps[k] * form.apply(weights, chi @ potentials + rest)
     return float(np.abs(gap).sum()) / moved
-
-
-def _combine(basis: Sequence[Basis], strengths: Array) -> Basis | None:
-    """The interaction with these strengths."""
-    if not basis:
-        return None
-    total = strengths[0] * basis[0]
-    for strength, b in zip(strengths[1:], basis[1:], strict=True):
-        total = total + strength * b
-    return total

@@ -84,17 +84,3 @@ def as_sizes(sizes: ArrayLike, count: int) -> Array:
             f"{array.tolist() if array.size < 10 else array.shape}."
         )
     return array
-
-
-def as_symmetric(matrix: ArrayLike | sparse.sparray, n: int, i: int) -> Array | sparse.csr_array:
-    b: Array | sparse.csr_array
-    if sparse.issparse(matrix):
-        b = sparse.csr_array(matrix, dtype=np.float64)
-    else:
-        b = _checks.as_array(matrix, f"interactions[{i}]")
-    if b.shape != (n, n) or abs(b - b.T).max() > 1e-10 * (1 + abs(b).max()):
-        raise InputError(
-            f"interactions[{i}] must be a symmetric matrix of shape ({n}, {n}); this one has "
-            f"shape {b.shape}: use (B + B.T) / 2."
-        )
-    return b

@@ -30,12 +30,10 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 
 from thalweg._types import Array
 from thalweg.edges import static
-from thalweg.energy import Entropy, InternalEnergy
+from thalweg.energy import Entropy, Interaction, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
@@ -45,7 +43,6 @@ from thalweg.mobility import Mobility
 
 Quadrature = Literal["trapezoid", "right", "midpoint"]
 Weighting = Literal["metric", "paper", "paper-edges"]
-Basis: TypeAlias = NDArray[np.float64] | sparse.csr_array
 
 
 class Nodes:
@@ -177,7 +174,7 @@ class Setting:
     weighting: Weighting = "metric"
     internal: InternalEnergy = field(default_factory=Entropy)
     with_beta: bool = True
-    interactions: Sequence[Basis] = ()
+    interactions: Sequence[Interaction] = ()
 
 
 def is_simple(nodes: Nodes, setting: Setting) -> bool:
