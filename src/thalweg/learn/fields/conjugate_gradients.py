@@ -24,8 +24,8 @@ def conjugate_gradients(
 ) -> tuple[Array, int]:
     """`H^-1 right` for every column, and the number of iterations.
 
-    It ends when the squared error in the norm of `H`, estimated by the preconditioner, is below
-    `tolerance**2` of that of zero, or below `least`.
+    The iterations end when the squared error in the norm of `H`, estimated by the preconditioner,
+    is below `least` or below `tolerance**2` times the squared size of the solution.
     """
     y = preconditioner(right)
     goal = np.maximum(tolerance**2 * np.sum(right * y, axis=0), max(least, 1e-300))

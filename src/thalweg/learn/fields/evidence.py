@@ -50,10 +50,7 @@ def probe(
     tolerance: float,
     before: Probes | None = None,
 ) -> Probes:
-    """Solve for the probes and for the direction of log beta together.
-
-    `before` holds the same probes solved nearby, as a start.
-    """
+    """Solve for the probes and for the direction of log beta together, starting from `before`."""
     z = z.copy()
     z[-1] = 0.0
     right = np.concatenate([z, point.posterior.along_beta], axis=1)

@@ -90,8 +90,8 @@ class Run:
     ) -> Array:
         """Derivatives of `log_density`, shape (snapshots, states, directions).
 
-        `du0` and `dV` have shape (states, directions), `dbeta` (directions,). `coarse`: those of
-        the coarse chain, of first order in the time step, at a third of the cost.
+        `du0` and `dV` have shape (states, directions), `dbeta` (directions,). `coarse`: derivatives
+        of the coarse chain only, of first order in the time step, at a third of the cost.
         """
         tolerance = self.flow.product_tolerance if tolerance is None else tolerance
         n, width = du0.shape

@@ -46,8 +46,8 @@ _LEFT = 0.15
 _STILL = 1.2
 """Move of all levels together, in their standard errors, below which they have settled."""
 _NEAR = 2.0
-"""The same before the first simulations of 1000 states: with more, errors of levels are smaller,
-and simulations follow in any case."""
+"""`_STILL` before the first simulations of 1000 states: with more states, errors of levels are
+smaller, and simulations follow in any case."""
 _LEAST_OWN = 0.5
 """Least share of the information about log beta at given levels that may remain as these follow."""
 _SYSTEMATIC = 0.01
@@ -245,7 +245,7 @@ class GraphFitter(Fitter):
         curvature = self._curvature(coarse=True)
         if self.prepared is None or self.damping > 0.0:
             self.prepared = self.preconditioning(curvature)
-        # That of the last Newton step, which was made for the same levels.
+        # The preconditioner of the last Newton step was made for the same levels.
         preconditioner, *about = self.prepared
         white, right = self._posterior_noise(self.options.n_probes, rng)
         self.draws, _ = conjugate_gradients(

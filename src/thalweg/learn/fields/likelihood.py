@@ -28,7 +28,7 @@ class Likelihood:
         return np.asarray(self.counts.sum(axis=1))
 
     def finer(self, factor: int = 2) -> Likelihood:
-        """The same with time steps shorter by this factor."""
+        """The likelihood of a flow whose time steps are shorter by this factor."""
         return replace(self, flow=replace(self.flow, substeps=factor * self.flow.substeps))
 
     def at(self, u0: Array, V: Array, log_beta: float) -> Place | None:
@@ -122,7 +122,7 @@ class Place:
     ) -> tuple[Array, Array]:
         """The Fisher information times `(z, theta)`, one direction per column.
 
-        That of the `coarse` chain costs a third.
+        Products along the `coarse` chain cost a third.
         """
         n = self.u0.size
         du0, dV = np.ascontiguousarray(z[:n]), np.ascontiguousarray(z[n:])

@@ -54,7 +54,7 @@ class Posterior:
         return unit
 
     def finer(self) -> Posterior:
-        """The same with time steps of half the length."""
+        """The posterior with time steps of half the length."""
         return replace(self, likelihood=self.likelihood.finer())
 
     def split(self, z: Array) -> tuple[Array, Array, Array]:

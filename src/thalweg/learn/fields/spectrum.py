@@ -298,6 +298,6 @@ class SpectralPrior:
         return 0.25 * (self.powers((x + y)[:, None]) - self.powers((x - y)[:, None]))
 
     def white_powers(self, w: Array) -> Array:
-        """The same given `w = A x`."""
+        """The derivatives of `powers` from `w = A x`."""
         root = self.spectrum.root[:, None]
         return self.spectrum.shares(w / root, w * root)

@@ -1,10 +1,10 @@
-"""Sampling noise in the weak form: its size, for the ridge, and the bias it leaves in beta.
+"""Sampling noise in the weak form: its size, for the ridge, and its bias in beta.
 
 The normal equations are quadratic in the densities, so their noise does not average out. With
 independent counts `C ~ n p`, smoothed to `(C + a) / (n + a N)`, the entries of beta are off by
 
     G:  sum_j w_j sum_x (1 - K_xx) phi(n p_jx) / n_j,    phi(mu) = E (C - mu) log(C + a),
-    m:  the same covariance of `log rho_j` with the increment that shares its snapshot,
+    m:  the covariance of `log rho_j` with the increment that shares its snapshot,
     C^T A^-1 C, C^T A^-1 l:  trace(A^-1 Cov(C, C)), trace(A^-1 Cov(C, l)),
 
 to first order in `1 / n` (`phi` tends to 1). Subtracted, they leave an estimate of beta that is not

@@ -282,13 +282,13 @@ def with_errors(
 
 
 def with_beta_error(fit: RegressionFit, error: float) -> RegressionFit:
-    """The same with another error of beta and the interval that goes with it."""
+    """The fit with another error of beta and the matching interval."""
     lower, upper = fit.beta_raw - 1.96 * error, max(fit.beta_raw, 0.0) + 1.96 * error
     return replace(fit, beta_stderr=error, beta_interval=(max(lower, 0.0), upper))
 
 
 def without_errors(fit: RegressionFit, beta: float | None) -> RegressionFit:
-    """The same with infinite errors; none of a beta that was given."""
+    """The fit with infinite errors, except for a beta that was given."""
     error = np.inf if beta is None else 0.0
     nothing = np.full_like(fit.potential, np.inf)
     return replace(fit, potential_stderr=nothing, beta_stderr=error, beta_interval=(0.0, np.inf))
