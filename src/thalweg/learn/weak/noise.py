@@ -88,16 +88,13 @@ def noise_bias(
     inner = np.sqrt((weight[1:-1] ** 2 / total[1:-1]) @ p[1:-1])
     first, last = np.sqrt(p[0] / total[0]), np.sqrt(p[-1] / total[-1])
     if rng is None:
-        spread = np.concatenate(
-            [np.diag(inner), np.diag(weight[0] * first), np.diag(weight[-1] * last)], axis=1
-        )
-        load = np.concatenate([0 * np.diag(inner), np.diag(first), -np.diag(last)], axis=1)
+        z = np.eye(3 * pi.size).reshape(3, pi.size, -1)
     else:
         count = _n_probes(pi.size)
         z = rng.standard_normal((3, pi.size, count)) / np.sqrt(count)
-        begin, end = first[:, None] * z[1], last[:, None] * z[2]
-        spread = inner[:, None] * z[0] + weight[0] * begin + weight[-1] * end
-        load = begin - end
+    begin, end = first[:, None] * z[1], last[:, None] * z[2]
+    spread = inner[:, None] * z[0] + weight[0] * begin + weight[-1] * end
+    load = begin - end
     spread /= pi[:, None]
     column = [static.apply_laplacian(source, target, conductance, s) for s in spread.T.copy()]
     return NoiseBias(gram, moment, np.stack(column, axis=1), load - load.mean(axis=0), p.size)
