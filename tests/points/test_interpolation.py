@@ -57,6 +57,13 @@ def test_the_clock_follows_the_unit_of_time() -> None:
     assert np.allclose(half, ten.predict(kernel, [5.0])[0], atol=1e-4)
 
 
+def test_a_fitted_flow_does_not_run_backwards() -> None:
+    seen = Snapshots.from_counts([1.0, 2.0], [[70, 20, 10], [10, 30, 60]])
+    fit = fit_relaxation(ring(3), seen)
+    with pytest.raises(InputError, match="before the first snapshot"):
+        fit.predict(ring(3), [0.5, 1.5])
+
+
 def test_path_entropy_of_free_diffusion_is_zero_and_else_positive() -> None:
     kernel = ring(5)
     ps, times = np.tile(kernel.stationary, (4, 1)), np.linspace(0, 1, 4)
@@ -96,6 +103,19 @@ def test_displacement_of_a_shift_is_the_shift_and_curves_follow_a_parabola() -> 
     curved = displace(times, bent, 1.5, Displacement(curvature=1.0), rng=rng)
     assert wasserstein1(curved, truth) < 1e-7
     assert wasserstein1(displace(times, bent, 1.5, Displacement(), rng=rng), truth) > 0.2
+
+
+def test_individuals_with_entropic_partners_follow_the_curve_of_their_own_past() -> None:
+    times, x = np.array([0.0, 1.0, 2.0]), np.random.default_rng(0).normal(size=(900, 1))
+    clouds = (x, x + 5.0, x + 10.0)
+    straight, curved = (
+        displace(
+            times, clouds, 0.5, Displacement(curvature=bend, entropic=True),
+            rng=np.random.default_rng(1),
+        ).points.std()
+        for bend in (0.0, 1.0)
+    )  # fmt: skip
+    assert abs(curved / straight - 1) < 0.02
 
 
 def test_wasserstein_against_the_line() -> None:
@@ -140,6 +160,14 @@ def test_forecast_beats_persistence_on_a_travelling_cloud(moving: tuple) -> None
         model.interpolate(4.0)
     with pytest.raises(InputError, match="use interpolate"):
         model.forecast(1.0)
+
+
+@pytest.mark.parametrize("time", [np.nan, np.inf])
+def test_a_time_that_is_not_finite_is_rejected(moving: tuple, time: float) -> None:
+    model = PointInterpolator(n_states=10, n_partitions=1).fit(*moving)
+    for ask in (model.interpolate, model.forecast):
+        with pytest.raises(InputError, match=f"time is {time}"):
+            ask(time, method="persistence")
 
 
 def test_two_snapshots_use_the_documented_default(moving: tuple) -> None:

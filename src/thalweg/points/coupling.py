@@ -20,7 +20,7 @@ _FAR = 3.0
 
 
 class Pairs(NamedTuple):
-    """A plan with births and deaths: pairs, deaths, births, and their masses."""
+    """A plan with births and deaths, and the mass of each pair, death and birth."""
 
     first: Index
     second: Index
@@ -50,8 +50,15 @@ def wasserstein1(
 ) -> float:
     """The exact Wasserstein-1 distance (Euclidean cost) between two weighted clouds.
 
-    With `most`, larger clouds are first thinned to that many points by systematic resampling,
-    which needs `rng` and adds a little to the distance.
+    Parameters
+    ----------
+    first, second : WeightedPoints
+        The clouds.
+    most : int, optional
+        Larger clouds are thinned to this many points by systematic resampling, which adds a little
+        to the distance.
+    rng : numpy.random.Generator, optional
+        Source of the resampling; by default from seed 0.
 
     >>> a = WeightedPoints(np.array([[0.0], [1.0]]), np.array([0.5, 0.5]))
     >>> b = WeightedPoints(np.array([[2.0]]), np.array([1.0]))
@@ -59,14 +66,14 @@ def wasserstein1(
     1.5
     """
     ot = _pot()
+    rng = np.random.default_rng(0) if rng is None else rng
     clouds = []
     for cloud in (first, second):
+        x, weights = cloud.points[cloud.weights > 0], cloud.weights[cloud.weights > 0]
         if most is not None and cloud.weights.size > most:
-            rng = np.random.default_rng(0) if rng is None else rng
-            points = cloud.resample(most, rng=rng)
-            cloud = WeightedPoints(points, np.full(most, 1 / most))
-        keep = cloud.weights > 0
-        clouds.append((cloud.points[keep], cloud.weights[keep] / cloud.weights[keep].sum()))
+            x = cloud.resample(most, rng=rng)
+            weights = _even(x)
+        clouds.append((x, weights / weights.sum()))
     (x, a), (y, b) = clouds
     cost = ot.dist(x, y, metric="euclidean")
     return float(ot.emd2(a, b, cost, numItermax=_ITERATIONS))
@@ -162,11 +169,19 @@ _NEIGHBORS = 10
 
 @dataclass(frozen=True, eq=False)
 class Displacement:
-    """Options of a displacement: how closely to follow the curve, and how far to pull to the cloud.
+    """How individuals move between two snapshots.
 
-    `curvature = 0` is McCann's straight line, 1 the cubic (or parabola) through the next snapshots
-    as well; `pull = 1` puts each point at the mean of its nearest observed ones; `entropic` couples
-    with noise; `unbalanced` lets individuals die and be born instead of moving far.
+    Parameters
+    ----------
+    curvature : float
+        0 for McCann's straight line, 1 for the cubic (or parabola) through the next snapshots too.
+    pull : float
+        How far to pull towards the observed cloud: 1 puts each point at the mean of its nearest
+        observed ones.
+    entropic : bool
+        Whether to couple with noise.
+    unbalanced : bool
+        Whether individuals die and are born instead of moving far, on straight lines.
     """
 
     curvature: float = 0.0
@@ -178,22 +193,18 @@ class Displacement:
 class Couplings:
     """Exact couplings of neighbouring snapshots, each computed once.
 
-    Clouds larger than `most` are thinned; the couplings of `subsamples` such samples are pooled.
+    Clouds larger than `most` are thinned; the couplings of two such samples are pooled.
     """
 
     def __init__(
         self, clouds: tuple[Array, ...], rng: np.random.Generator, most: int = MOST_COUPLED
     ) -> None:
         self.clouds = clouds
-        large = max(x.shape[0] for x in clouds) > most
+        large = max(len(x) for x in clouds) > most
         self.samples = [
-            tuple(
-                x if x.shape[0] <= most else x[rng.choice(x.shape[0], most, False)] for x in clouds
-            )
-            for _ in range(_SUBSAMPLES if large else 1)
+            tuple(thinned(x, most, rng) for x in clouds) for _ in range(_SUBSAMPLES if large else 1)
         ]
         self._pairs: dict[tuple[int, int], tuple[Index, Index, Array]] = {}
-        self._partners: dict[tuple[int, int, int], Array] = {}
 
     def nearest_mean(self, x: Array) -> Array:
         """The mean of the nearest observed points of each of `x`."""
@@ -215,12 +226,11 @@ class Couplings:
 
     def partners(self, sample: int, here: int, there: int) -> Array:
         """The mean position to which the coupling of two snapshots sends each of `here`."""
-        if (sample, here, there) not in self._partners:
-            i, j, mass = self.pairs(sample, min(here, there))
-            i, j = (i, j) if here < there else (j, i)
-            x, y = self.samples[sample][here], self.samples[sample][there]
-            self._partners[sample, here, there] = mean_partners(i, mass, y[j], len(x))
-        return self._partners[sample, here, there]
+        i, j, mass = self.pairs(sample, min(here, there))
+        if there < here:
+            i, j = j, i
+        clouds = self.samples[sample]
+        return mean_partners(i, mass, clouds[there][j], len(clouds[here]))
 
 
 def displace(
@@ -231,14 +241,33 @@ def displace(
     *,
     rng: np.random.Generator,
 ) -> WeightedPoints:
-    """The cloud at `time`, between two snapshots or after the last (straight on)."""
+    """The cloud at `time`, between two snapshots or after the last (straight on).
+
+    Parameters
+    ----------
+    times : array
+        Increasing times.
+    clouds : tuple of arrays, or Couplings
+        One cloud per time; `Couplings` of them to couple only once for many displacements.
+    time : float
+        The time of the cloud.
+    how : Displacement
+        Options.
+    rng : numpy.random.Generator
+        Source of the subsamples of large clouds, and of entropic pairs.
+    """
     couplings = clouds if isinstance(clouds, Couplings) else Couplings(clouds, rng)
-    right = int(np.clip(np.searchsorted(times, time), 1, times.size - 1))
+    right, share = around(times, time)
     if how.unbalanced:
-        return _with_births(times, couplings, time, right, rng)
-    parts = []
-    for sample in range(1 if how.entropic else len(couplings.samples)):
-        parts.append(_one_sample(times, couplings, time, how, (sample, right), rng))
+        return _with_births(couplings, right, share, rng)
+    paired = couplings
+    if how.entropic:
+        few = tuple(thinned(x, _MOST_ENTROPIC, rng) for x in couplings.samples[0])
+        paired = Couplings(few, rng)
+    parts = [
+        _one_sample(times, paired, time, how, (sample, right), rng)
+        for sample in range(len(paired.samples))
+    ]
     moved = np.concatenate([x for x, _ in parts])
     mass = np.concatenate([m / m.sum() / len(parts) for _, m in parts])
     if how.pull > 0:
@@ -246,39 +275,48 @@ def displace(
     return WeightedPoints(moved, mass)
 
 
+def around(times: Array, time: float) -> tuple[int, float]:
+    """The snapshot after `time`, and the share of the interval before it that has passed.
+
+    Before the first and after the last interval, these continue.
+
+    >>> around(np.array([0.0, 1.0, 3.0]), 2.0), around(np.array([0.0, 1.0, 3.0]), 4.0)
+    ((2, 0.5), (2, 1.5))
+    """
+    right = int(np.clip(np.searchsorted(times, time), 1, times.size - 1))
+    return right, float((time - times[right - 1]) / (times[right] - times[right - 1]))
+
+
 def _one_sample(
     times: Array, couplings: Couplings, time: float, how: Displacement, at: tuple[int, int],
     rng: np.random.Generator,
 ) -> tuple[Array, Array]:  # fmt: skip
+    """Individuals of one sample on their way to a snapshot, `at`, and their masses."""
     sample, right = at
-    left = right - 1
-    thin = couplings.samples[sample]
+    left, clouds = right - 1, couplings.samples[sample]
     if how.entropic:
-        thin = tuple(_thin(x, _MOST_ENTROPIC, rng) for x in thin)
-        i, j, mass = entropic_coupling(thin[left], thin[right], rng=rng)
+        i, j, mass = entropic_coupling(clouds[left], clouds[right], rng=rng)
     else:
         i, j, mass = couplings.pairs(sample, left)
-    x, y = thin[left][i], thin[right][j]
-    knots, values = [times[left], times[right]], [x, y]
-    if how.curvature > 0 and left > 0:
-        knots.append(times[left - 1])
-        values.append(couplings.partners(sample, left, left - 1)[i])
-    if how.curvature > 0 and right < times.size - 1:
-        knots.append(times[right + 1])
-        values.append(couplings.partners(sample, right, right + 1)[j])
-    moved = _lagrange(np.array(knots[:2]), values[:2], time)
-    if len(knots) > 2:
+    knots, values = [times[left], times[right]], [clouds[left][i], clouds[right][j]]
+    moved = _lagrange(np.array(knots), values, time)
+    if how.curvature > 0:
+        if left > 0:
+            knots.append(times[left - 1])
+            values.append(couplings.partners(sample, left, left - 1)[i])
+        if right < times.size - 1:
+            knots.append(times[right + 1])
+            values.append(couplings.partners(sample, right, right + 1)[j])
         moved = moved + how.curvature * (_lagrange(np.array(knots), values, time) - moved)
     return moved, mass
 
 
 def _with_births(
-    times: Array, couplings: Couplings, time: float, right: int, rng: np.random.Generator
+    couplings: Couplings, right: int, share: float, rng: np.random.Generator
 ) -> WeightedPoints:
     """Pairs on straight lines; deaths fade out in place, and births fade in."""
-    x, y = (_thin(couplings.clouds[k], _MOST_UNBALANCED, rng) for k in (right - 1, right))
+    x, y = (thinned(couplings.clouds[k], _MOST_UNBALANCED, rng) for k in (right - 1, right))
     plan = unbalanced_coupling(x, y)
-    share = (time - times[right - 1]) / (times[right] - times[right - 1])
     inside = float(np.clip(share, 0.0, 1.0))
     moved = x[plan.first] + share * (y[plan.second] - x[plan.first])
     points = np.concatenate([moved, x[plan.dying], y[plan.born]])
@@ -287,11 +325,13 @@ def _with_births(
     return WeightedPoints(points[keep], mass[keep] / mass.sum())
 
 
-def _thin(x: Array, most: int, rng: np.random.Generator) -> Array:
-    return x if x.shape[0] <= most else x[rng.choice(x.shape[0], most, False)]
+def thinned(x: Array, most: int, rng: np.random.Generator) -> Array:
+    """At most `most` of the points, drawn at random."""
+    return x if len(x) <= most else x[rng.choice(len(x), most, replace=False)]
 
 
 def _lagrange(knots: Array, values: list[Array], time: float) -> Array:
+    """The polynomial through the values at the knots."""
     out = np.zeros_like(values[0])
     for a, value in enumerate(values):
         others = np.delete(knots, a)
