@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from thalweg import FreeEnergy, InputError, MarkovKernel, PointLandscape, gradient_flow
 from thalweg.points.landscape.features import (
-    AlongAxes,
     Basis,
     Gaussians,
     Given,
     Moments,
+    OnAxis,
     Polynomials,
 )
 from thalweg.points.landscape.least_squares import Whitening, covariance
@@ -30,7 +30,7 @@ def blocks(d: int, rng: np.random.Generator) -> list[object]:
         Polynomials(mean, scale, 4),
         Polynomials(mean, scale, 2, cross=False),
         Gaussians(rng.normal(size=(4, d)), rng.uniform(0.5, 1.5, 4)),
-        AlongAxes(rng.normal(size=(3, d)), rng.uniform(0.5, 1.5, d)),
+        OnAxis(Gaussians(rng.normal(size=(3, 1)), rng.uniform(0.5, 1.5, 3)), d - 1),
     ]
 
 

@@ -229,50 +229,36 @@ class Gaussians(Block):
 
 
 @dataclass(frozen=True, eq=False)
-class AlongAxes(Block):
-    """Gaussians of one coordinate each: `knots` has a column of centres per coordinate."""
+class OnAxis(Block):
+    """Functions of one coordinate: a one-dimensional block on that axis."""
 
-    knots: Array
-    widths: Array
+    block: Block
+    axis: int
 
     @property
     def size(self) -> int:
-        return int(self.knots.size)
+        return self.block.size
 
     def value(self, x: Array, spread: float = 0.0) -> Array:
-        return self._bumps(x, spread)[0].reshape(len(x), -1)
+        return self.block.value(x[:, [self.axis]], spread)
 
     def gradient(self, x: Array, spread: float = 0.0) -> Array:
-        bump, away, square = self._bumps(x, spread)
-        d = x.shape[1]
-        out = np.zeros((len(x), d, d, self.knots.shape[0]))
-        out[:, np.arange(d), np.arange(d)] = bump * away / square
-        return out.reshape(len(x), d, -1)
-
-    def slope(self, x: Array, weights: Array) -> Array:
-        bump, away, square = self._bumps(x, 0.0)
-        return np.asarray((bump * away * (weights.reshape(len(square), -1) / square)).sum(axis=2))
-
-    def laplacian(self, x: Array, spread: float = 0.0) -> Array:
-        return self._seconds(x, spread).reshape(len(x), -1)
-
-    def hessian(self, x: Array, weights: Array) -> Array:
-        d = x.shape[1]
-        out = np.zeros((len(x), d, d))
-        bend = (self._seconds(x, 0.0) * weights.reshape(d, -1)).sum(axis=2)
-        out[:, np.arange(d), np.arange(d)] = bend
+        out = np.zeros((*x.shape, self.size))
+        out[:, self.axis] = self.block.gradient(x[:, [self.axis]], spread)[:, 0]
         return out
 
-    def _seconds(self, x: Array, spread: float) -> Array:
-        bump, away, square = self._bumps(x, spread)
-        return np.asarray(bump * (away**2 / square - 1) / square)
+    def slope(self, x: Array, weights: Array) -> Array:
+        out = np.zeros(x.shape)
+        out[:, self.axis] = self.block.slope(x[:, [self.axis]], weights)[:, 0]
+        return out
 
-    def _bumps(self, x: Array, spread: float) -> tuple[Array, Array, Array]:
-        """Functions, the way to their centres, and squared widths; coordinate, then knot."""
-        square = (self.widths**2 + spread)[:, None]
-        away = self.knots.T[None] - x[:, :, None]
-        shrink = self.widths[:, None] / np.sqrt(square)
-        return shrink * np.exp(-0.5 * away**2 / square), away, square
+    def laplacian(self, x: Array, spread: float = 0.0) -> Array:
+        return self.block.laplacian(x[:, [self.axis]], spread)
+
+    def hessian(self, x: Array, weights: Array) -> Array:
+        out = np.zeros((*x.shape, x.shape[1]))
+        out[:, self.axis, self.axis] = self.block.hessian(x[:, [self.axis]], weights)[:, 0, 0]
+        return out
 
 
 @dataclass(frozen=True, eq=False)

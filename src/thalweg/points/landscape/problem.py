@@ -13,11 +13,11 @@ from scipy.spatial import cKDTree
 from thalweg._types import Array, Progress
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape.features import (
-    AlongAxes,
     Basis,
     Block,
     Gaussians,
     Given,
+    OnAxis,
     Polynomials,
     scales,
 )
@@ -172,5 +172,6 @@ def candidates(problem: Problem, rng: np.random.Generator) -> dict[str, Basis]:
         low, high = knots[0], knots[-1]
         knots = 0.5 * knots + 0.5 * np.linspace(low, high, _KNOTS)
         width = np.maximum(1.2 * (high - low) / (_KNOTS - 1), 1e-12)
-        bases["Gaussians along the axes"] = Basis((*first, AlongAxes(knots, width)))
+        axes = [OnAxis(Gaussians(knots[:, [i]], np.full(_KNOTS, width[i])), i) for i in range(d)]
+        bases["Gaussians along the axes"] = Basis((*first, *axes))
     return bases
