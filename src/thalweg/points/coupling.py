@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,20 +14,14 @@ from thalweg.snapshots import WeightedPoints
 
 _ITERATIONS = 10_000_000
 """Largest number of iterations of the network simplex."""
+_BLUR = 0.05
+"""Regularisation of an entropic plan, in mean costs."""
 _FAR = 3.0
 """Default cost of a death and a birth, in mean costs of the balanced plan."""
 
 
-class Pairs(NamedTuple):
-    """A plan with births and deaths, and the mass of each pair, death and birth."""
-
-    first: Index
-    second: Index
-    mass: Array
-    dying: Index
-    dying_mass: Array
-    born: Index
-    born_mass: Array
+Plan = tuple[Index, Index, Array]
+"""The pairs of a coupling, by their positions in either cloud, and their masses."""
 
 
 def _pot() -> Any:
@@ -84,13 +77,14 @@ def mean_error(first: WeightedPoints, second: WeightedPoints) -> float:
     return float(np.linalg.norm(first.mean - second.mean))
 
 
-def coupling(
-    x: Array, y: Array, weights: tuple[Array, Array] | None = None
-) -> tuple[Index, Index, Array]:
-    """Pairs `(i, j)` and their masses in an optimal plan (squared Euclidean cost)."""
-    ot = _pot()
+def coupling(x: Array, y: Array, weights: tuple[Array, Array] | None = None) -> Plan:
+    """An optimal plan (squared Euclidean cost)."""
     a, b = weights or (_even(x), _even(y))
-    plan = ot.emd(a, b, ot.dist(x, y, metric="sqeuclidean"), numItermax=_ITERATIONS)
+    return _cheapest(_pot().dist(x, y, metric="sqeuclidean"), a, b)
+
+
+def _cheapest(cost: Array, a: Array, b: Array) -> Plan:
+    plan = _pot().emd(a, b, cost, numItermax=_ITERATIONS)
     i, j = np.nonzero(plan)
     return i, j, np.asarray(plan[i, j])
 
@@ -107,46 +101,40 @@ def mean_partners(i: Index, mass: Array, goals: Array, n: int) -> Array:
     return np.asarray(sent / np.bincount(i, weights=mass, minlength=n)[:, None])
 
 
-def unbalanced_coupling(x: Array, y: Array, *, far: float = _FAR) -> Pairs:
+def unbalanced_coupling(x: Array, y: Array, *, far: float = _FAR) -> Plan:
     """An optimal plan in which mass may die and be born instead of moving too far.
 
     Moving costs the squared distance; dying and being born together cost `far` times the mean cost
-    of the balanced plan. Solved by one network simplex with an extra point on either side.
+    of the balanced plan. Who dies is paired with position `len(y)`, and who is born with `len(x)`:
+    one network simplex with an extra point on either side.
 
     >>> x = np.array([[0.0], [0.1], [0.2]])
-    >>> plan = unbalanced_coupling(x, np.array([[0.0], [0.1], [9.0]]), far=1.0)
-    >>> plan.dying.tolist(), plan.born.tolist()
-    ([2], [2])
+    >>> i, j, mass = unbalanced_coupling(x, np.array([[0.0], [0.1], [9.0]]), far=1.0)
+    >>> [(int(a), int(b)) for a, b in zip(i, j)]
+    [(0, 0), (1, 1), (2, 3), (3, 2)]
     """
-    ot = _pot()
-    n, m = x.shape[0], y.shape[0]
-    cost = ot.dist(x, y, metric="sqeuclidean")
-    i, j, mass = coupling(x, y)
-    price = 0.5 * far * float((mass * cost[i, j]).sum())
-    padded = np.full((n + 1, m + 1), price)
+    n, m = len(x), len(y)
+    cost = _pot().dist(x, y, metric="sqeuclidean")
+    i, j, mass = _cheapest(cost, _even(x), _even(y))
+    padded = np.full((n + 1, m + 1), 0.5 * far * float((mass * cost[i, j]).sum()))
     padded[:n, :m] = cost
     padded[n, m] = 0.0
-    a, b = np.append(_even(x), 1.0), np.append(_even(y), 1.0)
-    plan = ot.emd(a, b, padded, numItermax=_ITERATIONS)
-    i, j = np.nonzero(plan[:n, :m])
-    dying, born = np.flatnonzero(plan[:n, m]), np.flatnonzero(plan[n, :m])
-    return Pairs(i, j, plan[i, j], dying, plan[dying, m], born, plan[n, born])
+    i, j, mass = _cheapest(padded, np.append(_even(x), 1.0), np.append(_even(y), 1.0))
+    real = (i < n) | (j < m)
+    return i[real], j[real], mass[real]
 
 
-def entropic_coupling(
-    x: Array, y: Array, *, rng: np.random.Generator, strength: float = 0.05
-) -> tuple[Index, Index, Array]:
-    """Pairs drawn from the entropic plan with regularisation `strength` times the mean cost."""
-    ot = _pot()
-    cost = ot.dist(x, y, metric="sqeuclidean")
-    plan = ot.sinkhorn(
-        _even(x), _even(y), cost, reg=strength * float(cost.mean()), method="sinkhorn_log",
+def entropic_coupling(x: Array, y: Array, *, rng: np.random.Generator) -> Plan:
+    """Pairs drawn from the entropic plan."""
+    cost = _pot().dist(x, y, metric="sqeuclidean")
+    plan = _pot().sinkhorn(
+        _even(x), _even(y), cost, reg=_BLUR * float(cost.mean()), method="sinkhorn_log",
         numItermax=200, stopThr=1e-6, warn=False,
     )  # fmt: skip
     flat = np.cumsum(plan.ravel())
-    n = 4 * max(x.shape[0], y.shape[0])
+    n = 4 * max(len(x), len(y))
     picks = np.searchsorted(flat, (np.arange(n) + rng.random()) / n * flat[-1])
-    i, j = np.divmod(np.minimum(picks, flat.size - 1), y.shape[0])
+    i, j = np.divmod(np.minimum(picks, flat.size - 1), len(y))
     return i, j, np.full(n, 1 / n)
 
 
@@ -204,20 +192,9 @@ class Couplings:
         self.samples = [
             tuple(thinned(x, most, rng) for x in clouds) for _ in range(_SUBSAMPLES if large else 1)
         ]
-        self._pairs: dict[tuple[int, int], tuple[Index, Index, Array]] = {}
+        self._pairs: dict[tuple[int, int], Plan] = {}
 
-    def nearest_mean(self, x: Array) -> Array:
-        """The mean of the nearest observed points of each of `x`."""
-        pool, search = self._observed
-        near = search.query(x, min(_NEIGHBORS, len(pool)))[1]
-        return np.asarray(pool[near].mean(axis=1))
-
-    @cached_property
-    def _observed(self) -> tuple[Array, _Search]:
-        pool = np.vstack(self.clouds)
-        return pool, _Search(pool)
-
-    def pairs(self, sample: int, left: int) -> tuple[Index, Index, Array]:
+    def pairs(self, sample: int, left: int) -> Plan:
         """The coupling of snapshots `left` and `left + 1`."""
         if (sample, left) not in self._pairs:
             x, y = self.samples[sample][left], self.samples[sample][left + 1]
@@ -271,7 +248,9 @@ def displace(
     moved = np.concatenate([x for x, _ in parts])
     mass = np.concatenate([m / m.sum() / len(parts) for _, m in parts])
     if how.pull > 0:
-        moved = moved + how.pull * (couplings.nearest_mean(moved) - moved)
+        pool = np.vstack(couplings.clouds)
+        near = _Search(pool).query(moved, min(_NEIGHBORS, len(pool)))[1]
+        moved = moved + how.pull * (pool[near].mean(axis=1) - moved)
     return WeightedPoints(moved, mass)
 
 
@@ -316,12 +295,13 @@ def _with_births(
 ) -> WeightedPoints:
     """Pairs on straight lines; deaths fade out in place, and births fade in."""
     x, y = (thinned(couplings.clouds[k], _MOST_UNBALANCED, rng) for k in (right - 1, right))
-    plan = unbalanced_coupling(x, y)
+    i, j, mass = unbalanced_coupling(x, y)
+    born, dying = i == len(x), j == len(y)
+    start, stop = x[np.where(born, 0, i)], y[np.where(dying, 0, j)]
+    start[born], stop[dying] = stop[born], start[dying]
     inside = float(np.clip(share, 0.0, 1.0))
-    moved = x[plan.first] + share * (y[plan.second] - x[plan.first])
-    points = np.concatenate([moved, x[plan.dying], y[plan.born]])
-    mass = np.concatenate([plan.mass, (1 - inside) * plan.dying_mass, inside * plan.born_mass])
-    keep = mass > 0
+    mass = mass * np.where(born, inside, np.where(dying, 1 - inside, 1.0))
+    points, keep = start + share * (stop - start), mass > 0
     return WeightedPoints(points[keep], mass[keep] / mass.sum())
 
 

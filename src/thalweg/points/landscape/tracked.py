@@ -9,7 +9,7 @@ measured by the residuals of the pairs near a point, less what noise explains (`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy.linalg import eigh
 from thalweg._types import Array
 from thalweg.points.goodness import GoodnessOfFit, joined
 from thalweg.points.landscape.evenness import Steps, evenness, partners
-from thalweg.points.landscape.features import Basis, Gaussians, Polynomials
+from thalweg.points.landscape.features import Basis, Gaussians
 from thalweg.points.landscape.field import Field, time_basis
 from thalweg.points.landscape.least_squares import Whitening
 from thalweg.points.landscape.martingale import Followed, fit_moments
@@ -96,7 +96,7 @@ class Regression:
     evidence: float
 
 
-class _Normal:
+class Normal:
     """Normal equations of velocities on gradients: assembled once, solved for any velocities."""
 
     def __init__(self, tracks: Tracks, basis: Basis, scale: Array, order: int) -> None:
@@ -148,7 +148,7 @@ def solve_tracks(problem: Problem, models: dict[str, PushModel]) -> Answer | Non
         models[f"{_FINEST} Gaussians"] = _finest(next(iter(models.values())))
     velocities, found = tracks.velocities, {}
     for name, model in models.items():
-        normal = _Normal(tracks, model.basis, model.scale, problem.order)
+        normal = Normal(tracks, model.basis, model.scale, problem.order)
         found[name] = (normal.solve(velocities), normal)
     best = max(found, key=lambda name: found[name][0].evidence)
     (fit, normal), model = found[best], models[best]
@@ -202,21 +202,6 @@ def solve_tracks(problem: Problem, models: dict[str, PushModel]) -> Answer | Non
     )
 
 
-def coupled_gradient(times: Array, clouds: tuple[Array, ...]) -> Callable[[Array], Array]:
-    """Gradient by regression on optimal couplings, polynomials to degree 4 and 100 Gaussians.
-
-    It is the first-order condition that JKOnet* solves in its linear form, valid for tracked
-    individuals only, and the rival in benchmarks.
-    """
-    pool = np.concatenate(clouds)
-    bumps = Gaussians.over(pool, 100, 1.5, np.random.default_rng(0))
-    basis = Basis((Polynomials.over(pool, 4 if pool.shape[1] <= 3 else 2), bumps))
-    tracks = Tracks.of(times, clouds)
-    fit = _Normal(tracks, basis, np.ones(basis.size), 0).solve(tracks.velocities)
-    field = Field(basis, fit.weights[None], times)
-    return lambda x: field.gradient(x, float(times[0]))
-
-
 def stiffness(field: Field, clouds: tuple[Array, ...], times: Array) -> float:
     """The longest interval times the curvature of the potential at 95 % of the points."""
     longest = float(np.diff(times).max())
@@ -254,7 +239,7 @@ class _Steps:
 
 
 def _choose_steps(
-    problem: Problem, tracks: Tracks, model: PushModel, fit: Regression, normal: _Normal
+    problem: Problem, tracks: Tracks, model: PushModel, fit: Regression, normal: Normal
 ) -> _Steps:
     """Euler's step or the flow in continuous time, whichever explains the tracks better.
 
@@ -310,7 +295,7 @@ def _goodness(tracks: Tracks, model: PushModel, fit: Regression) -> GoodnessOfFi
     if tracks.times.size < 3:
         return GoodnessOfFit(0.0, 0, claim)
     velocities = tracks.velocities
-    moving = _Normal(tracks, basis, scale, 1).solve(velocities)
+    moving = Normal(tracks, basis, scale, 1).solve(velocities)
     count = sum(v.size for v in velocities)
     total = sum(float((v**2).sum()) for v in velocities) / count
     gain = max(fit.noise - moving.noise, 0.0)
