@@ -17,6 +17,7 @@ from thalweg.points import (
     wasserstein1,
 )
 from thalweg.points.coupling import Couplings, unbalanced_coupling
+from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.methods import Guess
 from thalweg.points.relaxation import path_entropy
 from thalweg.points.trials import Choice, Trial, choose, combine
@@ -327,6 +328,19 @@ def test_mixtures_are_weighed_by_their_trials_and_named() -> None:
     assert single[1] / single[0] > high / low
     guess = combine(choice, lambda name: Guess(trial.clouds[name]))
     assert wasserstein1(guess.points, truth) < 0.5 * min(trial.scores.values())
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_mixture_carries_the_test_that_rejects_not_the_one_that_could_not_be_made(
+    order: int,
+) -> None:
+    cloud = even(np.zeros((2, 1)))
+    tests = [GoodnessOfFit(0.0, 0, "untested"), GoodnessOfFit(100.0, 5, "rejected")][::order]
+    guesses = dict(zip("ab", tests, strict=True))
+    choice = Choice(("a", "b"), np.full(2, 0.5), False, {}, "", None)
+    found = combine(choice, lambda name: Guess(cloud, guesses[name])).goodness
+    assert found is not None
+    assert found.rejected
 
 
 def test_a_choice_that_fails_on_all_snapshots_gives_way_to_the_next(

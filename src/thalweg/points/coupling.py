@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from thalweg._optional import optional
 from thalweg._types import Array, Index
-from thalweg.errors import MissingDependencyError
 from thalweg.graphs.points import _Search
 from thalweg.snapshots import WeightedPoints
 
@@ -25,13 +25,7 @@ Plan = tuple[Index, Index, Array]
 
 
 def _pot() -> Any:
-    try:
-        import ot
-    except ImportError:
-        raise MissingDependencyError(
-            "exact optimal transport between points needs POT; pip install 'thalweg[points]'."
-        ) from None
-    return ot
+    return optional("ot", extra="points", what="exact optimal transport between points (POT)")
 
 
 def wasserstein1(

@@ -93,19 +93,12 @@ def leave_one_time_out(
 
 
 def _one_time(
-    t: Array,
-    clouds: list[Array],
-    k: int,
-    methods: tuple[str, ...],
-    baselines: tuple[str, ...],
-    most: int | None,
-    options: dict[str, Any],
-) -> list[dict[str, Any]]:
-    keep = [j for j in range(t.size) if j != k]
-    time, last = float(t[k]), k == t.size - 1
-    model = PointInterpolator(**options)
-    started = clock.perf_counter()
-    model.fit(t[keep], [clouds[j] for j in keep])
+    t: Array, clouds: list[Array], k: int, methods: tuple[str, ...], baselines: tuple[str, ...],
+    most: int | None, options: dict[str, Any],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The rows of one left-out time."""
+    time, last, started = float(t[k]), k == t.size - 1, clock.perf_counter()
+    model = PointInterpolator(**options).fit(np.delete(t, k), clouds[:k] + clouds[k + 1 :])
     setup = clock.perf_counter() - started
     seen, truth = model.partitions_[0], even(clouds[k])
     rows: list[dict[str, Any]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -162,7 +163,7 @@ class PointInterpolator:
     def scores_(self) -> dict[str, float]:
         return self._choice().scores if self.times_.size > 2 else {}
 
-    # ---------------------------------------------------------------- what it gives
+    # ---------------------------------------------------------------- answers
 
     @checked
     def interpolate(self, time: float, *, method: Method = "auto") -> Interpolation:
@@ -234,11 +235,11 @@ class PointInterpolator:
     # ---------------------------------------------------------------- how
 
     def _asked(self, time: float, method: str, known: tuple[str, ...]) -> Interpolation:
-        """The cloud by the method that was asked for."""
+        """The cloud by the requested method."""
         if method not in known:
             raise InputError(f"method is {method!r}; choose 'auto' or one of {', '.join(known)}.")
         name = self._curved() if method == "curved" else method
-        return self._wrap(time, self._methods.guess(name, time), method, f"{method} was asked for")
+        return self._wrap(time, self._methods.guess(name, time), method, f"{method}, as requested")
 
     def _chosen(self, time: float, choice: Choice) -> Interpolation:
         try:
@@ -309,7 +310,9 @@ class PointInterpolator:
             names = self._methods.worthwhile(FORECASTS)
             trials = [self._try(list(range(k + 1)), j, names, _AHEAD) for k, j in pairs]
             reach = sorted({f"{self.times_[j] - self.times_[k]:.3g}" for k, j in pairs})
-            where = f"later training times, {' and '.join(reach)} ahead for {ahead:.3g} asked,"
+            where = (
+                f"later training times, {' and '.join(reach)} ahead where {ahead:.3g} is needed,"
+            )
         self._choices[ahead] = choose(trials, where)
         return self._choices[ahead]
 
@@ -328,11 +331,11 @@ class PointInterpolator:
     def _reaches(self, ahead: float) -> list[tuple[int, int]]:
         """Pairs of a last time and a later one about `ahead` of it, for trials of forecasts."""
         t = self.times_
-        pairs = [(k, j) for k in range(1, t.size - 1) for j in range(k + 1, t.size)]
-        off = {(k, j): abs(np.log((t[j] - t[k]) / max(ahead, 1e-300))) for k, j in pairs}
-        least = min(off.values())
-        near = [pair for pair in pairs if off[pair] <= max(least + 1e-9, _SAME_REACH)]
-        return sorted(near)[-_MOST_TRIALS:]
+        pairs = list(combinations(range(1, t.size), 2))
+        off = [abs(np.log((t[j] - t[k]) / max(ahead, 1e-300))) for k, j in pairs]
+        most = max(min(off) + 1e-9, _SAME_REACH)
+        near = [pair for pair, gap in zip(pairs, off, strict=True) if gap <= most]
+        return near[-_MOST_TRIALS:]
 
     def _try(self, keep: list[int], k: int, names: tuple[str, ...], caps: Caps) -> Trial:
         if self.progress is not None:

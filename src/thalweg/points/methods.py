@@ -27,6 +27,7 @@ from thalweg.points.coupling import (
 )
 from thalweg.points.goodness import GoodnessOfFit, joined
 from thalweg.points.landscape import PointLandscape
+from thalweg.points.landscape.estimator import FEWEST
 from thalweg.points.landscape.features import Moments
 from thalweg.points.landscape.least_squares import Whitening
 from thalweg.points.relaxation import RelaxationFit, fit_relaxation
@@ -55,12 +56,8 @@ CURVED = "curved 0.5, pulled 0.5"
 
 _NEAR = 2.0
 """First `beta` of a further partition, in units of the first one's."""
-_SAME = 1e-9
-"""Difference of smoothed snapshots below which they are equal."""
 _GROWTH_TIMES = 3
 """Least number of snapshots that can separate growth from transport."""
-_FEWEST = 20
-"""Individuals per snapshot below which a landscape on R^d is not tried."""
 _CLEARLY = 1e-4
 """P-value of a fixed potential below which one that changes in time is tried: a hundredth of the
 level of the warning, which chance alone passes in one of a hundred true flows."""
@@ -137,8 +134,6 @@ class Partition:
             walk, span = walk_generator(kernel, self.fit.energy), times[right] - times[right - 1]
             since = np.array([time - times[right - 1]])
             return schroedinger_bridge(walk, before, after, span, since)[0]
-        if float(np.abs(before - after).sum()) < _SAME:
-            return before
         path = TransportGeometry(kernel).geodesic(before, after, tolerance=1e-3, n_steps=8)
         return np.asarray(path.at([share]).probabilities[0])
 
@@ -212,7 +207,7 @@ class Methods:
     def available(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """The methods among `names` for which these snapshots are large enough."""
         missing = set()
-        if min(len(x) for x in self.clouds) < _FEWEST:
+        if min(len(x) for x in self.clouds) < FEWEST:
             missing.add("landscape")
         if self.times.size < _GROWTH_TIMES:
             missing.add("growing")

@@ -132,7 +132,7 @@ def combine(choice: Choice, guess: Callable[[str], Guess]) -> Guess:
         return parts[0]
     cloud = _joined([part.points for part in parts], choice.weights, choice.towards)
     tested = [part.goodness for part in parts if part.goodness is not None]
-    worst = min(tested, key=lambda g: g.p_value, default=None)
+    worst = min(tested, key=lambda test: test.p_value if test.dof > 0 else 1.0, default=None)
     warning = joined(*dict.fromkeys(part.warning for part in parts))
     return Guess(cloud, worst, warning, parts[0].probabilities)
 

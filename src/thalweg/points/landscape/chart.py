@@ -1,9 +1,9 @@
 """The directions in which clouds of many dimensions move, in which alone a potential is learned.
 
-Fifty coordinates have more second moments than any sample determines, and Gaussians that hardly an
-individual is near. But clouds move in few of their principal components. Those are kept in which
-snapshots differ by more than sampling, the ones that move furthest first; the others stay as they
-are, and if some of them move as well it is said.
+Fifty coordinates have more second moments than any sample determines, and Gaussians in them are
+near hardly any individual. But clouds move in few of their principal components. Those are kept in
+which snapshots differ by more than sampling, the ones that move furthest first; the others stay as
+they are, with a warning if some of them move as well.
 """
 
 from __future__ import annotations

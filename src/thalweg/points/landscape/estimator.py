@@ -29,7 +29,7 @@ _HIGH_DIMENSION = 10
 """up to this dimension,"""
 _MOST_POINTS_HIGH = 2000
 """and above it."""
-_FEWEST = 20
+FEWEST = 20
 """Least number of individuals per snapshot."""
 _BACKWARD_STEPS = 4
 """Least number of steps per interval of a push backwards in time."""
@@ -178,15 +178,15 @@ class PointLandscape:
         if self.beta is not None:
             _checks.positive(self.beta, "beta", zero=True)
         for k, x in enumerate(points):
-            if len(x) < _FEWEST:
+            if len(x) < FEWEST:
                 raise InputError(
                     f"the snapshot at time {t[k]:g} has {len(x)} individuals; a landscape on R^d "
-                    f"needs at least {_FEWEST} at every time."
+                    f"needs at least {FEWEST} at every time."
                 )
         if not np.concatenate(points).std(axis=0).max() > 0:
             raise InputError("all points coincide; there is nothing to learn from.")
 
-    # ---------------------------------------------------------------- what was found
+    # ---------------------------------------------------------------- results
 
     @property
     def why_(self) -> str:

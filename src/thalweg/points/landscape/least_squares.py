@@ -163,7 +163,7 @@ class PushFit:
 
     @property
     def too_good(self) -> bool:
-        """Whether independent snapshots would hardly ever agree so well: they were tracked."""
+        """Whether independent snapshots would almost never agree so well: they were tracked."""
         dof, chi = self.dof, self.chi
         return chi < _TRACKED and bool(chi2.cdf(chi * dof, dof) < _LUCK)
 
@@ -189,35 +189,25 @@ class AveragedFit(PushFit):
         return np.asarray(max(1.0, self.chi) * self.spread)
 
 
-@dataclass(frozen=True, eq=False)
-class _Correction:
-    """What individuals that enter both derivatives and residuals add to least squares at `z`.
+def _corrected(fit: PushFit) -> tuple[Array, Array, float, Array]:
+    """Rows, side and constant of least squares about a fit, without what shared individuals add.
 
-    `J' S^-1 r` is off by `bias + noise (z' - z)` at `z'`, where `noise` is the part of `J' S^-1 J`
-    that is the scatter of `J` over the individuals: without it, `J' S^-1 J` is that of `J kept`.
+    The same individuals enter derivatives and residuals: `J' S^-1 r` is off by
+    `bias + noise (z' - z)` at `z'`, where `noise` (returned last) is the part of `J' S^-1 J` that
+    is the scatter of `J`. It is held below a share of the information in every direction.
     """
-
-    bias: Array
-    noise: Array
-    kept: Array
-
-    @classmethod
-    def at(cls, fit: PushFit) -> _Correction:
-        """The scatter is held below a share of the information in every direction."""
-        bias, noise = fit.model.score_noise(fit.z, fit.white.inverse())
-        information = fit.jacobian.T @ fit.jacobian
-        metric = information + _LIFT * np.trace(information) / len(bias) * np.eye(len(bias))
-        values, vectors = eigh(0.5 * (noise + noise.T), metric)
-        share, back = np.clip(values, 0.0, _MOST_SHARE), metric @ vectors
-        kept = np.eye(len(bias)) - (vectors * (1 - np.sqrt(1 - share))) @ back.T
-        return cls(bias, (back * share) @ back.T, kept)
-
-    def linear(self, fit: PushFit) -> tuple[Array, Array, float]:
-        """Rows, side and constant of the corrected problem, linearised at the fit."""
-        m, r, z = fit.jacobian, fit.residual, fit.z
-        rows, y = m @ self.kept, m @ z - r
-        side = rows.T @ (rows @ z) - m.T @ r + self.bias
-        return rows, side, float(y @ y + 2 * self.bias @ z - z @ self.noise @ z)
+    bias, noise = fit.model.score_noise(fit.z, fit.white.inverse())
+    m, r, z = fit.jacobian, fit.residual, fit.z
+    information = m.T @ m
+    metric = information + _LIFT * np.trace(information) / len(bias) * np.eye(len(bias))
+    values, vectors = eigh(0.5 * (noise + noise.T), metric)
+    share, back = np.clip(values, 0.0, _MOST_SHARE), metric @ vectors
+    noise = (back * share) @ back.T
+    # Without the scatter, J' S^-1 J is that of these rows.
+    rows = m @ (np.eye(len(bias)) - (vectors * (1 - np.sqrt(1 - share))) @ back.T)
+    y = m @ z - r
+    side = rows.T @ (rows @ z) - m.T @ r + bias
+    return rows, side, float(y @ y + 2 * bias @ z - z @ noise @ z), noise
 
 
 def informative(model: PushModel) -> Moments:
@@ -322,11 +312,10 @@ def average(fit: PushFit) -> AveragedFit:
     far for that, only part of the way is gone.
     """
     model, white, prior = fit.model, fit.white, Prior.of(fit.model)
-    shared = _Correction.at(fit)
-    rows, side, square = shared.linear(fit)
+    rows, side, square, noise = _corrected(fit)
     goal, spread = averaged(rows, side, square, prior)
     _, evidence = best_scales(rows.T @ rows, side, square, prior)
-    more = spread @ shared.noise @ spread
+    more = spread @ noise @ spread
     least, z, r = float(fit.residual @ fit.residual), fit.z, fit.residual
     for share in _WAYS:
         there = fit.z + share * (goal - fit.z)

@@ -51,8 +51,8 @@ class Followed:
     weights: Array
     covariance: Array
     noise: float
-    """Half the variance per unit of time that the individuals' steps show: beta where it is free,
-    and what stands in its place in the error bars where it was given."""
+    """Half the variance of the individuals' steps per unit of time: beta if it is free; otherwise
+    used in the error bars alone."""
     noise_stderr: float
     status: Status
 

@@ -137,7 +137,7 @@ def _finish(
     other = max(off, key=off.__getitem__, default="")
     leeway = off.get(other, 0.0)
     found = fit_push(chosen.model, chosen.white, chosen.z, chosen.scales)
-    said = f"{found.model.steps} step(s) per interval, as asked"
+    said = f"{found.model.steps} step(s) per interval, as requested"
     if problem.steps is None:
         stiff = stiffness(found.field, problem.clouds, problem.times)
         if stiff < _SMALL:
@@ -203,7 +203,7 @@ def _as_right(chosen: PushFit, rivals: dict[str, PushFit], simplest: str) -> lis
 def _choose_steps(fit: PushFit, stiff: float) -> tuple[PushFit, str, PushFit | None]:
     """One explicit step per interval, or the flow in continuous time if the two differ.
 
-    Each map is nearly the other's for another potential, so that equal intervals hardly decide. In
+    Each map is nearly the other's for another potential, so that equal intervals rarely decide. In
     doubt it is the flow, and the step's fit is returned as well, for the error bars.
     """
     fine = fit.model.changed(steps=_count(stiff))

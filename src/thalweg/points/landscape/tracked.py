@@ -19,7 +19,7 @@ from thalweg._types import Array
 from thalweg.points.goodness import GoodnessOfFit, joined
 from thalweg.points.landscape.evenness import Steps, evenness, partners
 from thalweg.points.landscape.features import Basis, Gaussians
-from thalweg.points.landscape.field import Field, time_basis
+from thalweg.points.landscape.field import CHUNK, Field, time_basis
 from thalweg.points.landscape.least_squares import Whitening
 from thalweg.points.landscape.martingale import Followed, fit_moments
 from thalweg.points.landscape.model import PushModel
@@ -30,8 +30,6 @@ _SAME_ROWS = 0.5
 """Share of pairs with equal rows above which rows match individuals."""
 _AGREEING = 0.3
 """Mean square of the moments that a fit of tracked individuals must reach."""
-_CHUNK = 1000
-"""Individuals processed together."""
 _RIDGES = 10.0 ** np.arange(-6.0, 6.1, 0.5)
 """Prior precisions tried."""
 _TIME_GAIN = 0.02
@@ -112,8 +110,8 @@ class Normal:
         t = self._tracks.times
         for k, tau in enumerate(np.diff(t)):
             when = time_basis(t, t[k] + 0.5 * tau, self._order)
-            for a in range(0, len(self._tracks.clouds[k]), _CHUNK):
-                here = slice(a, a + _CHUNK)
+            for a in range(0, len(self._tracks.clouds[k]), CHUNK):
+                here = slice(a, a + CHUNK)
                 x = self._tracks.clouds[k][here]
                 g = (self._basis.gradient(x) / self._scale).reshape(x.size, -1)
                 yield (k, here), np.concatenate([b * g for b in when], axis=1)
@@ -180,17 +178,17 @@ def solve_tracks(problem: Problem, models: dict[str, PushModel]) -> Answer | Non
     beta, stderr = noise, 0.0
     if problem.beta is None:
         beta = even.noise
-        # From the quieter places: what they have of roughness, and all that the others have.
+        # The quieter places may be rough as well; the others show by how much.
         between = 0.5 * max(known.noise - beta, beta) if even.rough else 0.0
         stderr = float(np.hypot(known.noise_stderr, between))
     how = "rows" if tracks.by_rows else "moments"
     rough = f"the noise looks like {even.said}" if even.rough else ""
     followed = f"individuals were followed (matched by {how})"
-    doubt = (1 - steps.share) * np.outer(steps.change, steps.change)
+    change = steps.fit.weights - steps.other
     return Answer(
         field,
         beta,
-        known.covariance + doubt,
+        known.covariance + (1 - steps.share) * np.outer(change, change),
         stderr,
         _goodness(tracks, model, fit),
         True,
@@ -222,20 +220,16 @@ def _finest(model: PushModel) -> PushModel:
 
 @dataclass(frozen=True, eq=False)
 class _Steps:
-    """The number of steps per interval, its fit, and the difference to the other choice."""
+    """The number of steps per interval, its fit, and the other choice."""
 
     count: int
     fit: Regression
-    change: Array
+    other_count: int
+    other: Array
+    """Weights of the other choice."""
     share: float
     """Probability of this choice."""
     why: str
-    other_count: int = 1
-
-    @property
-    def other(self) -> Array:
-        """Weights of the other choice."""
-        return self.fit.weights - self.change if self.count > 1 else self.fit.weights + self.change
 
 
 def _choose_steps(
@@ -247,9 +241,9 @@ def _choose_steps(
     the velocities, and the same regression repeated. Intervals of one length cannot decide, as each
     map is the other's for another potential: the difference then belongs to the error bars.
     """
-    one, none = "one explicit step per interval", np.zeros(fit.weights.size)
+    one = "one explicit step per interval"
     if problem.steps == 1:
-        return _Steps(1, fit, none, 1.0, f"{one}, as asked")
+        return _Steps(1, fit, 1, fit.weights, 1.0, f"{one}, as requested")
     stiff = stiffness(model.field(fit.weights), tracks.clouds, tracks.times)
     inner = 1 if stiff < _SHORT else 2 if stiff < _BENT else _CORRECTION_STEPS
     now = fit
@@ -262,9 +256,9 @@ def _choose_steps(
             shifted.append(v + (flow - euler) / (span[1] - span[0]))
         after = normal.solve(shifted)
         if not np.isfinite(after.weights).all() or after.noise > 10 * fit.noise + 1e-300:
-            return _Steps(1, fit, none, 1.0, one)
+            return _Steps(1, fit, 1, fit.weights, 1.0, one)
         now = after
-    change, lengths = now.weights - fit.weights, np.diff(tracks.times)
+    lengths = np.diff(tracks.times)
     if lengths.max() > _UNLIKE * lengths.min():
         gain, least = now.evidence - fit.evidence, _DECIDED
     else:
@@ -273,11 +267,11 @@ def _choose_steps(
     share = 1.0 if abs(gain) > least else 0.5
     said = f"{'the flow in continuous time' if smooth else one} fits the tracks better"
     if share < 1:
-        said += ", but equal intervals cannot decide: the error bars include the difference"
+        said += ", but the snapshots cannot decide: the error bars include the difference"
     many = max(inner, 2)
     if smooth:
-        return _Steps(many, now, change, share, said, 1)
-    return _Steps(1, fit, change, share, said, many)
+        return _Steps(many, now, 1, fit.weights, share, said)
+    return _Steps(1, fit, many, now.weights, share, said)
 
 
 def _chi(model: PushModel, weights: Array, beta: float) -> float:
