@@ -119,9 +119,9 @@ def test_covariance_is_that_of_the_moments_over_repeated_samples() -> None:
     seen = np.cov(np.array(draws).T)
     clouds = tuple(rng.normal(size=(3000, 2)) for _ in range(3))
     model = PushModel(base.times, clouds, base.basis, base.moments)
-    told = covariance(model, None) * 3000 / 60
-    scale = np.sqrt(np.outer(np.diag(told), np.diag(told)))
-    assert np.abs((seen - told) / scale).max() < 0.35
+    computed = covariance(model, None) * 3000 / 60
+    scale = np.sqrt(np.outer(np.diag(computed), np.diag(computed)))
+    assert np.abs((seen - computed) / scale).max() < 0.35
 
 
 def quadratic(n: int, times: Array, rng: np.random.Generator, beta: float) -> list[Array]:
