@@ -38,18 +38,16 @@ def literal_laplacian(kernel: MarkovKernel, weights: np.ndarray) -> np.ndarray:
 def test_every_form_of_the_laplacian_is_the_sum_over_edges(kernel: MarkovKernel) -> None:
     rng = np.random.default_rng(0)
     source, target, _ = kernel.edges
-    weights, phi, psi = rng.random(source.size), rng.normal(size=7), rng.normal(size=7)
+    weights, psi = rng.random(source.size), rng.normal(size=7)
     m = literal_laplacian(kernel, weights)
     np.testing.assert_allclose(static.dense_laplacian(source, target, weights, 7), m, atol=1e-14)
     np.testing.assert_allclose(
         static.apply_laplacian(source, target, weights, psi), m @ psi, atol=1e-13
     )
-    assert static.quadratic_form(source, target, weights, phi, psi) == pytest.approx(phi @ m @ psi)
     flux = weights * (psi[source] - psi[target])
     np.testing.assert_allclose(static.edge_divergence(source, target, flux, 7), m @ psi, atol=1e-13)
-    np.testing.assert_allclose(
-        kinetic.flux_gain(source, target, flux[None], 7)[0], m @ psi, atol=1e-13
-    )
+    gain = kinetic.flux_gain(source, target, flux[None], 7)[0]
+    np.testing.assert_allclose(gain, m @ psi, atol=1e-13)
 
 
 def test_the_symmetrised_laplacian_has_the_rates_of_the_walk(kernel: MarkovKernel) -> None:
@@ -66,29 +64,29 @@ def test_kinetic_terms_are_derivatives_of_the_action(
     kernel: MarkovKernel, rho: np.ndarray, mobility: Mobility
 ) -> None:
     rng = np.random.default_rng(1)
-    edges, spec, b = kernel.edges, mobility.spec, np.array([0.4, 0.6])
+    graph = static.Graph.of(kernel, mobility)
     both, psi = np.stack([rho, rho[::-1]]), rng.normal(size=(2, 7))
+    differences = psi[:, graph.source] - psi[:, graph.target]
 
     def energy(rho: np.ndarray) -> np.ndarray:
-        weights = kinetic.stage_weights(*edges, rho, spec)
-        return 0.5 * (weights * (psi[:, edges.source] - psi[:, edges.target]) ** 2)
+        return 0.5 * (static.stage_weights(graph, rho) * differences**2)
 
     slopes = np.empty((2, 7))
     for x in range(7):
         moved = np.zeros(7)
         moved[x] = STEP
         slopes[:, x] = (energy(both + moved) - energy(both - moved)).sum(axis=1) / (2 * STEP)
-    force, weights, average = kinetic.sweep(*edges, both, psi, spec, b)
+    force = kinetic.stage_forces(graph, both, differences)
     np.testing.assert_allclose(force, slopes, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(average, b @ weights, rtol=1e-13)
-    half = 0.5 * static.kinetic_derivative(*edges, rho, psi[0], spec)
-    np.testing.assert_allclose(half, slopes[0], rtol=1e-6, atol=1e-8)
-    flux = weights * (psi[:, edges.source] - psi[:, edges.target])
-    np.testing.assert_allclose(kinetic.flux_force(*edges, both, flux, spec), force, rtol=1e-9)
-    table, by_flux, action = kinetic.linearise_fluxes(*edges, both, flux, spec)
-    np.testing.assert_allclose(by_flux, force, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(action, 2.0 * energy(both).sum(axis=1), rtol=1e-12)
-    np.testing.assert_allclose(action, kinetic.flux_action(*edges, both, flux, spec), rtol=1e-12)
+    weights = static.stage_weights(graph, both)
+    single = static.edge_weights(*kernel.edges, rho, mobility.spec)
+    np.testing.assert_allclose(single, weights[0], rtol=1e-15)
+    flux = weights * differences
+    np.testing.assert_allclose(kinetic.flux_force(graph, both, flux), force, rtol=1e-9)
+    table, again = kinetic.linearise_stages(graph, both, differences)
+    np.testing.assert_allclose(again, force, rtol=1e-9, atol=1e-12)
+    action = 2.0 * energy(both).sum(axis=1)
+    np.testing.assert_allclose(action, kinetic.flux_action(graph, both, flux), rtol=1e-12)
     np.testing.assert_allclose(table[:, :, 0], weights, rtol=1e-12)
 
 
@@ -97,32 +95,30 @@ def test_the_linearised_system_is_the_derivative_of_gain_and_force(
     kernel: MarkovKernel, rho: np.ndarray, mobility: Mobility
 ) -> None:
     rng = np.random.default_rng(2)
-    source, target, c = kernel.edges
+    graph = static.Graph.of(kernel, mobility)
     density, psi = rho[:, None], rng.normal(size=(7, 1))
     w, q = rng.normal(size=(7, 1)), rng.normal(size=(7, 1))
-    table = np.empty((source.size, 6, 1))
+    table = np.empty((kernel.n_edges, 6, 1))
 
     def at(share: float) -> tuple[np.ndarray, np.ndarray]:
         moved = density * (1.0 + share * w)
-        gain, force, _, _ = kinetic.linearise(
-            source, target, c, moved, psi + share * q, mobility.spec, np.ones(1), table
-        )
+        gain, force, _, _ = kinetic.linearise(graph, moved, psi + share * q, np.ones(1), table)
         return gain, force * density
 
     (gain, force), (before, pulled) = at(STEP), at(-STEP)
     at(0.0)
     out, push = np.empty((7, 1)), np.empty((7, 1))
-    kinetic.product(source, target, table, q, w, out, push)
+    kinetic.product(graph, table, q, w, out, push)
     np.testing.assert_allclose(out, (gain - before) / (2 * STEP), rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(push, (force - pulled) / (2 * STEP), rtol=1e-6, atol=1e-7)
-    m, a, k = kinetic.diagonals(source, target, table, 7)
+    m, a, k = kinetic.diagonals(graph, table)
     for x in range(7):
         unit = np.zeros((7, 1))
         unit[x] = 1.0
-        kinetic.product(source, target, table, unit, 0 * unit, out, push)
+        kinetic.product(graph, table, unit, 0 * unit, out, push)
         assert out[x] == pytest.approx(m[x])
         assert push[x] == pytest.approx(a[x])
-        kinetic.product(source, target, table, 0 * unit, unit, out, push)
+        kinetic.product(graph, table, 0 * unit, unit, out, push)
         assert push[x] == pytest.approx(k[x])
 
 

@@ -115,7 +115,9 @@ def test_frozen_transition_is_the_matrix_exponential_of_the_rates() -> None:
 def test_sparse_and_dense_frozen_steps_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, energy, p0 = case("watts_strogatz", 40)
     arguments: tuple[Any, ...] = (kernel, energy, LogMean(), "frozen", "mean-field", 0.5, None)
-    dense = _Population(*arguments, np.random.default_rng(0))._frozen_step(p0, None, 0.5)[0]
+    dense = _Population(*arguments, np.random.default_rng(0))._frozen_step(
+        p0, np.zeros(p0.size, int), 0.5
+    )[0]
     counts = np.random.default_rng(1).multinomial(200_000, p0)
     monkeypatch.setattr("thalweg.flow.particles._DENSE_STATES", 0)
     population = _Population(*arguments, np.random.default_rng(0))

@@ -90,3 +90,9 @@ def test_an_unknown_internal_energy_is_refused():
     velocity(kernel, FreeEnergy(np.zeros(7), 1.0, internal=Strange()), p)
     with pytest.raises(InputError, match="Entropy"):
         velocity(kernel, FreeEnergy(np.zeros(7), 1.0, internal=Other()), p)
+
+
+def test_the_velocity_of_something_else_than_an_energy_is_rejected() -> None:
+    kernel, _, p = setting(0)
+    with pytest.raises(InputError, match="energy is 'x'; it must be a FreeEnergy"):
+        velocity(kernel, "x", p)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from thalweg.mobility import (
     Mobility,
     PowerHeatMean,
 )
-from thalweg.paths.interior.collocation import solve_collocation
+from thalweg.paths.interior.collocation import Start, solve_collocation
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import PathProblem
 from thalweg.status import Status
@@ -195,8 +195,8 @@ def test_collocation_has_order_twice_its_stages(order: int) -> None:
     for pieces in (1, 2, 4):
         problem = PathProblem(kernel, LogMean().spec, p, q, TimeMesh.uniform(pieces, order), solver)
         rho = p / kernel.stationary + problem.mesh.times[:, None] * (q - p) / kernel.stationary
-        zero = np.zeros(6)
-        found = solve_collocation(problem, rho, np.zeros(rho.shape), zero, tolerance=1e-11)
+        start = Start(problem, rho, np.zeros(rho.shape), np.zeros(6))
+        found = solve_collocation(start, tolerance=1e-11)
         assert found.status
         action = problem.mesh.weights @ (found.psi * found.gain).sum(axis=1)
         errors.append(abs(np.sqrt(action) - exact))

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from thalweg.errors import InputError
 from thalweg.geometry import TransportGeometry
 from thalweg.graphs import make_graph
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.mobility import GeometricMean
+from thalweg.status import Status
 
 Array = NDArray[np.float64]
 
@@ -83,3 +85,13 @@ def test_matrix_and_neighbours() -> None:
     near = geometry.knn(ps, 2, jobs=1)
     np.fill_diagonal(matrix, np.inf)
     np.testing.assert_array_equal(near.indices, np.argsort(matrix, axis=1)[:, :2])
+
+
+def test_a_barycenter_that_is_not_reached_is_given_with_its_own_distances() -> None:
+    geometry, ps = setting(8, 3)
+    found = geometry.barycenter(ps, max_iterations=2)
+    assert found.status is Status.MAX_ITERATIONS
+    expected = [geometry.distance(found.probability, p) for p in ps]
+    assert found.distances == pytest.approx(expected, rel=1e-7)
+    with pytest.raises(InputError, match="max_iterations is 0"):
+        geometry.barycenter(ps, max_iterations=0)

@@ -9,6 +9,7 @@ from hypothesis import given
 import reference
 from strategies import kernels_with_probability, mobilities
 from thalweg.edges import static
+from thalweg.edges.kinetic import stage_forces
 from thalweg.geometry import operators
 from thalweg.mobility import LogMean
 
@@ -76,13 +77,13 @@ def test_the_kinetic_derivative_is_a_derivative(given_, mobility):
     kernel, p, rng = given_
     rho = p / kernel.stationary
     psi = rng.normal(size=kernel.n_states)
-    source, target, conductance = kernel.edges
+    fall = operators.gradient(kernel, psi)
 
     def energy(r):
-        w = static.edge_weights(source, target, conductance, r, mobility.spec)
-        return static.quadratic_form(source, target, w, psi, psi)
+        return static.edge_weights(*kernel.edges, r, mobility.spec) @ fall**2
 
-    derivative = static.kinetic_derivative(source, target, conductance, rho, psi, mobility.spec)
+    graph = static.Graph.of(kernel, mobility)
+    derivative = 2 * stage_forces(graph, rho[None], fall[None])[0]
     for x in range(kernel.n_states):
         h = 1e-6 * rho[x]
         step = np.zeros_like(rho)

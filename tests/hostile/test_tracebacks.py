@@ -95,7 +95,7 @@ def test_a_generator_is_no_number(door):
             "a list; name states",
         ),
         (lambda: gradient_flow(None, ENERGY, P, [0, 1]), "kernel is a NoneType"),
-        (lambda: gradient_flow(KERNEL, None, P, [0, 1]), "energy is a NoneType"),
+        (lambda: gradient_flow(KERNEL, None, P, [0, 1]), "energy is None; it must be a FreeEnergy"),
         (lambda: FreeEnergy([0.0, 1.0], 1.0, internal="entropy"), "internal is 'entropy'"),
     ],
 )

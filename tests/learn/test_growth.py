@@ -200,3 +200,12 @@ def test_a_search_that_did_not_converge_judges_no_growth(tmp_path: Path) -> None
         assert found is not None
         assert "not known" in str(found)
         assert np.isinf(found.stderr).all()
+
+
+@pytest.mark.parametrize("energy", [ENERGY, None])
+def test_growth_that_cannot_be_computed_is_rejected(energy: FreeEnergy | None) -> None:
+    masses, rates = np.ones(4), np.zeros(4)
+    with pytest.raises(InputError, match="n_steps is 0"):
+        growth_flow(KERNEL, energy, masses, [0.0, 1.0], rates=rates, n_steps=0)
+    with pytest.raises(InputError, match="overflow"):
+        growth_flow(KERNEL, energy, masses, [0.0, 2.0], rates=rates + 1e4)

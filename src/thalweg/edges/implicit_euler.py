@@ -25,7 +25,7 @@ from thalweg._compile import inner, njit
 from thalweg._types import Array
 from thalweg.edges.fluxes import internal_derivative
 from thalweg.edges.static import Graph
-from thalweg.edges.step import Internal, edge_step, edge_step_in_logarithms, entropy_step
+from thalweg.edges.step import Internal, edge_step_in_logarithms, entropy_step
 from thalweg.mobility import formulas
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ _SPAN = 600.0
 _DEEPEST = -450.0
 """Least log density of a step that is formed from densities."""
 Places = NDArray[np.int64]
-EdgeTerms = tuple[float, float, float, float]
 
 
 class Slots(NamedTuple):
@@ -97,7 +96,8 @@ def evaluate(
 ) -> tuple[float, bool]:
     """Write `R(u)` and the terms of the edges to `work`; `sum_x |R_x(u)|`, in units of mass.
 
-    Also returns whether the step is deep: because it was asked for, or because a density is tiny.
+    Also returns whether the step is deep: because it was asked for, or because a density is tiny. A
+    step that is not is under the logarithmic mean, with the entropy.
     """
     graph, log_conductance, log_pi, internal = equations
     external, h, mass, log_mass = step
@@ -120,33 +120,19 @@ def evaluate(
             terms[e, 3], terms[e, 4] = by_x, by_y
             residual[x] += weight * fall
             residual[y] -= weight * fall
-    elif graph.spec.ndim == 3 and internal.order == 1.0:
-        # The usual case: a loop that knows no other means is three times as fast.
-        for e in range(graph.source.size):
-            x, y = graph.source[e], graph.target[e]
-            drop = external[x] - external[y]
-            edge = entropy_step(internal.beta, drop, u[x] - u[y], rho[x], rho[y])
-            _keep(work, e, x, y, h * graph.conductance[e], edge)
     else:
         for e in range(graph.source.size):
-            x, y = graph.source[e], graph.target[e]
+            x, y, scale = graph.source[e], graph.target[e], h * graph.conductance[e]
             drop = external[x] - external[y]
-            edge = edge_step(graph.spec, internal, drop, u[x], u[y], rho[x], rho[y], 0.0)
-            _keep(work, e, x, y, h * graph.conductance[e], edge)
+            edge = entropy_step(internal.beta, drop, u[x] - u[y], rho[x], rho[y])
+            for k in range(4):
+                terms[e, 1 + k] = scale * edge[k]
+            residual[x] += terms[e, 2]
+            residual[y] -= terms[e, 2]
     total = 0.0
     for x in range(u.size):
         total += abs(residual[x])
     return total, deep
-
-
-@inner(cache=True, error_model="numpy")
-def _keep(work: Work, e: int, x: int, y: int, scale: float, edge: EdgeTerms) -> None:
-    """Keep the terms of an edge, times `scale`, and add its flux to the residual."""
-    terms = work.terms
-    for k in range(4):
-        terms[e, 1 + k] = scale * edge[k]
-    work.residual[x] += terms[e, 2]
-    work.residual[y] -= terms[e, 2]
 
 
 @njit(cache=True, error_model="numpy")
@@ -292,22 +278,18 @@ def relax(equations: Equations, adjacency: Adjacency, step: Step, u: Array, swee
                     + formulas.log_mean_partials(equations.graph.spec, u[x], u[neighbor[k]])[0]
                 )
                 shift = max(shift, log_w)
-            low = high = u[x]
-            r_low = r_high = r = _state_residual(equations, adjacency, step, u, x, u[x], shift)
+            near = far = u[x]
+            r = _state_residual(equations, adjacency, step, u, x, far, shift)
             if abs(r) < 1e-12:
                 continue
-            width = 1.0
-            while r_high < 0.0 and high < 800.0:
-                low, r_low = high, r_high
-                high += width
+            up = r < 0.0
+            width = 1.0 if up else -1.0
+            while (r < 0.0 and far < 800.0) if up else (r > 0.0 and far > -1e6):
+                near = far
+                far += width
                 width *= 2.0
-                r_high = _state_residual(equations, adjacency, step, u, x, high, shift)
-            width = 1.0
-            while r_low > 0.0 and low > -1e6:
-                high, r_high = low, r_low
-                low -= width
-                width *= 2.0
-                r_low = _state_residual(equations, adjacency, step, u, x, low, shift)
+                r = _state_residual(equations, adjacency, step, u, x, far, shift)
+            low, high = min(near, far), max(near, far)
             for _ in range(60):
                 if high - low < 1e-3:
                     break

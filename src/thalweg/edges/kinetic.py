@@ -12,84 +12,40 @@ of a mean enter as `s t m_st` and the like, which stay of ordinary size.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
 from thalweg._types import Array, Index32
+from thalweg.edges.static import Graph, edge_divergence, stage_weights
 from thalweg.mobility import formulas
 
 Coefficients = NDArray[np.floating]
 
 
-def stage_weights(
-    source: Index32, target: Index32, conductance: Array, rho: Array, spec: Array
-) -> Array:
-    """`c m(rho)` for every stage and edge."""
-    out = np.empty((rho.shape[0], source.size))
-    _stage_weights(source, target, conductance, rho, spec, out)
-    return out
-
-
-# Allocated outside: an allocation in compiled code takes a fifth of a second to compile.
 @njit(cache=True, error_model="numpy")
-def _stage_weights(
-    source: Index32, target: Index32, conductance: Array, rho: Array, spec: Array, out: Array
-) -> None:
+def stage_forces(graph: Graph, rho: Array, differences: Array) -> Array:
+    """Half the derivative of `psi^T M(rho) psi` in `rho`, from the differences along the edges."""
+    source, target, conductance, _, spec = graph
+    force = np.zeros(rho.shape)
     for i in range(rho.shape[0]):
-        for e in range(source.size):
-            m = formulas.fast_mean(spec, rho[i, source[e]], rho[i, target[e]])
-            out[i, e] = conductance[e] * m
-
-
-@njit(cache=True, error_model="numpy")
-def stage_derivatives(source: Index32, target: Index32, rho: Array, spec: Array) -> Array:
-    """`m_s, m_t, m_ss, m_st, m_tt` of every stage and edge, (stages, edges, 5)."""
-    out = np.empty((rho.shape[0], source.size, 5))
-    for i in range(rho.shape[0]):
-        for e in range(source.size):
-            s, t = rho[i, source[e]], rho[i, target[e]]
-            _, out[i, e, 0], out[i, e, 1], out[i, e, 2], out[i, e, 3], out[i, e, 4] = (
-                formulas.fast_derivatives(spec, s, t)
-            )
-    return out
-
-
-@njit(cache=True, error_model="numpy")
-def sweep(
-    source: Index32,
-    target: Index32,
-    conductance: Array,
-    rho: Array,
-    psi: Array,
-    spec: Array,
-    quadrature: Array,
-) -> tuple[Array, Array, Array]:
-    """Half the derivative of `psi^T M psi` in `rho`; the weights `c m`, and their average."""
-    stages, n = rho.shape
-    force = np.zeros((stages, n))
-    edge, average = np.empty((stages, source.size)), np.zeros(source.size)
-    for i in range(stages):
-        b = quadrature[i]
         for e in range(source.size):
             x, y = source[e], target[e]
-            m, first, second = formulas.fast_first(spec, rho[i, x], rho[i, y])
-            difference = psi[i, x] - psi[i, y]
-            edge[i, e] = conductance[e] * m
-            average[e] += b * edge[i, e]
-            half = 0.5 * conductance[e] * difference * difference
+            _, first, second = formulas.mean_partials(spec, rho[i, x], rho[i, y])
+            half = 0.5 * conductance[e] * differences[i, e] ** 2
             force[i, x] += half * first
             force[i, y] += half * second
-    return force, edge, average
+    return force
 
 
-def flux_action(
-    source: Index32, target: Index32, conductance: Array, rho: Array, flux: Array, spec: Array
-) -> Array:
+def flux_force(graph: Graph, rho: Array, flux: Array) -> Array:
+    """The same from the fluxes: half of `c g^2 m_s`, summed."""
+    return stage_forces(graph, rho, flux / stage_weights(graph, rho))
+
+
+def flux_action(graph: Graph, rho: Array, flux: Array) -> Array:
     """`sum_e F^2 / (c m)` at every stage; infinite where mass moves without mobility."""
-    weights = stage_weights(source, target, conductance, rho, spec)
+    weights = stage_weights(graph, rho)
     share = np.zeros(flux.shape)
     with np.errstate(divide="ignore", over="ignore"):
         np.divide(flux * flux, np.maximum(weights, 0.0), out=share, where=flux != 0.0)
@@ -98,34 +54,27 @@ def flux_action(
 
 def flux_gain(source: Index32, target: Index32, flux: Array, n_states: int) -> Array:
     """The gain of each state at every stage."""
-    out = np.empty((flux.shape[0], n_states))
-    for gain, row in zip(out, flux, strict=True):
-        gain[:] = np.bincount(source, row, n_states) - np.bincount(target, row, n_states)
-    return out
+    return np.array([edge_divergence(source, target, row, n_states) for row in flux])
 
 
 @njit(cache=True, error_model="numpy")
-def linearise_fluxes(
-    source: Index32, target: Index32, conductance: Array, rho: Array, flux: Array, spec: Array
-) -> tuple[Array, Array, Array]:
+def linearise_stages(graph: Graph, rho: Array, differences: Array) -> tuple[Array, Array]:
     """Coefficients of Newton's system: per edge `c m, c g m_s, c g m_t, c g^2 m''/2` (three).
 
-    Returns the coefficients (stages, edges, 6), the force at `flux` (half of `c g^2 m_s`, summed)
-    and the actions.
+    `g` is the difference of the potentials along the edge. Returns the coefficients (stages, edges,
+    6) and the forces.
     """
-    stages, n = rho.shape
-    table = np.empty((stages, source.size, 6))
-    force, action = np.zeros((stages, n)), np.zeros(stages)
-    for i in range(stages):
+    source, target, conductance, _, spec = graph
+    table = np.empty((rho.shape[0], source.size, 6))
+    force = np.zeros(rho.shape)
+    for i in range(rho.shape[0]):
         for e in range(source.size):
             x, y = source[e], target[e]
-            s, t, c = rho[i, x], rho[i, y], conductance[e]
-            m, first, second, ss, st, tt = formulas.fast_derivatives(spec, s, t)
-            weight = c * m
-            g = flux[i, e] / weight
+            s, t, c, g = rho[i, x], rho[i, y], conductance[e], differences[i, e]
+            m, first, second, ss, st, tt = formulas.mean_derivatives(spec, s, t)
             cg = c * g
             half = 0.5 * cg * g
-            table[i, e, 0] = weight
+            table[i, e, 0] = c * m
             table[i, e, 1] = cg * first
             table[i, e, 2] = cg * second
             table[i, e, 3] = half * ss
@@ -133,32 +82,11 @@ def linearise_fluxes(
             table[i, e, 5] = half * tt
             force[i, x] += half * first
             force[i, y] += half * second
-            action[i] += flux[i, e] * g
-    return table, force, action
-
-
-def flux_force(
-    source: Index32, target: Index32, conductance: Array, rho: Array, flux: Array, spec: Array
-) -> Array:
-    """The force alone: half of `c g^2 m_s`, summed."""
-    # `linearise` does more, but it is compiled already, and this runs once per path.
-    speed = flux / stage_weights(source, target, conductance, rho, spec)
-    table = np.empty((source.size, 6, len(rho)), np.float32)
-    edges = _Edges(source, target, conductance, speed.T.copy())
-    return np.ascontiguousarray(
-        _linearised(edges, rho.T.copy(), spec, np.ones(len(rho)), table)[1].T
-    )
+    return table, force
 
 
 def linearise(
-    source: Index32,
-    target: Index32,
-    conductance: Array,
-    rho: Array,
-    psi: Array,
-    spec: Array,
-    quadrature: Array,
-    table: Coefficients,
+    graph: Graph, rho: Array, psi: Array, quadrature: Array, table: Coefficients
 ) -> tuple[Array, Array, Array, Array]:
     """Newton's coefficients `c m, c d s m_s, c d t m_t, c d^2 (s^2 m_ss, s t m_st, t^2 m_tt) / 2`.
 
@@ -166,17 +94,7 @@ def linearise(
     difference of the potentials. Returns `M psi`, half the derivative of `psi^T M psi` in `rho`,
     the action at every stage, and the average of `c m`.
     """
-    edges = _Edges(source, target, conductance, psi[source] - psi[target])
-    return _linearised(edges, rho, spec, quadrature, table)
-
-
-class _Edges(NamedTuple):
-    """The edges with the differences of the potentials along them, `(edges, stages)`."""
-
-    source: Index32
-    target: Index32
-    conductance: Array
-    differences: Array
+    return _linearise(graph, rho, psi[graph.source] - psi[graph.target], quadrature, table)
 
 
 @inner(cache=True, error_model="numpy")
@@ -187,7 +105,7 @@ def edge_terms(
 
     `s` and `t` are the densities at its ends, `d` is the difference of the potentials.
     """
-    m, first, second, ss, st, tt = formulas.fast_derivatives(spec, s, t)
+    m, first, second, ss, st, tt = formulas.mean_derivatives(spec, s, t)
     half = 0.5 * c * d * d
     return (
         c * m, c * d * first * s, c * d * second * t,
@@ -197,10 +115,10 @@ def edge_terms(
 
 
 @njit(cache=True, error_model="numpy")
-def _linearised(
-    edges: _Edges, rho: Array, spec: Array, quadrature: Array, table: Coefficients
+def _linearise(
+    graph: Graph, rho: Array, differences: Array, quadrature: Array, table: Coefficients
 ) -> tuple[Array, Array, Array, Array]:
-    source, target, conductance, differences = edges
+    source, target, conductance, _, spec = graph
     gain, force, action = np.zeros(rho.shape), np.zeros(rho.shape), np.zeros(rho.shape[1])
     average = np.empty(source.size)
     stages = rho.shape[1]
@@ -224,31 +142,14 @@ def _linearised(
     return gain, force, action, average
 
 
+@njit(cache=True, error_model="numpy", fastmath={"contract"})
 def product(
-    source: Index32,
-    target: Index32,
-    table: Coefficients,
-    psi: Array,
-    change: Array,
-    gain: Array,
-    push: Array,
+    graph: Graph, table: Coefficients, psi: Array, change: Array, gain: Array, push: Array
 ) -> None:
     """Gain and `rho` times force of the linearised system for potentials and relative changes."""
-    gain.fill(0.0)
-    push.fill(0.0)
-    _product(source, target, table, psi, change, gain, push)
-
-
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
-def _product(
-    source: Index32,
-    target: Index32,
-    table: Coefficients,
-    psi: Array,
-    change: Array,
-    gain: Array,
-    push: Array,
-) -> None:
+    source, target = graph.source, graph.target
+    gain[:] = 0.0
+    push[:] = 0.0
     stages = psi.shape[1]
     for e in range(source.size):
         x, y = source[e], target[e]
@@ -263,12 +164,10 @@ def _product(
             push[y, i] += b * difference + cross * ds + table[e, 5, i] * dt
 
 
-def diagonals(
-    source: Index32, target: Index32, table: Coefficients, n_states: int
-) -> tuple[Array, Array, Array]:
+def diagonals(graph: Graph, table: Coefficients) -> tuple[Array, Array, Array]:
     """Diagonal of `product`, for a state's own potential and its own change: `M`, `A`, `K`."""
-    m, a, k = (np.zeros((n_states, table.shape[2])) for _ in range(3))
-    _diagonals(source, target, table, m, a, k)
+    m, a, k = (np.zeros((graph.pi.size, table.shape[2])) for _ in range(3))
+    _diagonals(graph.source, graph.target, table, m, a, k)
     return m, a, k
 
 

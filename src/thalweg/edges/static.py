@@ -14,7 +14,6 @@ from scipy import sparse
 
 from thalweg._compile import njit
 from thalweg._types import Array, Index32
-from thalweg.edges.kinetic import stage_weights
 from thalweg.mobility import formulas
 
 if TYPE_CHECKING:
@@ -39,11 +38,32 @@ class Graph(NamedTuple):
         return Graph(*kernel.edges, kernel.stationary, mobility.spec)
 
 
+def stage_weights(graph: Graph, rho: Array) -> Array:
+    """`c m(rho)` of every edge, one row for each row of densities."""
+    source, target, conductance, _, spec = graph
+    out = np.empty((rho.shape[0], source.size))
+    _stage_weights(source, target, conductance, rho, spec, out)
+    return out
+
+
 def edge_weights(
     source: Index32, target: Index32, conductance: Array, rho: Array, spec: Array
 ) -> Array:
     """`w_e = c_e m(rho_source, rho_target)`: the weights of the transport Laplacian."""
-    return stage_weights(source, target, conductance, rho[None], spec)[0]
+    out = np.empty((1, source.size))
+    _stage_weights(source, target, conductance, rho[None], spec, out)
+    return out[0]
+
+
+# Allocated outside: an allocation in compiled code takes a fifth of a second to compile.
+@njit(cache=True, error_model="numpy")
+def _stage_weights(
+    source: Index32, target: Index32, conductance: Array, rho: Array, spec: Array, out: Array
+) -> None:
+    for i in range(rho.shape[0]):
+        for e in range(source.size):
+            m = formulas.fast_mean(spec, rho[i, source[e]], rho[i, target[e]])
+            out[i, e] = conductance[e] * m
 
 
 def dense_laplacian(source: AnyIndex, target: AnyIndex, weights: Array, n_states: int) -> Array:
@@ -119,39 +139,7 @@ def apply_laplacian(source: Index32, target: Index32, weights: Array, psi: Array
     return out
 
 
-@njit(cache=True, error_model="numpy")
-def quadratic_form(
-    source: Index32, target: Index32, weights: Array, phi: Array, psi: Array
-) -> float:
-    """`phi^T M psi = sum_e w_e (phi_x - phi_y) (psi_x - psi_y)`."""
-    total = 0.0
-    for e in range(source.size):
-        x, y = source[e], target[e]
-        total += weights[e] * (phi[x] - phi[y]) * (psi[x] - psi[y])
-    return total
-
-
-@njit(cache=True, error_model="numpy")
-def edge_divergence(source: Index32, target: Index32, flux: Array, n_states: int) -> Array:
+def edge_divergence(source: AnyIndex, target: AnyIndex, flux: Array, n_states: int) -> Array:
     """`sum_e flux_e (e_x - e_y)`: what each state gains."""
-    out = np.zeros(n_states)
-    for e in range(source.size):
-        out[source[e]] += flux[e]
-        out[target[e]] -= flux[e]
-    return out
-
-
-@njit(cache=True, error_model="numpy")
-def kinetic_derivative(
-    source: Index32, target: Index32, conductance: Array, rho: Array, psi: Array, spec: Array
-) -> Array:
-    """`d/d rho (psi^T M(rho) psi)`: `sum_y c_xy d1 m(rho_x, rho_y) (psi_x - psi_y)^2` at `x`."""
-    out = np.zeros(rho.size)
-    for e in range(source.size):
-        x, y = source[e], target[e]
-        difference = psi[x] - psi[y]
-        _, first, second = formulas.mean_partials(spec, rho[x], rho[y])
-        energy = conductance[e] * difference * difference
-        out[x] += energy * first
-        out[y] += energy * second
-    return out
+    gain = np.bincount(source, flux, n_states) - np.bincount(target, flux, n_states)
+    return np.asarray(gain, dtype=np.float64)

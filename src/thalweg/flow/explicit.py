@@ -36,16 +36,17 @@ class Accuracy(NamedTuple):
     max_steps: int
 
 
-class ExplicitRun(NamedTuple):
-    """The progress of the explicit method: `reached` outputs, at `time`, with `step` next."""
+class Run(NamedTuple):
+    """How far a method came: `reached` outputs, and `state` at `time`."""
 
     reached: int
     time: float
-    p: Array
-    step: float
+    state: Array
     n_steps: int
     n_evaluations: int
+    """Right-hand sides of explicit steps, linear systems of implicit ones."""
     limit: bool
+    """Whether it ended at the largest number of steps."""
 
 
 @njit(cache=True)
@@ -87,7 +88,7 @@ def dormand_prince(
     persist: bool = False,
     minimum_step: float = 0.0,
     longest_step: Callable[[Array], float] | None = None,
-) -> ExplicitRun:
+) -> Run:
     """Integrate over `times`, writing rows of `out`; stop early if the flow needs another method.
 
     It gives up, with the state at the last good step, when a state is about to run empty, after
@@ -107,7 +108,7 @@ def dormand_prince(
     k = 1
     while k < times.size:
         if steps >= max_steps:
-            return ExplicitRun(k, time, p, step, steps, evaluations, True)
+            return Run(k, time, p, steps, evaluations, True)
         if longest_step is not None:
             limit = longest_step(p)
             step = min(step, limit)
@@ -143,8 +144,8 @@ def dormand_prince(
         signs += _PATIENCE // 3 if least < 0.1 else 0
         stiff = rejections >= _MAX_REJECTIONS or signs > _PATIENCE
         if time + step == time or (stiff and not persist and k < times.size):
-            return ExplicitRun(k, time, p, step, steps, evaluations, False)
-    return ExplicitRun(k, time, p, step, steps, evaluations, False)
+            break
+    return Run(k, time, p, steps, evaluations, False)
 
 
 def _first_step(p: Array, slope: Array, span: float, rtol: float, atol: float) -> float:

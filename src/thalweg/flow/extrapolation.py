@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from thalweg._types import Array
-from thalweg.flow.explicit import Accuracy
+from thalweg.flow.explicit import Accuracy, Run
 from thalweg.flow.implicit_euler import ImplicitEuler
 
 _MAX_ORDER = 7
@@ -23,16 +23,6 @@ _PATIENCE, _CRAWL = 200, 0.1
 """Give up if this many steps in a row, at ten times their pace, would not reach the end in time."""
 # Work, in Euler steps, of all rows up to the k-th.
 _WORK = np.cumsum(np.arange(_MAX_ORDER + 1)).astype(np.float64)
-
-
-class ImplicitRun(NamedTuple):
-    """The progress of the implicit method, and its cost."""
-
-    reached: int
-    u: Array
-    n_steps: int
-    n_solves: int
-    limit: bool
 
 
 class _Attempt(NamedTuple):
@@ -46,24 +36,15 @@ class _Attempt(NamedTuple):
 
 
 def extrapolated_euler(
-    euler: ImplicitEuler,
-    times: Array,
-    u0: Array,
-    out: Array,
-    accuracy: Accuracy,
-    *,
-    time: float,
-    first: int,
-    step: float,
-) -> ImplicitRun:
-    """Integrate from `u0` at `time` over `times[first:]`, writing rows of `out`."""
-    u, k, target = u0, first, 3
+    euler: ImplicitEuler, times: Array, run: Run, out: Array, accuracy: Accuracy, *, step: float
+) -> Run:
+    """Go on from where `run` ended, in `u = log rho`, writing rows of `out`."""
+    k, time, u, steps, solves, _ = run
     rtol, atol, max_steps = accuracy
-    steps = solves = 0
-    mark = time
+    target, mark, first = 3, time, steps
     while k < times.size:
         if steps >= max_steps:
-            return ImplicitRun(k, u, steps, solves, True)
+            return Run(k, time, u, steps, solves, True)
         remaining = float(times[k]) - time
         lands = step >= remaining * (1 - 1e-10)
         h = remaining if lands else (0.5 * remaining if 2 * step > remaining else step)
@@ -87,12 +68,12 @@ def extrapolated_euler(
         else:
             step, target = 0.25 * h, 3
         crawls = False
-        if steps % _PATIENCE == 0:
+        if (steps - first) % _PATIENCE == 0:
             left = float(times[-1]) - time
-            crawls, mark = (time - mark) * max_steps < _CRAWL * _PATIENCE * left, time
+            crawls, mark = (time - mark) * (max_steps - first) < _CRAWL * _PATIENCE * left, time
         if crawls or time + 1e-3 * step == time:
-            return ImplicitRun(k, u, steps, solves, False)
-    return ImplicitRun(k, u, steps, solves, False)
+            break
+    return Run(k, time, u, steps, solves, False)
 
 
 def _next_step(h: float, attempt: _Attempt) -> tuple[float, int]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from thalweg import _checks
-from thalweg._door import single_threaded
+from thalweg._door import checked, single_threaded
 from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
@@ -21,11 +21,14 @@ from thalweg.mobility import Mobility
 
 _LONGEST = 0.03
 """Step times the spread of the rates: the error of the splitting is about a tenth of its square."""
+_OVERFLOW = 700.0
+"""Logarithm of the largest mass."""
 _MOST_STEPS = 2000
 """Largest number of splitting steps between two times."""
 
 
 @single_threaded
+@checked
 def growth_flow(
     kernel: MarkovKernel,
     energy: FreeEnergy | None,
@@ -39,8 +42,25 @@ def growth_flow(
     """Masses per state at `times`: transport by the energy's flow, births at `rates`.
 
     Strang splitting, second order: half a step of growth, a step of flow on the shares, half a
-    step of growth; by default no share grows by more than 3 % in a step. `energy=None` is growth
-    alone.
+    step of growth.
+
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    energy : FreeEnergy or None
+        The energy that falls along the flow; `None` for growth alone.
+    masses : array
+        Mass per state at `times[0]`.
+    times : array
+        Increasing times.
+    rates : array
+        Births less deaths per individual and unit of time, one number per state.
+    n_steps : int, optional
+        Splitting steps between two times; by default so many that no share grows by more than 3 %
+        in one.
+    mobility : Mobility, optional
+        By default the logarithmic mean.
 
     >>> kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
     >>> growth_flow(kernel, None, [1.0, 2.0], [0.0, 1.0], rates=[np.log(2), 0.0])[-1]
@@ -51,6 +71,13 @@ def growth_flow(
     g = _checks.as_vector(rates, kernel.n_states, "rates")
     if m.min() < 0 or not m.sum() > 0:
         raise InputError("masses must not be negative, nor all zero; correct the counts.")
+    if n_steps is not None:
+        n_steps = _checks.whole(n_steps, "n_steps", 1)
+    if float(g.max()) * (t[-1] - t[0]) + np.log(m.sum()) > _OVERFLOW:
+        raise InputError(
+            f"at the rate {g.max():g}, masses overflow before time {t[-1]:g}; check the units of "
+            "rates and times."
+        )
     out = [m]
     fastest = float(np.ptp(g))
     for length in np.diff(t):

@@ -27,7 +27,7 @@ _DENSE_FILL = 0.05
 _GOAL, _SHARE = 0.1, 1e-4
 """Accuracy of iterative solves: this part of the tolerance, or of the present residual mass."""
 _FORGET = 1.02
-"""Growth, per solve, of the step length from which an iterative method that failed is not tried."""
+"""Growth per solve of the step length above which an iterative method that failed is skipped."""
 _ROUNDING = 1e-12
 """Total residual mass that is rounding."""
 _SETTLED = 1e-5
@@ -89,8 +89,11 @@ class ImplicitEuler:
         self.vanishing = form.k - abs(form.a) + abs(form.b) > 1e-9
         little = energy.beta <= _LITTLE * float(np.ptp(energy.potential))
         self.quiet = little and not self.vanishing
-        # Both read the scales of single rows, which deep steps keep.
-        self.deep = self.always_deep = self.quiet or energy.interaction is not None
+        # The first two read the scales of single rows, which deep steps keep; shallow steps know
+        # the usual case only.
+        usual = mobility.spec.ndim == 3 and internal.order == 1.0
+        self.always_deep = self.quiet or energy.interaction is not None or not usual
+        self.deep = self.always_deep
         few = n <= 3000 and kernel.n_edges > _DENSE_FILL * n * n
         self.dense = n <= _DENSE_STATES or few
         # The response of an interaction is added to dense matrices only.
@@ -112,8 +115,6 @@ class ImplicitEuler:
         return np.maximum(self.masses(u), np.finfo(np.float64).tiny)
 
     def external(self, u: Array) -> Array:
-        if self.energy.interaction is None:
-            return self.energy.potential
         return self.energy.external(self.masses(u))
 
     def problem(self, u0: Array, h: float) -> Step:
@@ -137,7 +138,6 @@ class ImplicitEuler:
         """
         solution = self._iterated(step, u, goal) if self.swept is not None and goal else None
         if solution is None:
-            self.direct.clear()
             self._assemble(step, u, self.direct)
             if self.energy.interaction is not None and isinstance(self.direct, Dense):
                 self._add_interaction(self.direct.matrix, u)

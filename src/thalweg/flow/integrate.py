@@ -14,7 +14,7 @@ from thalweg.edges.fluxes import Drive, accumulate_velocity, steepness
 from thalweg.edges.static import Graph
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
-from thalweg.flow.explicit import Accuracy, ExplicitRun, dormand_prince
+from thalweg.flow.explicit import Accuracy, Run, dormand_prince
 from thalweg.flow.extrapolation import extrapolated_euler
 from thalweg.flow.implicit_euler import ImplicitEuler
 from thalweg.flow.trajectory import Trajectory
@@ -94,8 +94,6 @@ def gradient_flow(
            [0.7949, 0.2051],
            [0.8808, 0.1192]])
     """
-    if not isinstance(energy, FreeEnergy):
-        raise InputError(f"energy is a {type(energy).__name__}; give a FreeEnergy.")
     energy._check(kernel)
     if method not in get_args(Method):
         raise InputError(f"method is {method!r}; choose 'auto', 'explicit' or 'implicit'.")
@@ -107,52 +105,40 @@ def gradient_flow(
     accuracy = Accuracy(rtol, atol, max_steps)
     out = np.repeat(p[None], times.size, axis=0)
 
-    run = ExplicitRun(1, float(times[0]), p, np.inf, 0, 0, False)
+    run = Run(1, float(times[0]), p, 0, 0, False)
     if method != "implicit":
-        run = _explicit(kernel, energy, mobility, p, times, out, accuracy, method)
-    reached, steps, evaluations = run.reached, run.n_steps, run.n_evaluations
-    limit = run.limit and (method == "explicit" or steps >= max_steps)
-    used = "explicit"
-    if method != "explicit" and reached < times.size and not limit:
-        used = "implicit" if steps == 0 else f"explicit, implicit from t = {run.time:.6g}"
-        euler = ImplicitEuler(kernel, energy, mobility, support=run.p > 0)
-        u = np.log(np.maximum(run.p / kernel.stationary, FLOOR))
+        run = _explicit(kernel, energy, mobility, times, run, out, accuracy, method)
+    used, p = "explicit", run.state
+    limit = run.limit and (method == "explicit" or run.n_steps >= max_steps)
+    if method != "explicit" and run.reached < times.size and not limit:
+        used = "implicit" if run.n_steps == 0 else f"explicit, implicit from t = {run.time:.6g}"
+        euler = ImplicitEuler(kernel, energy, mobility, support=p > 0)
+        u = np.log(np.maximum(p / kernel.stationary, FLOOR))
         u -= np.log(euler.masses(u).sum())
-        implicit = extrapolated_euler(
-            euler,
-            times,
-            u,
-            out,
-            accuracy._replace(max_steps=max_steps - steps),
-            time=run.time,
-            first=reached,
-            step=0.01 * _time_scale(energy, run.p),
-        )
-        reached, limit = implicit.reached, implicit.limit
-        steps, evaluations = steps + implicit.n_steps, evaluations + implicit.n_solves
-        out[reached:] = euler.probabilities(implicit.u)
-    else:
-        out[reached:] = run.p
+        step = 0.01 * _time_scale(energy, p)
+        run = extrapolated_euler(euler, times, run._replace(state=u), out, accuracy, step=step)
+        limit, p = run.limit, euler.probabilities(run.state)
+    out[run.reached :] = p
     _hold(kernel, energy, out, rtol, atol)
-    status = Status.CONVERGED if reached == times.size else Status.STEP_TOO_SMALL
+    status = Status.CONVERGED if run.reached == times.size else Status.STEP_TOO_SMALL
     if limit:
         status = Status.MAX_STEPS
     if throw:
         status.check()
-    return Trajectory(times, out, status, steps, evaluations, used, kernel.names)
+    return Trajectory(times, out, status, run.n_steps, run.n_evaluations, used, kernel.names)
 
 
 def _explicit(
     kernel: MarkovKernel,
     energy: FreeEnergy,
     mobility: Mobility,
-    p: Array,
     times: Array,
+    start: Run,
     out: Array,
     accuracy: Accuracy,
     method: Method,
-) -> ExplicitRun:
-    rtol, atol, most = accuracy
+) -> Run:
+    (rtol, atol, most), p = accuracy, start.state
     graph, drive = Graph.of(kernel, mobility), Drive.of(energy, mobility, p)
     rho = np.empty_like(p)
 
@@ -174,7 +160,7 @@ def _explicit(
 
     is_steep = steep(p) * scale > _STEEP
     if is_steep and few and method == "auto":
-        return ExplicitRun(1, float(times[0]), p, np.inf, 0, 0, False)
+        return start
     return dormand_prince(
         rhs,
         times,

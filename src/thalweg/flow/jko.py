@@ -107,11 +107,7 @@ def jko_step(
     mobility = as_mobility(mobility)
     tau = _checks.positive(tau, "tau")
     p = _checks.as_probability(p, kernel.n_states)
-    if energy.n_states != kernel.n_states:
-        raise InputError(
-            f"the potential has {energy.n_states} entries, but the kernel has {kernel.n_states} "
-            "states: give one number per state."
-        )
+    energy._check(kernel)
     if smoothing:
         if not 0 < smoothing < 1:
             raise InputError(f"smoothing is {smoothing:g}; give a share between 0 and 1.")
@@ -159,8 +155,7 @@ def jko_flow(
     Its status is that of the first step that failed, after which the last point is repeated.
     `smoothing` applies to `p0` alone; the other arguments are those of `jko_step`.
     """
-    if not (isinstance(n_steps, int) and n_steps > 0):
-        raise InputError(f"n_steps is {n_steps!r}; give a positive whole number.")
+    n_steps = _checks.whole(n_steps, "n_steps", 1)
     solver = LaplacianSolver.for_kernel(kernel, grounded=True)
     p = _checks.as_probability(p0, kernel.n_states)
     rows = [p]

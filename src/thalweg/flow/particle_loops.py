@@ -126,25 +126,6 @@ def jump(
 
 
 @njit(cache=True)
-def spread(jumps: Jumps, p: Array, weights: Array, clock: float) -> Array:
-    """`p exp(dt Q)` by uniformisation: `weights[j]` is the probability of `j` ticks."""
-    (indptr, neighbor, _), rate, leaving = jumps
-    now = p.copy()
-    out = weights[0] * now
-    for j in range(1, weights.size):
-        following = np.zeros_like(now)
-        for x in range(p.size):
-            if now[x] == 0.0:
-                continue
-            following[x] += now[x] * max(1.0 - leaving[x] / clock, 0.0)
-            for k in range(indptr[x], indptr[x + 1]):
-                following[neighbor[k]] += now[x] * (rate[k] / clock)
-        now = following
-        out += weights[j] * now
-    return out
-
-
-@njit(cache=True)
 def gillespie(
     adjacency: Adjacency,
     graph: Graph,
@@ -174,8 +155,7 @@ def gillespie(
         rho[x] = (counts[x] + pseudo) / (mass * pi[x])
     flux = edge_fluxes(graph, drive, rho)
     for x in range(n):
-        own = (counts[x] + pseudo) / mass
-        tree[size + x] = _propensity(adjacency, source, flux, x, counts[x], own)
+        tree[size + x] = _propensity(adjacency, source, flux, x, counts[x], pseudo, mass)
     for i in range(size - 1, 0, -1):
         tree[i] = tree[2 * i] + tree[2 * i + 1]
     clock, n_jumps = 0.0, 0
@@ -204,17 +184,18 @@ def gillespie(
         for z in (x, y):
             for k in range(indptr[z], indptr[z + 1]):
                 w = neighbor[k]
-                own = (counts[w] + pseudo) / mass
-                rate = _propensity(adjacency, source, flux, w, counts[w], own)
+                rate = _propensity(adjacency, source, flux, w, counts[w], pseudo, mass)
                 _set(tree, size + w, rate)
     return n_jumps
 
 
 @inner(cache=True)
 def _propensity(
-    adjacency: Adjacency, source: Index32, flux: Array, x: int, count: int, share: float
-) -> float:
-    """The rate at which some one of `count` individuals leaves `x`, whose share is `share`."""
+    adjacency: Adjacency, source: Index32, flux: Array, x: int, count: int, pseudo: float,
+    mass: float,
+) -> float:  # fmt: skip
+    """The rate at which any of `count` individuals leaves `x`."""
+    share = (count + pseudo) / mass
     return _outflow(adjacency, source, flux, x) * count / share if count > 0 else 0.0
 
 

@@ -39,6 +39,8 @@ _FASTEST_SPARSE = 1e3
 """Largest rate per step by uniformisation."""
 _STEP = 0.01
 """Default time step."""
+_MATRIX_STEPS = 48
+"""Steps per interval of exact transition matrices."""
 _CHUNK = 50
 """Number of steps along the flow computed at once."""
 
@@ -142,12 +144,11 @@ def transition_matrices(
     *,
     method: Literal["exact", "frozen"] = "exact",
     mobility: Mobility,
-    n_steps: int = 48,
 ) -> Array:
     """How an individual moves from one time to the next in the rates of the infinite population.
 
-    `"exact"` holds the flow's rates over `n_steps` steps per interval, with an error of second
-    order; `"frozen"` holds them over each interval. At rest nobody moves, so errors stay.
+    `"exact"` holds the flow's rates over 48 steps per interval, with an error of second order;
+    `"frozen"` holds them over each interval. At rest nobody moves, so errors stay.
 
     >>> from thalweg.mobility import LogMean
     >>> kernel, energy = MarkovKernel.from_weights([[0, 1], [1, 0]]), FreeEnergy([0.0, 0.0], 1.0)
@@ -165,10 +166,9 @@ def transition_matrices(
             p = p @ matrix
         else:
             # Shorter at first, where the flow is fastest.
-            grid = (stop - start) * np.linspace(0.0, 1.0, n_steps + 1) ** 3
-            ps = population._flow(
-                p, np.append(np.append(0.0, 0.5 * (grid[1:] + grid[:-1])), grid[-1])
-            )
+            grid = (stop - start) * np.linspace(0.0, 1.0, _MATRIX_STEPS + 1) ** 3
+            middles = 0.5 * (grid[1:] + grid[:-1])
+            ps = population._flow(p, np.concatenate([[0.0], middles, grid[-1:]]))
             matrix = np.eye(kernel.n_states)
             for middle, h in zip(ps[1:-1], np.diff(grid), strict=True):
                 matrix = matrix @ population._transition(middle, float(h))
@@ -234,11 +234,9 @@ class _Population:
                 "from; use rates='mean-field', or tracked=True."
             )
         if self.method == "frozen":
-            ps = [p]
-            for start, stop in zip(times[:-1], times[1:], strict=True):
-                n_steps, h = self._steps(stop - start)
-                for _ in range(n_steps):
-                    p = self._frozen_step(p, None, h)[0]
+            ps, nobody = [p], np.zeros(p.size, dtype=np.int64)
+            for interval in np.diff(times):
+                p, _ = self._stepwise(p, nobody, float(interval))
                 ps.append(p)
         else:
             ps = list(self._flow(p, times))
@@ -249,17 +247,13 @@ class _Population:
         """One population, observed at every time."""
         counts = self.rng.multinomial(size, p).astype(np.int64)
         yield counts
-        for start, stop in zip(times[:-1], times[1:], strict=True):
-            if self.rates == "empirical":
-                counts = self._empirical(counts, stop - start)
-            elif self.method == "frozen":
-                n_steps, h = self._steps(stop - start)
-                for _ in range(n_steps):
-                    p, moved = self._frozen_step(p, counts, h)
-                    assert moved is not None
-                    counts = moved
+        for interval in np.diff(times).tolist():
+            if self.rates == "mean-field" and self.method != "frozen":
+                p, counts = self._along_the_flow(p, counts, interval)
+            elif self.rates == "empirical" and self.method == "exact":
+                counts = self._every_jump(counts, interval)
             else:
-                p, counts = self._along_the_flow(p, counts, start, stop)
+                p, counts = self._stepwise(p, counts, interval)
             yield counts
 
     # ---------------------------------------------------------------- one interval
@@ -271,43 +265,42 @@ class _Population:
         n_steps = max(1, math.ceil(interval / step * (1 - 1e-9)))
         return n_steps, interval / n_steps
 
-    def _along_the_flow(
-        self, p: Array, counts: Counts, start: float, stop: float
-    ) -> tuple[Array, Counts]:
+    def _along_the_flow(self, p: Array, counts: Counts, interval: float) -> tuple[Array, Counts]:
         """Steps in the rates that the gradient flow has in the middle of each."""
-        n_steps, h = self._steps(stop - start)
+        n_steps, h = self._steps(interval)
         for first in range(0, n_steps, _CHUNK):
             n = min(_CHUNK, n_steps - first)
-            grid = np.append(np.append(0.0, h * (np.arange(n) + 0.5)), n * h)
-            ps = self._flow(p, grid)
+            ps = self._flow(p, h * np.concatenate([[0.0], np.arange(n) + 0.5, [n]]))
             for middle in ps[1:-1]:
                 counts = self._move(middle, counts, h)
             p = ps[-1]
         return p, counts
 
-    def _empirical(self, counts: Counts, interval: float) -> Counts:
-        if self.method == "exact":
-            counts = counts.copy()
-            loops.gillespie(
-                self.kernel.adjacency,
-                Graph.of(self.kernel, self.mobility),
-                Drive.of(self.energy, self.mobility, counts.astype(np.float64)),
-                counts,
-                self.pseudo,
-                interval,
-                self.rng,
-            )
-            return counts
+    def _every_jump(self, counts: Counts, interval: float) -> Counts:
+        """Gillespie's algorithm in the rates of the population itself."""
+        counts = counts.copy()
+        loops.gillespie(
+            self.kernel.adjacency,
+            Graph.of(self.kernel, self.mobility),
+            Drive.of(self.energy, self.mobility, counts.astype(np.float64)),
+            counts,
+            self.pseudo,
+            interval,
+            self.rng,
+        )
+        return counts
+
+    def _stepwise(self, p: Array, counts: Counts, interval: float) -> tuple[Array, Counts]:
+        """Steps in the rates at the start of each, which are those of the counts if empirical."""
         n_steps, h = self._steps(interval)
         for _ in range(n_steps):
-            p = (counts + self.pseudo) / (counts.sum() + self.pseudo * counts.size)
+            if self.rates == "empirical":
+                p = (counts + self.pseudo) / (counts.sum() + self.pseudo * counts.size)
             if self.method == "frozen":
-                moved = self._frozen_step(p, counts, h)[1]
-                assert moved is not None
-                counts = moved
+                p, counts = self._frozen_step(p, counts, h)
             else:
                 counts = self._move(p, counts, h)
-        return counts
+        return p, counts
 
     # ---------------------------------------------------------------- one step
 
@@ -332,41 +325,35 @@ class _Population:
             return counts
         return np.asarray(loops.jump(jumps, counts, _ticks(clock * h)[1], clock, self.rng))
 
-    def _frozen_step(
-        self, p: Array, counts: Counts | None, h: float
-    ) -> tuple[Array, Counts | None]:
-        """`p exp(h Q(p))`, and the counts, if any, moved by the same matrix."""
+    def _frozen_step(self, p: Array, counts: Counts, h: float) -> tuple[Array, Counts]:
+        """`p exp(h Q(p))`, and the counts moved by the same matrix."""
         if self.kernel.n_states <= _DENSE_STATES:
             transition = self._transition(p, h)
-            if counts is not None:
-                held = np.flatnonzero(counts)
-                moved = self.rng.multinomial(counts[held], transition[held]).sum(axis=0)
-                counts = moved.astype(np.int64)
+            held = np.flatnonzero(counts)
+            moved = self.rng.multinomial(counts[held], transition[held]).sum(axis=0)
             after = p @ transition
-            return after / after.sum(), counts
+            return after / after.sum(), moved.astype(np.int64)
         jumps = self._jumps(p, _FASTEST_SPARSE / h)
         clock = float(jumps.leaving.max())
         if clock == 0:
             return p, counts
         weights, stop = _ticks(clock * h)
-        if counts is not None:
-            counts = loops.jump(jumps, counts, stop, clock, self.rng)
-        after = loops.spread(jumps, p, weights, clock)
+        counts = loops.jump(jumps, counts, stop, clock, self.rng)
+        onward = sparse.csr_array(_tick(jumps, clock).T)
+        after = weights[0] * p
+        for weight in weights[1:]:
+            p = onward @ p
+            after += weight * p
         return np.asarray(after / after.sum()), counts
 
     def _transition(self, p: Array, h: float) -> Array:
         """`exp(h Q)` without subtractions: a short positive series, squared; rows sum to one."""
-        n, a = self.kernel.n_states, self.kernel.adjacency
-        _, rate, leaving = self._jumps(p, _FASTEST_DENSE / h)
-        squarings = max(0, math.ceil(math.log2(max(float(leaving.max()) * h, 1e-300))))
-        h /= 2.0**squarings
-        clock = max(float(leaving.max()), 1e-300)
-        tick = np.zeros((n, n))
-        rows = np.repeat(np.arange(n), np.diff(a.indptr))
-        tick[rows, a.neighbor] = rate / clock
-        tick[np.arange(n), np.arange(n)] = np.maximum(1 - leaving / clock, 0.0)
-        out, power = np.zeros((n, n)), np.eye(n)
-        for weight in _ticks(clock * h)[0]:
+        jumps = self._jumps(p, _FASTEST_DENSE / h)
+        clock = max(float(jumps.leaving.max()), 1e-300)
+        squarings = max(0, math.ceil(math.log2(max(clock * h, 1e-300))))
+        tick = _tick(jumps, clock).toarray()
+        out, power = np.zeros(tick.shape), np.eye(len(tick))
+        for weight in _ticks(clock * h / 2.0**squarings)[0]:
             out += weight * power
             power = power @ tick
         for k in range(squarings + 1):
@@ -374,6 +361,13 @@ class _Population:
             if k < squarings:
                 out = out @ out
         return out
+
+
+def _tick(jumps: loops.Jumps, clock: float) -> sparse.csr_array:
+    """Where an individual is after one tick of a clock faster than every state: by rows."""
+    (indptr, neighbor, _), rate, leaving = jumps
+    moves = sparse.csr_array((rate / clock, neighbor, indptr), shape=(leaving.size,) * 2)
+    return sparse.csr_array(moves + sparse.diags_array(np.maximum(1 - leaving / clock, 0.0)))
 
 
 def _ticks(mean: float) -> tuple[Array, Array]:

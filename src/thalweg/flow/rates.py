@@ -16,6 +16,7 @@ from thalweg.kernel import MarkovKernel
 from thalweg.mobility import Mobility, as_mobility
 
 
+@checked
 def velocity(
     kernel: MarkovKernel, energy: FreeEnergy, p: ArrayLike, mobility: Mobility | None = None
 ) -> Array:

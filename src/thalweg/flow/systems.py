@@ -12,14 +12,14 @@ import math
 import numpy as np
 from scipy import sparse
 from scipy.linalg import lapack
-from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import splu
 
-from thalweg._compile import njit
+from thalweg._compile import inner, njit
 from thalweg._types import Array
 from thalweg.edges.implicit_euler import Places, Slots
 from thalweg.kernel import Adjacency, MarkovKernel
 from thalweg.laplacian.krylov import gmres
+from thalweg.laplacian.policy import graph_width
 
 _PIVOT = 0.01
 """Threshold of SuperLU's diagonal pivots."""
@@ -56,12 +56,10 @@ class Dense:
     def matrix(self) -> Array:
         return self.values.reshape(self.n, self.n, order="F")
 
-    def clear(self) -> None:
-        self.values[:] = 0.0
-
     def solve(self, right: Array) -> Array | None:
-        """The solution; `None` if the matrix is singular. The matrix is lost."""
+        """The solution; `None` if the matrix is singular. The matrix is zero afterwards."""
         _, _, solution, info = lapack.dgesv(self.matrix, right, overwrite_a=True)
+        self.values[:] = 0.0
         return None if info else np.asarray(solution)
 
 
@@ -85,9 +83,6 @@ class Factored:
             (np.zeros(order.size), rows[order].astype(np.int32), indptr), shape=(n, n)
         )
         self.values = self.matrix.data
-
-    def clear(self) -> None:
-        """Nothing: the pattern is fixed."""
 
     def solve(self, right: Array) -> Array | None:
         """The solution; `None` if the matrix is singular."""
@@ -120,10 +115,11 @@ class Swept:
         lower[self.adjacency.edge[~forth]] = places[~forth]
         self.slots = Slots(np.arange(n, dtype=np.int64), upper, lower)
         self.values = np.empty(n + 2 * count)
-        self.wide = _width(self.adjacency) > _WIDE
-
-    def clear(self) -> None:
-        """Nothing: the pattern is fixed."""
+        self.others = sparse.csr_array(
+            (self.values[n:], self.adjacency.neighbor, self.adjacency.indptr), shape=(n, n)
+        )
+        """A view of what is not on the diagonal."""
+        self.wide = graph_width(self.adjacency.indptr, self.adjacency.neighbor) > _WIDE
 
     def solve(self, right: Array, scale: Array, goal: float, *, krylov: bool) -> Array | None:
         """The solution, to a change of `goal` in mass per sweep; `None` where that takes too long.
@@ -142,9 +138,17 @@ class Swept:
         return x if solved else None
 
     def _preconditioned(self, x: Array) -> Array:
-        return np.asarray(
-            _there_and_back(self.adjacency, self.values, _product(self.adjacency, self.values, x))
-        )
+        image = self.values[: x.size] * x + self.others @ x
+        return np.asarray(_there_and_back(self.adjacency, self.values, image))
+
+
+@inner(cache=True, error_model="numpy")
+def _solved_row(adjacency: Adjacency, values: Array, right: Array, x: Array, i: int) -> float:
+    """The `x[i]` that solves equation `i`."""
+    total = right[i]
+    for k in range(adjacency.indptr[i], adjacency.indptr[i + 1]):
+        total -= values[x.size + k] * x[adjacency.neighbor[k]]
+    return total / values[i]
 
 
 @njit(cache=True, error_model="numpy")
@@ -157,16 +161,12 @@ def gauss_seidel(
     `scale` holds the factors by which rows were divided. Solutions are also accurate state by
     state, relative to their size, so that densities without mass are right, too.
     """
-    indptr, neighbor, _ = adjacency
     n, before = x.size, math.inf
     for sweep in range(limit):
         moved, settled = 0.0, True
         for step in range(n):
             i = step if sweep % 2 == 0 else n - 1 - step
-            total = right[i]
-            for k in range(indptr[i], indptr[i + 1]):
-                total -= values[n + k] * x[neighbor[k]]
-            total /= values[i]
+            total = _solved_row(adjacency, values, right, x, i)
             change = abs(total - x[i])
             moved += scale[i] * abs(values[i]) * change
             if not change <= _SETTLED * (abs(total) + _SETTLED):
@@ -185,52 +185,20 @@ def gauss_seidel(
 @njit(cache=True, error_model="numpy")
 def _there_and_back(adjacency: Adjacency, values: Array, right: Array) -> Array:
     """One Gauss-Seidel sweep in each direction, from zero."""
-    indptr, neighbor, _ = adjacency
     n = right.size
     x = np.zeros(n)
     for step in range(2 * n):
         i = step if step < n else 2 * n - 1 - step
-        total = right[i]
-        for k in range(indptr[i], indptr[i + 1]):
-            total -= values[n + k] * x[neighbor[k]]
-        x[i] = total / values[i]
+        x[i] = _solved_row(adjacency, values, right, x, i)
     return x
-
-
-@njit(cache=True, error_model="numpy")
-def _product(adjacency: Adjacency, values: Array, x: Array) -> Array:
-    indptr, neighbor, _ = adjacency
-    out = np.empty(x.size)
-    for i in range(x.size):
-        total = values[i] * x[i]
-        for k in range(indptr[i], indptr[i + 1]):
-            total += values[x.size + k] * x[neighbor[k]]
-        out[i] = total
-    return out
-
-
-def _width(adjacency: Adjacency) -> int:
-    """The largest number of states at one distance from a peripheral state."""
-    n = adjacency.indptr.size - 1
-    graph = sparse.csr_array(
-        (np.ones(adjacency.neighbor.size), adjacency.neighbor, adjacency.indptr), shape=(n, n)
-    )
-    start = 0
-    for _ in range(2):
-        order, parent = breadth_first_order(graph, start, directed=False)
-        start = int(order[-1])
-    level = np.zeros(n, dtype=np.int64)
-    for x in order[1:]:
-        level[x] = level[parent[x]] + 1
-    return int(np.bincount(level[order]).max())
 
 
 def _elimination_order(kernel: MarkovKernel) -> Places:
     """The place of each state in an order of little fill (minimum degree, by SuperLU)."""
     n = kernel.n_states
-    source, target, _ = kernel.edges
-    half = sparse.coo_array((np.ones(source.size), (source, target)), shape=(n, n))
-    pattern = sparse.csc_matrix(half + half.T + sparse.diags_array(np.full(n, 2.0 * n)))
+    pattern = sparse.csc_matrix(
+        (kernel.flow_matrix > 0).astype(np.float64) + sparse.diags_array(np.full(n, 2.0 * n))
+    )
     factor = splu(
         pattern,
         permc_spec="MMD_AT_PLUS_A",

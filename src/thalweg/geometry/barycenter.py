@@ -37,23 +37,19 @@ def find_barycenter(
     max_iterations: int,
 ) -> Barycenter:
     """Riemannian gradient descent with unit steps, from the arithmetic mean."""
-    kernel = geometry.kernel
-    pi = kernel.stationary
     used = np.flatnonzero(weights > 0)
     p = weights @ ps
     if used.size == 1:
         distances = np.array([geometry.distance(ps[used[0]], q, throw=False) for q in ps])
         return Barycenter(ps[used[0]], distances, 0.0, 0, Status.CONVERGED)
     if p.min() <= 0:
-        p = (1 - 1e-6) * p + 1e-6 * pi
+        p = (1 - 1e-6) * p + 1e-6 * geometry.kernel.stationary
     accuracy = max(0.1 * tolerance, 1e-10)
-    step, best = 1.0, np.inf
-    psi = np.zeros_like(p)
-    last, size = p, np.inf
-    distances = np.zeros(len(ps))
-    for iteration in range(1, max_iterations + 1):
-        distances = np.zeros(len(ps))
-        mean = np.zeros_like(p)
+    step, best, size, iteration = 1.0, np.inf, np.inf, 0
+    last, direction = p, np.zeros_like(p)
+    while True:
+        iteration += 1
+        distances, mean = np.zeros(len(ps)), np.zeros_like(p)
         for k in range(len(ps)):
             geodesic = geometry.geodesic(
                 p, ps[k], tolerance=accuracy, n_steps=1, potential_tolerance=accuracy
@@ -62,20 +58,18 @@ def find_barycenter(
             mean += weights[k] * geodesic.initial_potential
         value = 0.5 * float(weights @ distances**2)
         norm = geometry.norm(p, mean)
-        scale = max(float(np.sqrt(2 * value)), 1e-300)
-        if norm <= tolerance * scale:
+        if norm <= tolerance * max(float(np.sqrt(2 * value)), 1e-300):
             return Barycenter(p, distances, norm, iteration, Status.CONVERGED)
         if value > best * (1 + 1e-12) and norm > 0.5 * size:
             step *= 0.5
-            if step < 1e-3:
-                return Barycenter(p, distances, norm, iteration, Status.STALLED)
-            base, direction = last, psi
         else:
-            base, direction, best, size = p, mean, value, norm
-            last, psi = p, mean
+            last, direction, best, size = p, mean, value, norm
             step = min(1.0, 1.5 * step)
-        p = _move(geometry, base, step * direction)
-    return Barycenter(p, distances, size, max_iterations, Status.MAX_ITERATIONS)
+        if step < 1e-3:
+            return Barycenter(p, distances, norm, iteration, Status.STALLED)
+        if iteration == max_iterations:
+            return Barycenter(p, distances, norm, iteration, Status.MAX_ITERATIONS)
+        p = _move(geometry, last, step * direction)
 
 
 def _move(geometry: TransportGeometry, p: Array, psi: Array) -> Array:

@@ -13,7 +13,8 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from thalweg._types import Array
-from thalweg.edges import static
+from thalweg.edges.kinetic import stage_forces
+from thalweg.edges.static import Graph, edge_divergence, stage_weights
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import Mobility
 from thalweg.status import Status
@@ -41,15 +42,15 @@ def shoot(
     tolerance: float = 1e-12,
 ) -> Shot:
     """The geodesic that leaves `p` with potential `psi`, at increasing times from zero."""
-    source, target, conductance = kernel.edges
-    pi, spec, n = kernel.stationary, mobility.spec, kernel.n_states
+    graph, n = Graph.of(kernel, mobility), kernel.n_states
+    source, target, _, pi, _ = graph
 
     def slope(_: float, y: Array) -> Array:
         rho, potential = np.maximum(y[:n], 1e-300), y[n:]
-        weights = static.edge_weights(source, target, conductance, rho, spec)
-        gain = static.apply_laplacian(source, target, weights, potential)
-        force = static.kinetic_derivative(source, target, conductance, rho, potential, spec)
-        return np.concatenate([gain, -0.5 * force]) / np.concatenate([pi, pi])
+        fall = (potential[source] - potential[target])[None]
+        gain = edge_divergence(source, target, (stage_weights(graph, rho[None]) * fall)[0], n)
+        force = stage_forces(graph, rho[None], fall)[0]
+        return np.concatenate([gain / pi, -force / pi])
 
     def emptied(_: float, y: Array) -> float:
         return float(y[:n].min()) - _FLOOR

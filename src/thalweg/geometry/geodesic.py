@@ -137,7 +137,7 @@ class DistanceGradient(NamedTuple):
 def distance_gradient(geodesic: Geodesic) -> DistanceGradient:
     """The derivatives of the squared length of a geodesic."""
     problem, flux = geodesic.problem, geodesic.flux
-    _, rho, _ = problem.value(flux, 0.0)
+    rho = problem.densities(problem.gains(flux))
     weights = problem.weights(np.maximum(rho, 1e-300))
     energy = np.where(flux == 0, 0.0, flux**2 / np.maximum(weights, 1e-300))
     return DistanceGradient(

@@ -60,5 +60,4 @@ def transport_laplacian(kernel: MarkovKernel, p: Array, mobility: Mobility) -> s
 def inner(kernel: MarkovKernel, p: Array, phi: Array, psi: Array, mobility: Mobility) -> float:
     """`<grad phi, grad psi>_rho`, eq. (8) of the paper."""
     weights = transport_weights(kernel, p, mobility)
-    source, target, _ = kernel.edges
-    return float(static.quadratic_form(source, target, weights, phi, psi))
+    return float(weights @ (gradient(kernel, phi) * gradient(kernel, psi)))

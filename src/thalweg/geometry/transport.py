@@ -169,10 +169,7 @@ class TransportGeometry:
         n = self.kernel.n_states
         p = _checks.as_probability(p, n, "p")
         q = _checks.as_probability(q, n, "q")
-        if tolerance is not None:
-            _checks.positive(tolerance, "tolerance")
-        if not (isinstance(n_steps, int) and n_steps > 0):
-            raise InputError(f"n_steps is {n_steps!r}; give a positive whole number.")
+        n_steps = _checks.whole(n_steps, "n_steps", 1)
         mesh = TimeMesh.uniform(1, 3)
         chosen = solve_path(
             PathProblem(self.kernel, self.mobility.spec, p, q, mesh, self._solver),
@@ -237,14 +234,17 @@ class TransportGeometry:
 
         With `M(rho_mid) phi = q - p` it is `phi + (1/4) d/dp (phi^T M phi)`.
         """
-        from thalweg.edges import static
+        from thalweg.edges.kinetic import stage_forces
+        from thalweg.edges.static import Graph
 
         n, pi = self.kernel.n_states, self.kernel.stationary
         p, q = _checks.as_probability(p, n, "p"), _checks.as_probability(q, n, "q")
         middle = 0.5 * (p + q)
         phi = self.tangent(middle, q - p)
-        force = static.kinetic_derivative(*self.kernel.edges, middle / pi, phi, self.mobility.spec)
-        return self._centred(phi + 0.25 * force / pi)
+        source, target, _ = self.kernel.edges
+        fall = (phi[source] - phi[target])[None]
+        force = stage_forces(Graph.of(self.kernel, self.mobility), (middle / pi)[None], fall)[0]
+        return self._centred(phi + 0.5 * force / pi)
 
     @single_threaded
     @checked
@@ -329,7 +329,14 @@ class TransportGeometry:
     ) -> Neighbors:
         """The `k` nearest other rows of each row of `ps`: indices and distances, sorted.
 
-        The parameters are those of `distance_matrix`, and `k`, the number of neighbours.
+        Parameters
+        ----------
+        ps : array
+            Probabilities, one distribution per row.
+        k : int
+            Number of neighbours.
+        tolerance, jobs, progress
+            As in `distance_matrix`.
         """
         from thalweg.geometry.many import distance_matrix, nearest
 
@@ -370,6 +377,7 @@ class TransportGeometry:
         if weights is None:
             weights = np.full(len(rows), 1.0 / len(rows))
         w = _checks.as_probability(weights, len(rows), "weights")
+        max_iterations = _checks.whole(max_iterations, "max_iterations", 1)
         return find_barycenter(self, rows, w, tolerance, max_iterations)
 
     # ---------------------------------------------------------------- derivatives

@@ -37,19 +37,18 @@ class ApproxCholAnalysis:
     direct: ClassVar[bool] = False
     pattern: Pattern
     relabelling: Relabelling
-    seed: int = _SEED
 
     @classmethod
-    def of(cls, pattern: Pattern, *, seed: int = _SEED) -> ApproxCholAnalysis:
+    def of(cls, pattern: Pattern) -> ApproxCholAnalysis:
         nodes = reverse_cuthill_mckee(pattern.matrix_without_ground, symmetric_mode=True)
         if pattern.grounded:
             nodes = np.append(nodes, pattern.n_nodes - 1)
         renamed, relabelling = pattern.relabelled(np.asarray(nodes, dtype=np.int32))
-        return cls(renamed, relabelling, seed)
+        return cls(renamed, relabelling)
 
     def factor(self, weights: Array) -> ApproxCholFactor:
         p = self.pattern
-        return ApproxCholFactor(*eliminate(p.n_nodes, p.source, p.target, weights, self.seed))
+        return ApproxCholFactor(*eliminate(p.n_nodes, p.source, p.target, weights, _SEED))
 
 
 @dataclass(frozen=True, eq=False)

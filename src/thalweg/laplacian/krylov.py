@@ -118,14 +118,10 @@ def _smallest_ritz(alphas: list[float], betas: list[float]) -> float:
     return float(eigvalsh_tridiagonal(diagonal, off, select="i", select_range=(0, 0))[0])
 
 
+@njit(cache=True)
 def flux(source: Index32, target: Index32, weights: Array, p: Array, out: Array) -> float:
     """`out = M p`; returns `<p, M p>`; one pass over the edges."""
-    out.fill(0.0)
-    return float(_add_flux(source, target, weights, p, out))
-
-
-@njit(cache=True)
-def _add_flux(source: Index32, target: Index32, weights: Array, p: Array, out: Array) -> float:
+    out[:] = 0.0
     total = 0.0
     for e in range(source.size):
         difference = p[source[e]] - p[target[e]]

@@ -78,11 +78,18 @@ def is_flat(adjacency: sparse.csr_array) -> bool:
     >>> is_flat(ring), is_flat(sparse.csr_array(np.ones((90, 90))))
     (True, False)
     """
-    indptr = adjacency.indptr.astype(np.int64)
-    indices = adjacency.indices.astype(np.int32)
-    _, far = _widest_level(indptr, indices, 0)
-    width, _ = _widest_level(indptr, indices, far)
-    return bool(width <= _FLAT_WIDTH * np.sqrt(adjacency.shape[0]))
+    width = graph_width(adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int32))
+    return width <= _FLAT_WIDTH * adjacency.shape[0] ** 0.5
+
+
+def graph_width(indptr: NDArray[np.int64], neighbors: Index32) -> int:
+    """The size of the widest breadth-first level from an outlying node.
+
+    >>> graph_width(np.array([0, 1, 3, 4]), np.array([1, 0, 2, 1], dtype=np.int32))
+    1
+    """
+    _, far = _widest_level(indptr, neighbors, 0)
+    return int(_widest_level(indptr, neighbors, far)[0])
 
 
 @njit(cache=True)

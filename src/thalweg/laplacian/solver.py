@@ -141,7 +141,7 @@ class Factor:
                     f"{absolute * size:.6g}; the Laplacian is singular, so b must sum to zero: "
                     "subtract what does not belong, or ground the solver with a diagonal."
                 )
-            b = b - np.abs(b) * (total / absolute)
+            b = krylov.balanced(b)
         status: Status | None = None
         if self.piece is not None:
             gained = np.bincount(self.piece, weights=b)

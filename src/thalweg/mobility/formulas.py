@@ -48,7 +48,7 @@ def is_logarithmic(spec: Spec) -> bool:
     return spec.ndim == 3
 
 
-@inner(cache=True)
+@inner(cache=True, error_model="numpy")
 def mean(spec: Spec, s: float, t: float) -> float:
     """`m(s, t)`."""
     if spec.ndim == 3:
@@ -67,11 +67,11 @@ def mean(spec: Spec, s: float, t: float) -> float:
     return 2.0 * t / (1.0 + t / s)
 
 
-@inner(cache=True)
+@inner(cache=True, error_model="numpy")
 def mean_partials(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     """`m`, its derivative in `s`, its derivative in `t` (infinite at zero where it is)."""
     if spec.ndim == 3:
-        return logarithmic.exact_partials(s, t)
+        return logarithmic.partials(s, t)
     if spec.ndim == 2:
         return family_mean_partials(spec[0], s, t)
     code = int(spec[0])
@@ -93,11 +93,11 @@ def mean_partials(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     return 2.0 * t / (1.0 + x), 2.0 * (x / (1.0 + x)) ** 2, 2.0 / (1.0 + x) ** 2
 
 
-@inner(cache=True)
+@inner(cache=True, error_model="numpy")
 def mean_seconds(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
     """Second derivatives `m_ss`, `m_st`, `m_tt` for `s, t > 0`."""
     if spec.ndim == 3:
-        return logarithmic.exact_seconds(s, t)
+        return logarithmic.derivatives(s, t)[3:]
     if spec.ndim == 2:
         return family_mean_seconds(spec[0], s, t)
     code = int(spec[0])
@@ -121,19 +121,9 @@ def mean_log_partials(spec: Spec, u: float, v: float) -> tuple[float, float, flo
     """`m(exp(u), exp(v))` and its derivatives in `u` and in `v`."""
     if spec.ndim == 3:
         return logarithmic.log_partials(u, v)
-    if spec.ndim == 2:
-        return family_mean_log_partials(spec[0], u, v)
-    code = int(spec[0])
-    if code == ARITHMETIC:
-        s, t = 0.5 * math.exp(u), 0.5 * math.exp(v)
-        return s + t, s, t
-    if code == GEOMETRIC:
-        m = math.exp(0.5 * (u + v))
-        return m, 0.5 * m, 0.5 * m
-    x = math.exp(-abs(u - v))
-    m = 2.0 * math.exp(min(u, v)) / (1.0 + x)
-    high, low = m * x / (1.0 + x), m / (1.0 + x)
-    return (m, high, low) if u >= v else (m, low, high)
+    log_m, by_u, by_v = log_mean_partials(spec, u, v)
+    m = math.exp(log_m)
+    return m, m * by_u, m * by_v
 
 
 @inner(cache=True)
@@ -168,25 +158,17 @@ def mean_from_difference(spec: Spec, z: float, s: float, t: float) -> float:
 
 @inner(cache=True, error_model="numpy")
 def fast_mean(spec: Spec, s: float, t: float) -> float:
-    """`mean` with a short cut for the logarithmic one, a few units in the last place less exact."""
+    """`mean` with a short cut for the logarithmic one, a unit in the last place less exact."""
     if spec.ndim == 3:
         return float(logarithmic.mean(s, t))
     return float(mean(spec, s, t))
 
 
 @inner(cache=True, error_model="numpy")
-def fast_first(spec: Spec, s: float, t: float) -> tuple[float, float, float]:
-    """`m, m_s, m_t` for positive densities, with the same short cut."""
-    if spec.ndim == 3:
-        return logarithmic.first(s, t)
-    return mean_partials(spec, s, t)
-
-
-@inner(cache=True, error_model="numpy")
-def fast_derivatives(
+def mean_derivatives(
     spec: Spec, s: float, t: float
 ) -> tuple[float, float, float, float, float, float]:
-    """`m, m_s, m_t, m_ss, m_st, m_tt` for positive densities, with the same short cut."""
+    """`m, m_s, m_t, m_ss, m_st, m_tt` for positive densities."""
     if spec.ndim == 3:
         return logarithmic.derivatives(s, t)
     m, by_s, by_t = mean_partials(spec, s, t)
@@ -294,12 +276,11 @@ def family_mean(form: Spec, s: float, t: float) -> float:
     """`m(s, t)`."""
     if s <= 0.0 or t <= 0.0:
         return _family_at_zero(form, max(s, t, 0.0))
-    u, v = math.log(s), math.log(t)
+    if abs(form[3]) == abs(form[4]):
+        return form[1] * s ** (0.5 * form[2]) * t ** (0.5 * form[2])
     d = 0.5 * log_ratio(s, t)
     shape = log_sinhc(form[3] * d) - log_sinhc(form[4] * d)
-    if form[3] == form[4] or form[3] == -form[4]:
-        return form[1] * s ** (0.5 * form[2]) * t ** (0.5 * form[2])
-    return form[1] * math.exp(0.5 * form[2] * (u + v) + shape)
+    return form[1] * math.exp(0.5 * form[2] * (math.log(s) + math.log(t)) + shape)
 
 
 @inner(cache=True)
@@ -353,20 +334,10 @@ def family_mean_seconds(form: Spec, s: float, t: float) -> tuple[float, float, f
 
 
 @inner(cache=True)
-def family_mean_log_partials(form: Spec, u: float, v: float) -> tuple[float, float, float]:
-    """`m(exp(u), exp(v))` and its derivatives in `u` and in `v`."""
-    d = 0.5 * (u - v)
-    a, b, k = form[3], form[4], form[2]
-    m = form[1] * math.exp(0.5 * k * (u + v) + log_sinhc(a * d) - log_sinhc(b * d))
-    slope_u, slope_v = log_slopes(form, d)
-    return m, 0.5 * m * slope_u, 0.5 * m * slope_v
-
-
-@inner(cache=True)
 def family_log_mean_partials(form: Spec, u: float, v: float) -> tuple[float, float, float]:
     """`log m(e^u, e^v)` and its derivatives in `u` and `v`; never under- or overflows."""
     d = 0.5 * (u - v)
     a, b, k = form[3], form[4], form[2]
     log_m = math.log(form[1]) + 0.5 * k * (u + v) + log_sinhc(a * d) - log_sinhc(b * d)
-    g = a * langevin(a * d) - b * langevin(b * d)
-    return log_m, 0.5 * (k + g), 0.5 * (k - g)
+    slope_u, slope_v = log_slopes(form, d)
+    return log_m, 0.5 * slope_u, 0.5 * slope_v

@@ -1,12 +1,11 @@
 """The logarithmic mean `m = (s - t) / (log s - log t)` in every form that compiled loops take.
 
-`mean`, `first` and `derivatives` cost one logarithm or none, and a few units in the last place:
+`mean`, `partials` and `derivatives` cost one logarithm or none, and a few units in the last place:
 with densities that differ by more than a fifth, `z = log(high / low)` gives `m = (high - low) / z`,
 `m_high = phi2(-z)`, `m_low = phi2(z)` and `m_st = phi2'(-z) / low` in closed form; nearer densities
 take no logarithm, `m = (s + t) g(r) / 2` with `r = (s - t) / (s + t)` and the series of
-`g(r) = r / atanh(r)`. The derivatives of densities below 1e-300 are those at 1e-300.
-`from_difference` and `log_partials` take the logarithms, if they are available; `exact`,
-`exact_partials` and `exact_seconds` take any densities and are exact to the last digits.
+`g(r) = r / atanh(r)`. The derivatives of densities below 1e-307 are those at 1e-307. The other
+functions take the logarithms, for callers that have them or whose densities underflow.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _TERMS = 9
 """Terms of the series near the diagonal."""
 _NEAR = 0.8
 """Ratio of the densities above which the series is used; its ninth term is below rounding."""
-_FLOOR = 1e-300
+_FLOOR = 1e-307
 """Least density in derivatives: its reciprocal is still a number."""
 
 
@@ -86,20 +85,6 @@ def phi2(z: float) -> float:
     return (math.expm1(z) - z) / (z * z)
 
 
-@inner(cache=True)
-def phi2_prime(z: float) -> float:
-    """Derivative of `phi2`: `(exp(z) (z - 2) + z + 2) / z^3`."""
-    if abs(z) < 3.0:
-        total, power = 0.0, 1.0 / 6.0
-        for k in range(1, 40):
-            total += k * power
-            power *= z / (k + 3)
-            if abs(power) * k < 1e-19:
-                break
-        return total
-    return (math.exp(z) * (z - 2.0) + z + 2.0) / (z * z * z)
-
-
 @inner(cache=True, error_model="numpy")
 def _far_log(high: float, low: float, ratio: float) -> float:
     """`log(high / low)`, given the quotient, which may overflow."""
@@ -120,8 +105,27 @@ def mean(s: float, t: float) -> float:
 
 
 @inner(cache=True, error_model="numpy")
-def first(s: float, t: float) -> tuple[float, float, float]:
-    """`m, m_s, m_t` for positive densities."""
+def exact(s: float, t: float) -> float:
+    """`m(s, t)` to the last digit; zero where either density is."""
+    if s <= 0.0 or t <= 0.0:
+        return 0.0
+    z = log_ratio(s, t)
+    # The smaller of the two, times phi1 of a positive number: no cancellation, no overflow.
+    if z < 0.0:
+        s, t, z = t, s, -z
+    if z < 1.0:
+        return t * phi1(z)
+    return (s - t) / z
+
+
+@inner(cache=True, error_model="numpy")
+def partials(s: float, t: float) -> tuple[float, float, float]:
+    """`m, m_s, m_t`; infinite along the side where a density is zero."""
+    if s <= 0.0 or t <= 0.0:
+        if s <= 0.0 and t <= 0.0:
+            # At the corner the limit depends on the direction; take that along the diagonal.
+            return 0.0, 0.5, 0.5
+        return (0.0, math.inf, 0.0) if s <= 0.0 else (0.0, 0.0, math.inf)
     s, t = max(s, _FLOOR), max(t, _FLOOR)
     high, low = max(s, t), min(s, t)
     if low > _NEAR * high:
@@ -170,47 +174,6 @@ def derivatives(s: float, t: float) -> tuple[float, float, float, float, float, 
     if s < t:
         return m, m_low, m_high, -cross * over_low, cross, -cross * ratio
     return m, m_high, m_low, -cross * ratio, cross, -cross * over_low
-
-
-@inner(cache=True, error_model="numpy")
-def exact(s: float, t: float) -> float:
-    """`m(s, t)`; zero where either density is."""
-    if s <= 0.0 or t <= 0.0:
-        return 0.0
-    z = log_ratio(s, t)
-    # The smaller of the two, times phi1 of a positive number: no cancellation, no overflow.
-    if z < 0.0:
-        s, t, z = t, s, -z
-    if z < 1.0:
-        return t * phi1(z)
-    return (s - t) / z
-
-
-@inner(cache=True, error_model="numpy")
-def exact_partials(s: float, t: float) -> tuple[float, float, float]:
-    """`m, m_s, m_t`; infinite along the side where a density is zero."""
-    if s <= 0.0 and t <= 0.0:
-        # At the corner the limit depends on the direction; take that along the diagonal.
-        return 0.0, 0.5, 0.5
-    if s <= 0.0:
-        return 0.0, math.inf, 0.0
-    if t <= 0.0:
-        return 0.0, 0.0, math.inf
-    z = log_ratio(s, t)
-    # phi2(z) overflows where s / t does not: use the available quotient.
-    if z > 1.0:
-        return (s - t) / z, phi2(-z), (s / t - 1.0 - z) / (z * z)
-    if z < -1.0:
-        return (s - t) / z, (t / s - 1.0 + z) / (z * z), phi2(z)
-    return t * phi1(z), phi2(-z), phi2(z)
-
-
-@inner(cache=True, error_model="numpy")
-def exact_seconds(s: float, t: float) -> tuple[float, float, float]:
-    """`m_ss, m_st, m_tt` for positive densities."""
-    z = log_ratio(s, t)
-    cross = phi2_prime(-z) / t if z > 0.0 else phi2_prime(z) / s
-    return -cross * (t / s), cross, -cross * (s / t)
 
 
 @inner(cache=True, error_model="numpy")

@@ -135,10 +135,9 @@ def solve_far(
 def _by_positive_curves(
     problem: PathProblem, tolerance: float, singular: Ends, max_stages: int | None
 ) -> Path:
-    from thalweg.paths.boundary.positive import Bernstein, solve_positive
+    from thalweg.paths.boundary.positive import solve_positive
 
-    method = Bernstein() if max_stages is None else Bernstein().within(max_stages)
-    return solve_positive(problem, tolerance=tolerance, method=method)
+    return solve_positive(problem, tolerance=tolerance, max_stages=max_stages)
 
 
 def _by_elimination(

@@ -95,11 +95,8 @@ class FreeEnd:
         It is the root mean square under the end. The mass `defect` that the fluxes bring and the
         end does not have counts as an error `beta log(1 + |defect| / end)` of the first variation.
         """
-        energy, end = self.energy, self.kernel.stationary * np.exp(y)
-        f = energy.external(end)
-        if energy.beta > 0:
-            f = f + energy.beta * energy.internal.derivative(y)
-        mismatch = final / self.tau + f
+        end = self.kernel.stationary * np.exp(y)
+        mismatch = final / self.tau + self.with_entropy(0.0).first_variation(end, y)
         mismatch = mismatch - end @ mismatch / end.sum()
-        lacking = energy.beta * np.log1p(np.abs(defect) / np.maximum(end, 1e-300))
+        lacking = self.energy.beta * np.log1p(np.abs(defect) / np.maximum(end, 1e-300))
         return float(np.sqrt(end @ (mismatch**2 + lacking**2)))

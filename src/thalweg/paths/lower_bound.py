@@ -31,9 +31,8 @@ def dual_bound(path: Path) -> float:
     low = 0.1 * np.minimum(problem.p0, problem.p1) + 1e-12 * pi
     psi = problem.potentials(piece, place, force, middle)
     rate = -(mesh.interpolate(piece, place) @ force) / pi
-    push, _, _ = kinetic.sweep(
-        *problem.kernel.edges, np.maximum(p, low) / pi, psi, problem.spec, weight
-    )
+    rho = np.maximum(p, low) / pi
+    push = kinetic.stage_forces(problem.graph, rho, problem.differences(psi))
     loss = float(weight @ (rate + push / pi).max(axis=1))
     ends = np.array([0, mesh.pieces - 1]), np.array([0.0, 1.0])
     first, last = problem.potentials(*ends, force, middle)

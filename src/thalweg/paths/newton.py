@@ -20,6 +20,8 @@ _NEAR = 0.15
 """Relative residual below which a barrier may fall."""
 _LOOSE = 0.05
 """Relative residual of directions while there is a barrier."""
+_FORCING = 0.03
+"""Relative residual of the first directions."""
 _FINEST = 1e-8
 """Least relative residual of directions."""
 
@@ -34,10 +36,6 @@ class Sight(Protocol):
     @property
     def speed(self) -> float:
         """The length of the path."""
-
-    @property
-    def average(self) -> Array:
-        """The weights of the edges, averaged over time."""
 
 
 At = TypeVar("At")
@@ -103,7 +101,6 @@ def newton(
     tolerance: float,
     factor: Factor | None = None,
     barriers: tuple[float, float] = (0.0, 0.0),
-    forcing: float = 0.03,
     max_steps: int = 40,
 ) -> Ended[At, Here]:
     """The solution next to `at`.
@@ -122,12 +119,10 @@ def newton(
         A factorisation to begin with.
     barriers
         The first barrier, which falls tenfold whenever the residual allows, and the last.
-    forcing
-        Relative residual up to which directions are solved for, or better.
     max_steps
         Bound on the number of evaluations.
     """
-    barrier, barrier_end = barriers
+    (barrier, barrier_end), forcing = barriers, _FORCING
     previous, length, status = np.inf, 1.0, Status.MAX_ITERATIONS
     kept: tuple[At, Step] | None = None
     steps, age, last, directions, factorisations, iterations = 0, 0, 0, 0, 0, 0

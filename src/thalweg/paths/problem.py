@@ -15,6 +15,7 @@ import numpy as np
 
 from thalweg._types import Array, Index
 from thalweg.edges import kinetic
+from thalweg.edges.static import Graph, stage_weights
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.paths.mesh import TimeMesh, gauss
@@ -68,6 +69,10 @@ class PathProblem:
         return replace(self, p1=p1)
 
     @cached_property
+    def graph(self) -> Graph:
+        return Graph(*self.kernel.edges, self.kernel.stationary, self.spec)
+
+    @cached_property
     def gap(self) -> Array:
         return self.p1 - self.p0
 
@@ -97,31 +102,23 @@ class PathProblem:
 
     def weights(self, rho: Array) -> Array:
         """`c m(rho)` of every edge, one row per time."""
-        return kinetic.stage_weights(*self.kernel.edges, rho, self.spec)
+        return stage_weights(self.graph, rho)
+
+    def differences(self, psi: Array) -> Array:
+        """`psi_x - psi_y` along every edge, one row per time."""
+        return np.asarray(psi[:, self.graph.source] - psi[:, self.graph.target])
 
     def fluxes(self, rho: Array, psi: Array) -> Array:
         """`c m grad psi` of every edge, one row per time."""
-        source, target, _ = self.kernel.edges
-        return np.asarray(self.weights(rho) * (psi[:, source] - psi[:, target]))
+        return np.asarray(self.weights(rho) * self.differences(psi))
 
     def actions(self, rho: Array, flux: Array) -> Array:
         """`sum_e F^2 / (c m)`, one number per time."""
-        return kinetic.flux_action(*self.kernel.edges, rho, flux, self.spec)
+        return kinetic.flux_action(self.graph, rho, flux)
 
     def forces(self, rho: Array, flux: Array) -> Array:
         """The fall of each state's potential in time, times `pi`, one row per time."""
-        return kinetic.flux_force(*self.kernel.edges, rho, flux, self.spec)
-
-    def value(self, flux: Array, mu: float) -> tuple[float, Array, Array]:
-        """Half the action, plus the barrier `-mu sum_i b_i sum_x pi_x log rho_ix`; `rho`; gains."""
-        gain = self.gains(flux)
-        rho = self.densities(gain)
-        if not rho.min() > 0:
-            return np.inf, rho, gain
-        value = 0.5 * float(self.mesh.weights @ self.actions(rho, flux))
-        if mu > 0:
-            value -= mu * float(self.mesh.weights @ (np.log(rho) @ self.kernel.stationary))
-        return value, rho, gain
+        return kinetic.flux_force(self.graph, rho, flux)
 
     def length(self, flux: Array) -> Length:
         """Lengths of the pieces under the interpolating polynomial, by a finer quadrature.

@@ -8,14 +8,14 @@ import pytest
 from numpy.typing import NDArray
 
 from strategies import MEANS
-from thalweg.edges import kinetic
+from thalweg.edges.static import Graph
 from thalweg.geometry import TransportGeometry
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
 from thalweg.mobility import HarmonicMean, LogMean, Mobility
 from thalweg.paths.boundary.bernstein import BernsteinMesh, carried, graded_pieces
-from thalweg.paths.boundary.positive import Bernstein, solve_positive
+from thalweg.paths.boundary.positive import LEVELS, MAX_STEPS, solve_positive
 from thalweg.paths.boundary.positive_newton import PositiveCurves, factor_all
 from thalweg.paths.mesh import TimeMesh
 from thalweg.paths.problem import PathProblem
@@ -67,7 +67,7 @@ def test_factors_are_exact_for_weights_over_forty_decades() -> None:
     rho = 10 ** rng.uniform(-40, 0, (1, 8))
     rate = np.zeros((1, 8))
     rate[0, [2, 5]] = 1.0, -1.0
-    *_, action = factor_all(kernel, HarmonicMean().spec, rho, rate)
+    *_, action = factor_all(Graph.of(kernel, HarmonicMean()), rho, rate)
     with mpmath.workdps(120):
         matrix = mpmath.zeros(8)
         for x, y, c in zip(source, target, conductance, strict=True):
@@ -151,9 +151,7 @@ def test_the_path_has_the_fluxes_of_the_curve() -> None:
     again = found.problem.densities(found.problem.gains(found.flux))
     np.testing.assert_allclose(again, found.rho, rtol=1e-9, atol=1e-12)
     # Constant speed on a geodesic: the action is the squared length.
-    action = mesh.weights @ kinetic.flux_action(
-        *kernel.edges, found.rho, found.flux, found.problem.spec
-    )
+    action = mesh.weights @ found.problem.actions(found.rho, found.flux)
     assert np.sqrt(action) == pytest.approx(found.distance, rel=1e-5)
 
 
@@ -164,7 +162,7 @@ def test_every_tolerance_ends_and_says_how(mobility: Mobility, tolerance: float)
     p, q = np.eye(4)[[0, -1]]
     here = problem(kernel, p, q, mobility)
     found = solve_positive(here, tolerance=tolerance)
-    most = len(Bernstein().levels) * Bernstein().max_steps
+    most = len(LEVELS) * MAX_STEPS
     assert found.steps <= most
     assert bool(found.status) == (found.error_estimate <= tolerance * found.distance)
     assert found.status or tolerance < 1e-11

@@ -51,7 +51,7 @@ def test_elimination_with_all_fill_is_exact(family: str) -> None:
     kernel = make_graph(family, 16, rng=np.random.default_rng(1))
     n, count = kernel.n_states, 5
     problem = staggered(kernel, *corners(n), count)
-    curve, _ = problem.start()
+    curve = problem.start()
     system, right_x, right_psi, _ = problem.linearise(curve, 0.1, 0.1 / curve.rho[1:-1])
     matrix = dense(system, count, n)
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-12 * np.abs(matrix).max())
@@ -72,13 +72,13 @@ def test_elimination_with_all_fill_is_exact(family: str) -> None:
 def test_incomplete_elimination_needs_few_iterations(family: str) -> None:
     kernel = make_graph(family, 200, rng=np.random.default_rng(1))
     problem = staggered(kernel, *corners(kernel.n_states), 12)
-    curve, guess = problem.start()
+    curve = problem.start()
     mu = 1e-3 * problem.action(curve)
     system, right_x, right_psi, _ = problem.linearise(curve, mu, mu / curve.rho[1:-1])
     exact = IncompletePattern.of(kernel, deepest=kernel.n_states, growth=np.inf)
-    x, _, _ = by_incomplete(exact)(system, right_x, right_psi, guess)
+    x, _, _ = by_incomplete(exact)(system, right_x, right_psi, curve.psi)
     near, _, iterations = by_incomplete(IncompletePattern.of(kernel))(
-        system, right_x, right_psi, guess
+        system, right_x, right_psi, curve.psi
     )
     unit = system.scale[0]
     assert np.linalg.norm((near - x) / unit) < 1e-2 * np.linalg.norm(x / unit)
@@ -99,11 +99,11 @@ def test_the_pattern_has_every_state_and_edge_once_and_foresees_its_cost() -> No
 def test_a_system_that_is_not_finite_breaks_the_factorisation_and_is_told() -> None:
     kernel = make_graph("grid", 9, rng=np.random.default_rng(0))
     problem = staggered(kernel, *corners(9), 4)
-    curve, psi = problem.start()
+    curve = problem.start()
     system, *_ = problem.linearise(curve, 0.1, np.full(curve.rho[1:-1].shape, np.nan))
     pattern = IncompletePattern.of(kernel)
     assert IncompleteFactor(system, pattern).broken
-    x, _, _ = by_incomplete(pattern)(system, curve.rho[1:-1], psi, psi)
+    x, _, _ = by_incomplete(pattern)(system, curve.rho[1:-1], curve.psi, curve.psi)
     assert np.isnan(x).all()
 
 
@@ -209,7 +209,7 @@ def test_any_curve_is_at_least_as_long_as_the_distance() -> None:
     p, q = corners(9)
     exact = TransportGeometry(kernel).distance(p, q, tolerance=1e-6)
     problem = staggered(kernel, p, q, 24)
-    assert smooth_length(problem, problem.start()[0].rho) > exact
+    assert smooth_length(problem, problem.start().rho) > exact
 
 
 @pytest.mark.parametrize("family", ["grid", "delaunay", "regular"])

@@ -41,13 +41,14 @@ def iterate(problem: PathProblem, seed: int) -> tuple[Array, Array, Array]:
 
 def local_of(problem: PathProblem, barrier: float) -> emptying.Local:
     ends, mid = problem.mesh.from_ends.T.copy(), problem.mesh.from_middle.T.copy()
-    return emptying.Local.of(problem, problem.base.T.copy(), ends, mid, barrier)
+    base, weights = problem.base.T.copy(), problem.mesh.weights
+    return emptying.Local(problem.graph, problem.gap, base, ends, mid, weights, barrier)
 
 
 def clusters_of(kernel: MarkovKernel, states: list[int]) -> emptying.Clusters:
     urge = np.zeros(kernel.n_states)
     urge[states] = 2.0
-    found = emptying.find_clusters(kernel.edges.source, kernel.edges.target, urge)
+    found = emptying.find_clusters(kernel.adjacency, urge)
     assert found is not None
     return found
 
@@ -58,9 +59,7 @@ def residuals(
     r, q, middle = at
     pi, b = problem.kernel.stationary[:, None], problem.mesh.weights
     table = np.empty((problem.kernel.n_edges, 6, b.size))
-    gain, force, _, _ = kinetic.linearise(
-        *problem.kernel.edges, r, q + middle[:, None], SPEC, b, table
-    )
+    gain, force, _, _ = kinetic.linearise(problem.graph, r, q + middle[:, None], b, table)
     r1 = local.base + gain @ local.ends / pi - r
     r2 = -((force / pi + local.barrier / r) @ local.mid) - q
     return r1, r2, problem.gap - gain @ b
@@ -94,7 +93,7 @@ def test_clusters_do_not_touch() -> None:
     source, target, _ = kernel.edges
     urge = np.random.default_rng(1).random(400) * 1.06
     urge[:5] = 3.0
-    found = emptying.find_clusters(source, target, urge)
+    found = emptying.find_clusters(kernel.adjacency, urge)
     assert found is not None
     label = np.full(400, -1)
     for k, (low, high) in enumerate(zip(found.bounds[:-1], found.bounds[1:], strict=True)):
@@ -104,8 +103,8 @@ def test_clusters_do_not_touch() -> None:
     assert np.array_equal(np.flatnonzero(label >= 0), np.sort(found.states))
     assert np.all(urge[found.states] > 1)
     assert set(np.flatnonzero(urge > 1)) == set(found.states)
-    assert emptying.find_clusters(source, target, np.zeros(400)) is None
-    assert emptying.find_clusters(source, target, np.full(400, 2.0)) is None
+    assert emptying.find_clusters(kernel.adjacency, np.zeros(400)) is None
+    assert emptying.find_clusters(kernel.adjacency, np.full(400, 2.0)) is None
 
 
 @pytest.mark.parametrize("barrier", [0.0, 1e-3])
@@ -131,14 +130,14 @@ def test_states_taken_out_follow_the_linearised_equations() -> None:
     clusters = clusters_of(kernel, [3, neighbour, 50])
     table = np.empty((kernel.n_edges, 6, 3), np.float32)
     r, q, middle = at
-    kinetic.linearise(*kernel.edges, r, q + middle[:, None], SPEC, b, table)
-    response = emptying.Response.of(clusters, local, table, *at)
+    kinetic.linearise(problem.graph, r, q + middle[:, None], b, table)
+    response = clusters.response(local, table, *at)
     rng = np.random.default_rng(2)
     w, dq, dm = rng.normal(size=r.shape), rng.normal(size=r.shape), rng.normal(size=60)
     right = rng.normal(size=(clusters.states.size, 7))
     response.follow(w, dq, dm, right)
     gain, push = np.empty(r.shape), np.empty(r.shape)
-    kinetic.product(source, target, table, dq + dm[:, None], w, gain, push)
+    kinetic.product(problem.graph, table, dq + dm[:, None], w, gain, push)
     rows = np.concatenate(
         [
             w - (gain @ local.ends) / pi / r,
@@ -155,7 +154,7 @@ def chord_flux(problem: PathProblem) -> Array:
     source, target, _ = problem.kernel.edges
     mesh, pi = problem.mesh, problem.kernel.stationary
     rho = problem.p0 / pi + mesh.times[:, None] * problem.gap / pi
-    average = mesh.weights @ kinetic.stage_weights(*problem.kernel.edges, rho, problem.spec)
+    average = mesh.weights @ problem.weights(rho)
     psi = problem.solver.factor(average).solve(balanced(problem.gap), tolerance=1e-12).x
     return np.tile(average * (psi[source] - psi[target]), (mesh.size, 1))
 

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from thalweg.edges import kinetic
+from thalweg.edges.static import Graph, stage_weights
 from thalweg.geometry import TransportGeometry
 from thalweg.graphs import make_graph
 from thalweg.kernel import MarkovKernel
@@ -55,23 +56,25 @@ def test_packed_passes_agree_with_the_plain_ones() -> None:
     source, target, _ = kernel.edges
     rho = np.array([p, q]) / kernel.stationary
     psi, change = rng.normal(size=(2, 2, 30))
-    edge = kinetic.stage_weights(*kernel.edges, rho, SPEC)
+    graph = Graph(*kernel.edges, kernel.stationary, SPEC)
+    edge = stage_weights(graph, rho)
     flux = edge * (psi[:, source] - psi[:, target])
-    plain, force, action = kinetic.linearise_fluxes(*kernel.edges, rho, flux, SPEC)
+    plain, force = kinetic.linearise_stages(graph, rho, psi[:, source] - psi[:, target])
+    action = kinetic.flux_action(graph, rho, flux)
     weights = np.array([0.5, 0.5])
     table = np.empty((source.size, 6, 2))
     gain, force2, action2, average = kinetic.linearise(
-        *kernel.edges, rho.T.copy(), psi.T.copy(), SPEC, weights, table
+        graph, rho.T.copy(), psi.T.copy(), weights, table
     )
     np.testing.assert_allclose(force2.T, force, rtol=1e-12)
-    again = kinetic.flux_force(*kernel.edges, rho, flux, SPEC)
+    again = kinetic.flux_force(graph, rho, flux)
     np.testing.assert_allclose(again, force, rtol=1e-12)
     np.testing.assert_allclose(action2, action, rtol=1e-12)
     np.testing.assert_allclose(average, weights @ edge, rtol=1e-12)
     np.testing.assert_allclose(gain.T, kinetic.flux_gain(source, target, flux, 30), atol=1e-14)
     expected = newton_product(source, target, plain, psi, change)
     out, push = np.empty((30, 2)), np.empty((30, 2))
-    kinetic.product(source, target, table, psi.T.copy(), (change / rho).T.copy(), out, push)
+    kinetic.product(graph, table, psi.T.copy(), (change / rho).T.copy(), out, push)
     np.testing.assert_allclose(out.T, expected[0], atol=1e-12)
     np.testing.assert_allclose(push.T / rho, expected[1], atol=1e-11)
 

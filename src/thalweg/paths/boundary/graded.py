@@ -27,6 +27,8 @@ _FIRST_GAIN = 20.0
 """The same factor on the first levels, up to twenty-four intervals, where it is larger."""
 _LEVELS = 3
 """Least number of levels: the bounds of two may agree by chance."""
+_MAX_STEPS = 60
+"""Largest number of Newton steps per level."""
 _STEPS = 10
 """Approximate number of Newton steps per level, to predict its work."""
 _GAUSS = 3
@@ -40,11 +42,10 @@ def solve_graded(
     tolerance: float,
     singular: tuple[bool, bool],
     most_intervals: int,
-    max_steps: int = 60,
 ) -> Path:
     """Levels of 3, 6, 12, ... intervals until the estimated relative error is below `tolerance`."""
     problem = problem.on(TimeMesh.graded(_FIRST, singular))
-    curve, psi = problem.start()
+    curve = problem.start()
     scale = problem.action(curve)
     if most_intervals < _FIRST:
         # Not even one level: any curve bounds the distance from above.
@@ -56,15 +57,9 @@ def solve_graded(
     best: tuple[Staggered, Curve, float, float] | None = None
     for level in range(20):
         mu_end = max(10.0 ** (-2 - level), 0.05 * tolerance) * scale
+        excess = 0.5 * mu_end
         found = centre(
-            problem,
-            curve,
-            solve,
-            mu=mu,
-            mu_end=mu_end,
-            tolerance=0.5 * mu_end,
-            max_steps=max_steps,
-            psi=psi,
+            problem, curve, solve, mu=mu, mu_end=mu_end, tolerance=excess, max_steps=_MAX_STEPS
         )
         steps, products = steps + found.steps, products + found.products
         bounds.append(smooth_length(problem, found.curve.rho))
@@ -85,7 +80,7 @@ def solve_graded(
         if 2 * problem.widths.size > most_intervals:
             break
         problem = problem.on(TimeMesh.graded(2 * problem.widths.size, singular))
-        curve, psi = problem.halved(found.curve)
+        curve = problem.halved(found.curve)
         scale = min(scale, best[2] ** 2)
         mu = 0.2 * mu_end
     assert best is not None

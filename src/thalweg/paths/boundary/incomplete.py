@@ -64,9 +64,8 @@ class IncompletePattern:
         """States from one side of the graph to the other (reverse Cuthill and McKee)."""
         n = kernel.n_states
         source, target, _ = kernel.edges
-        upper = sparse.coo_array((np.ones(source.size), (source, target)), shape=(n, n))
-        adjacency = sparse.csr_matrix(upper + upper.T)
-        order = reverse_cuthill_mckee(adjacency, symmetric_mode=True).astype(np.int64)
+        flows = sparse.csr_matrix(kernel.flow_matrix)
+        order = reverse_cuthill_mckee(flows, symmetric_mode=True).astype(np.int64)
         place = np.empty(n, dtype=np.int64)
         place[order] = np.arange(n)
         one, other = place[source], place[target]
@@ -151,7 +150,7 @@ class IncompleteFactor:
             pattern.edges,
             system.table,
             np.ascontiguousarray(system.damping.T[pattern.order]),
-            system.kernel.stationary[pattern.order],
+            system.graph.pi[pattern.order],
             system.widths,
             self.units,
             self.own,

@@ -8,13 +8,13 @@ exponentially. Each level starts from the curve of the last, which is one of its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from thalweg._types import Array
-from thalweg.edges import kinetic
+from thalweg.edges.static import edge_weights
 from thalweg.paths.boundary.bernstein import BernsteinMesh, carried, graded_pieces
 from thalweg.paths.boundary.positive_newton import Evaluated, PositiveCurves
 from thalweg.paths.mesh import TimeMesh
@@ -29,41 +29,35 @@ class Level(NamedTuple):
     degree: int
     cuts: int
 
+    @property
+    def size(self) -> int:
+        """The number of coefficients in time."""
+        return (self.pieces + 2 * self.cuts) * self.degree
 
-@dataclass(frozen=True)
-class Bernstein:
-    """The method and its options; the default of each has served all cases tried."""
-
-    levels: tuple[Level, ...] = (
-        Level(4, 3, 0),
-        Level(8, 4, 0),
-        Level(8, 6, 1),
-        Level(8, 8, 2),
-        Level(16, 8, 3),
-        Level(16, 10, 5),
-        Level(16, 12, 8),
-    )
-    grading: float = 3.0
-    """Nodes are at `(2 k / pieces)^grading / 2` from an empty end."""
-    cut: float = 0.125
-    """Place of the cut of an end piece, as a share of it from the end."""
-    max_steps: int = 60
-    """Newton steps per level."""
-    restart: float = 30.0
-    """The barrier of a level starts at this many times the last one's end."""
-
-    def mesh(self, level: Level) -> BernsteinMesh:
-        widths = graded_pieces(level.pieces, level.cuts, self.grading, self.cut)
+    def mesh(self) -> BernsteinMesh:
+        widths = graded_pieces(self.pieces, self.cuts, _GRADING, _CUT)
         # With as many points as coefficients the action is too low by up to a thousand times the
         # error of the curve; half as many again are enough.
-        return BernsteinMesh(widths, level.degree, -(-3 * level.degree // 2))
-
-    def within(self, max_stages: int) -> Bernstein:
-        """The method with the first level and those of at most this many coefficients in time."""
-        small = [a for a in self.levels[1:] if (a.pieces + 2 * a.cuts) * a.degree <= max_stages]
-        return replace(self, levels=(self.levels[0], *small))
+        return BernsteinMesh(widths, self.degree, -(-3 * self.degree // 2))
 
 
+LEVELS = (
+    Level(4, 3, 0),
+    Level(8, 4, 0),
+    Level(8, 6, 1),
+    Level(8, 8, 2),
+    Level(16, 8, 3),
+    Level(16, 10, 5),
+    Level(16, 12, 8),
+)
+_GRADING = 3.0
+"""Nodes are at `(2 k / pieces)^_GRADING / 2` from an empty end."""
+_CUT = 0.125
+"""Place of the cut of an end piece, as a share of it from the end."""
+MAX_STEPS = 60
+"""Largest number of Newton steps per level."""
+_RESTART = 30.0
+"""The barrier of a level starts at this many times the last one's end."""
 _TO_BOUNDARY = 0.99
 """Share of the way to the boundary that a step may take."""
 _REDUCTION = 0.03
@@ -77,14 +71,15 @@ _CENTRAL = 1e4
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # reported by the status
 def solve_positive(
-    problem: PathProblem, *, tolerance: float, method: Bernstein | None = None
+    problem: PathProblem, *, tolerance: float, max_stages: int | None = None
 ) -> Path:
     """The curve whose length has an estimated relative error below `tolerance`, or the best found.
 
     The length of any curve between the end points bounds the distance from above, up to quadrature.
+    Levels after the first have at most `max_stages` coefficients in time.
     """
-    method = Bernstein() if method is None else method
-    curves = PositiveCurves(problem, method.mesh(method.levels[0]))
+    levels = [a for a in LEVELS if a is LEVELS[0] or max_stages is None or a.size <= max_stages]
+    curves = PositiveCurves(problem, levels[0].mesh())
     c = curves.start()
     first = curves.evaluate(c, curves.mesh.elevation @ c)
     assert first is not None
@@ -92,14 +87,14 @@ def solve_positive(
     lengths: list[float] = []
     # If a mean does not vanish with one density, states may empty on the way.
     ends = np.array([0], np.int32), np.array([1], np.int32)
-    kinks = kinetic.stage_weights(*ends, np.ones(1), np.array([[0.0, 1.0]]), problem.spec)[0, 0] > 0
+    kinks = edge_weights(*ends, np.ones(1), np.array([0.0, 1.0]), problem.spec)[0] > 0
     best: Path | None = None
-    for number, level in enumerate(method.levels):
+    for number, level in enumerate(levels):
         if number > 0:
-            finer = PositiveCurves(problem, method.mesh(level))
+            finer = PositiveCurves(problem, level.mesh())
             c, curves = finer.tidy(carried(curves.mesh, c, finer.mesh)), finer
         mu_end = max(0.1 * tolerance, 10.0 ** (-4 - 2 * number)) * scale
-        at, status, steps = _centre(curves, c, max(mu, mu_end), mu_end, method.max_steps)
+        at, status, steps = _centre(curves, c, max(mu, mu_end), mu_end)
         spent += steps
         length, quadrature = _length(curves, at, 0.01 * tolerance)
         lengths.append(length)
@@ -113,7 +108,7 @@ def solve_positive(
         if reached or not status:
             break
         status = Status.WORK_LIMIT
-        c, mu, scale = at.c, method.restart * mu_end, min(scale, at.action)
+        c, mu, scale = at.c, _RESTART * mu_end, min(scale, at.action)
     assert best is not None
     return replace(best, status=status, steps=spent, products=spent)
 
@@ -154,7 +149,7 @@ def _length(curves: PositiveCurves, at: Evaluated, tolerance: float) -> tuple[fl
 
 
 def _centre(
-    curves: PositiveCurves, c: Array, mu: float, mu_end: float, max_steps: int
+    curves: PositiveCurves, c: Array, mu: float, mu_end: float
 ) -> tuple[Evaluated, Status, int]:
     """The minimiser of the barrier function at `mu_end`, reached by reducing `mu` in turn.
 
@@ -166,7 +161,7 @@ def _centre(
     assert at is not None
     z = mu / np.where(at.e > 0, at.e, 1.0)
     value = curves.value(at, mu)
-    for steps in range(1, max_steps + 1):
+    for steps in range(1, MAX_STEPS + 1):
         try:
             step, decrement = curves.direction(at, mu, z)
         except np.linalg.LinAlgError:
@@ -201,7 +196,7 @@ def _centre(
         elif length > 0.3 and (size < 0.5 or decrement < mu):
             mu = max(_REDUCTION * mu, mu_end)
             value = curves.value(at, mu)
-    return at, Status.MAX_ITERATIONS, max_steps
+    return at, Status.MAX_ITERATIONS, MAX_STEPS
 
 
 def _as_path(

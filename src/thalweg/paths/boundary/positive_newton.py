@@ -25,7 +25,7 @@ from scipy.linalg import blas, lapack
 from thalweg._compile import njit
 from thalweg._types import Array, Index32
 from thalweg.edges import kinetic
-from thalweg.kernel import MarkovKernel
+from thalweg.edges.static import Graph, stage_weights
 from thalweg.paths.boundary.bernstein import BernsteinMesh, elevation
 from thalweg.paths.problem import PathProblem
 
@@ -98,7 +98,7 @@ class PositiveCurves:
         pi = kernel.stationary
         rho = (mesh.positive_values @ e).reshape(-1, pi.size)
         rate = pi * (mesh.positive_slopes @ e).reshape(-1, pi.size)
-        upper, order, psi, actions = factor_all(self.problem.kernel, self.problem.spec, rho, rate)
+        upper, order, psi, actions = factor_all(self.problem.graph, rho, rate)
         action = float(mesh.weights @ actions)
         if not (np.isfinite(action) and np.isfinite(psi).all()):
             return None
@@ -270,26 +270,22 @@ def _cholesky(matrix: Array) -> Array | None:
     return None if failed else np.asarray(factor)
 
 
-def factor_all(
-    kernel: MarkovKernel, spec: Array, rho: Array, rate: Array
-) -> tuple[Array, Order, Array, Array]:
+def factor_all(graph: Graph, rho: Array, rate: Array) -> tuple[Array, Order, Array, Array]:
     """The factor `U` of `M = U^T U`, its order, `psi`, and `rate^T M^+ rate`, per row of `rho`.
 
     `M(rho) psi = rate`. An action that is not finite means that the graph is disconnected there.
     """
     # Sorting, means and products of matrices stay outside the compiled loops: compiled with them,
     # the loops took 20 CPU seconds to compile.
-    source, target, _ = kernel.edges
-    order = np.argsort(kernel.stationary * rho, axis=1)
-    weights = kinetic.stage_weights(*kernel.edges, rho, spec)
-    upper, order, psi, action = _factor(source, target, weights, order, rate)
+    order = np.argsort(graph.pi * rho, axis=1)
+    upper, psi, action = _factor(graph.source, graph.target, stage_weights(graph, rho), order, rate)
     return upper, order, psi, action
 
 
 @njit(cache=True, error_model="numpy")
 def _factor(
     source: Index32, target: Index32, weights: Array, order: Order, rate: Array
-) -> tuple[Array, Order, Array, Array]:
+) -> tuple[Array, Array, Array]:
     count, n = order.shape
     upper = np.zeros((count, n, n))
     psi, action = np.zeros((count, n)), np.zeros(count)
@@ -328,7 +324,7 @@ def _factor(
                 y[k] -= upper[i, k, j] * y[j]
             y[k] /= upper[i, k, k]
             psi[i, order[i, k]] = y[k]
-    return upper, order, psi, action
+    return upper, psi, action
 
 
 def _piece_blocks(problem: PathProblem, at: Evaluated, here: slice) -> tuple[Array, Array]:
@@ -339,13 +335,10 @@ def _piece_blocks(problem: PathProblem, at: Evaluated, here: slice) -> tuple[Arr
     positive. Returned are the blocks of `dd^2`, after them those of `drho^2`, of `dd drho` and of
     `drho dd`; and the force.
     """
-    rho, pi = at.rho[here], problem.kernel.stationary
-    source, target, conductance = problem.kernel.edges
+    graph, rho = problem.graph, at.rho[here]
     count, n = rho.shape
-    table = kinetic.stage_derivatives(source, target, rho, problem.spec)
-    columns, squares, force = _columns(
-        source, target, conductance, pi, table, at.psi[here], at.upper[here], at.order[here]
-    )
+    table, force = kinetic.linearise_stages(graph, rho, problem.differences(at.psi[here]))
+    columns, squares = _columns(graph, table, at.upper[here], at.order[here])
     product = columns.transpose(0, 2, 1) @ columns
     squares[:count] = product[:, :n, :n]
     squares[count : 2 * count] += product[:, n:, n:]
@@ -354,20 +347,11 @@ def _piece_blocks(problem: PathProblem, at: Evaluated, here: slice) -> tuple[Arr
 
 
 @njit(cache=True, error_model="numpy")
-def _columns(
-    source: Index32,
-    target: Index32,
-    conductance: Array,
-    pi: Array,
-    table: Array,
-    psi: Array,
-    upper: Array,
-    order: Order,
-) -> tuple[Array, Array, Array]:
+def _columns(graph: Graph, table: Array, upper: Array, order: Order) -> tuple[Array, Array]:
     """`L^-1` of `dd` and of `N drho`, side by side; `C` in the second quarter of the squares."""
+    source, target, pi = graph.source, graph.target, graph.pi
     count, n = order.shape
     all_columns, squares = np.zeros((count, n, 2 * n)), np.zeros((4 * count, n, n))
-    force = np.zeros((count, n))
     place = np.empty(n, np.int64)
     inverse = np.zeros((n, n))
     for i in range(count):
@@ -388,19 +372,13 @@ def _columns(
                 columns[k, x] = inverse[k, b] * pi[x]
         for e in range(source.size):
             x, y = source[e], target[e]
-            first, second = table[i, e, 0], table[i, e, 1]
-            drop = psi[i, x] - psi[i, y]
-            half = 0.5 * conductance[e] * drop * drop
-            force[i, x] += half * first
-            force[i, y] += half * second
-            curvature[x, x] -= half * table[i, e, 2]
-            curvature[y, y] -= half * table[i, e, 4]
-            curvature[x, y] -= half * table[i, e, 3]
-            curvature[y, x] -= half * table[i, e, 3]
-            flow = conductance[e] * drop
+            curvature[x, x] -= table[i, e, 3]
+            curvature[y, y] -= table[i, e, 5]
+            curvature[x, y] -= table[i, e, 4]
+            curvature[y, x] -= table[i, e, 4]
             a, b = place[x], place[y]
             for k in range(min(a, b), n - 1):
-                gain = flow * (inverse[k, a] - inverse[k, b])
-                columns[k, n + x] += gain * first
-                columns[k, n + y] += gain * second
-    return all_columns, squares, force
+                gain = inverse[k, a] - inverse[k, b]
+                columns[k, n + x] += gain * table[i, e, 1]
+                columns[k, n + y] += gain * table[i, e, 2]
+    return all_columns, squares

@@ -27,8 +27,9 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from thalweg._compile import njit
-from thalweg._types import Array, Index32
+from thalweg._types import Array
 from thalweg.edges import kinetic
+from thalweg.edges.static import Graph
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import balanced
 from thalweg.paths.mesh import TimeMesh
@@ -53,7 +54,7 @@ _CENTRAL = 1e4
 class SpaceTime:
     """Newton's system at one iterate; `x` has a row less than `psi` if the end is fixed."""
 
-    kernel: MarkovKernel
+    graph: Graph
     widths: Array
     table: Array
     """Per interval and edge: `c m, c g m_s, c g m_t, c g^2 m''/2` (three)."""
@@ -66,10 +67,7 @@ class SpaceTime:
 
     def product(self, x: Array, psi: Array) -> tuple[Array, Array]:
         """The matrix times `(x, psi)`."""
-        source, target, _ = self.kernel.edges
-        top, bottom = _product(
-            source, target, self.kernel.stationary, self.widths, self.table, self.damping, x, psi
-        )
+        top, bottom = _product(self.graph, self.widths, self.table, self.damping, x, psi)
         if self.coupling is not None:
             top[-1] += self.coupling(x[-1])
         return top, bottom
@@ -77,15 +75,9 @@ class SpaceTime:
 
 @njit(cache=True, error_model="numpy")
 def _product(
-    source: Index32,
-    target: Index32,
-    pi: Array,
-    h: Array,
-    table: Array,
-    damping: Array,
-    x: Array,
-    psi: Array,
+    graph: Graph, h: Array, table: Array, damping: Array, x: Array, psi: Array
 ) -> tuple[Array, Array]:
+    source, target, _, pi, _ = graph
     count, n = psi.shape
     moving = x.shape[0]
     top, bottom = damping * x, np.zeros((count, n))
@@ -121,10 +113,11 @@ Solve = Callable[[SpaceTime, Array, Array, Array], tuple[Array, Array, int]]
 
 
 class Curve(NamedTuple):
-    """Densities at all nodes, ends included, and fluxes on the intervals."""
+    """Densities at all nodes, ends included; fluxes and potentials on the intervals."""
 
     rho: Array
     flux: Array
+    psi: Array
 
     @property
     def middle(self) -> Array:
@@ -167,7 +160,7 @@ class Staggered:
         total[:-1] += intervals[1:]
         return total[: self.spans.size]
 
-    def start(self) -> tuple[Curve, Array]:
+    def start(self) -> Curve:
         """A curve that leaves and arrives slowly and leans towards the stationary distribution."""
         pi = self.kernel.stationary
         t = np.concatenate([[0.0], np.cumsum(self.widths)])[:, None]
@@ -175,7 +168,7 @@ class Staggered:
         rho = (1 - lean) * ((1 - share) * self.path.p0 + share * self.path.p1) / pi + lean
         return self.through(rho)
 
-    def halved(self, curve: Curve) -> tuple[Curve, Array]:
+    def halved(self, curve: Curve) -> Curve:
         """A curve through the nodes of a coarser one and new ones between them.
 
         The new nodes come from splines of the square root, kept near the straight line, or from
@@ -191,14 +184,14 @@ class Staggered:
         rho[::2] = curve.rho
         rho[1::2] = new / (new @ self.kernel.stationary)[:, None]
         smooth = self.through(rho)
-        if self.action(smooth[0]) < _CRUDE * coarse:
+        if self.action(smooth) < _CRUDE * coarse:
             return smooth
         share = (first / (first + second))[:, None]
         rho[1::2] = (1 - share) * curve.rho[:-1] + share * curve.rho[1:]
         return self.through(rho)
 
-    def through(self, rho: Array) -> tuple[Curve, Array]:
-        """The curve of least action through these densities, and its potentials."""
+    def through(self, rho: Array) -> Curve:
+        """The curve of least action through these densities."""
         pi = self.kernel.stationary
         source, target, _ = self.kernel.edges
         rho[0] = self.path.p0 / pi
@@ -210,7 +203,7 @@ class Staggered:
             gain = balanced(pi * (rho[k + 1] - rho[k]) / h)
             psi[k] = self.path.solver.factor(w).solve(gain, tolerance=1e-8).x
             flux[k] = w * (psi[k][source] - psi[k][target])
-        return Curve(rho, flux), psi
+        return Curve(rho, flux, psi)
 
     def as_path(
         self,
@@ -223,9 +216,9 @@ class Staggered:
     ) -> Path:
         """The curve as a path whose length is a bound, with fluxes that keep mass to rounding."""
         # Newton's steps were inexact.
-        exact, psi = self.through(curve.rho.copy())
+        exact = self.through(curve.rho.copy())
         ended = length, length, error, status, steps, products
-        return Path(self.path, exact.flux, exact.middle, psi, *ended)
+        return Path(self.path, exact.flux, exact.middle, exact.psi, *ended)
 
     def weights(self, rho: Array) -> Array:
         """`c m(rho)` of every edge, at one time."""
@@ -256,9 +249,8 @@ class Staggered:
         """Newton's system, its two right-hand sides, and minus the slope in the densities."""
         pi, h = self.kernel.stationary, self.widths[:, None]
         middle, inner = curve.middle, self.moving(curve.rho)
-        table, force, _ = kinetic.linearise_fluxes(
-            *self.kernel.edges, middle, curve.flux, self.path.spec
-        )
+        speed = curve.flux / self.path.weights(middle)
+        table, force = kinetic.linearise_stages(self.path.graph, middle, speed)
         spans = self.spans[:, None]
         # Potentials are of the size of the action, changes of the density of the density's.
         length = np.sqrt(self.widths @ (curve.flux**2 / table[:, :, 0]).sum(axis=1))
@@ -271,7 +263,7 @@ class Staggered:
             damping[-1] += curvature
             push[-1] -= slope
             coupling = self.path.end.coupling
-        system = SpaceTime(self.kernel, self.widths, table, damping, scale, coupling)
+        system = SpaceTime(self.path.graph, self.widths, table, damping, scale, coupling)
         return system, push - pull, -pi * np.diff(curve.rho, axis=0), push + pull
 
     def fluxes(self, table: Array, x: Array, psi: Array) -> Array:
@@ -281,7 +273,7 @@ class Staggered:
         v[: len(x)] = 0.5 * x
         v[1:] += 0.5 * x[: len(v) - 1]
         return np.asarray(
-            table[:, :, 0] * (psi[:, source] - psi[:, target])
+            table[:, :, 0] * self.path.differences(psi)
             + table[:, :, 1] * v[:, source]
             + table[:, :, 2] * v[:, target]
         )
@@ -291,12 +283,9 @@ class Centred(NamedTuple):
     """A curve near the minimum of the barrier function, and what it cost."""
 
     curve: Curve
-    psi: Array
     status: Status
     steps: int
     products: int
-    decrement: float
-    """Newton's estimate of the excess of half the action over its minimum."""
 
 
 def centre(
@@ -308,37 +297,39 @@ def centre(
     mu_end: float,
     tolerance: float,
     max_steps: int,
-    psi: Array,
 ) -> Centred:
     """The minimiser of the barrier function at `mu_end`, reached by reducing `mu` tenfold.
 
-    `tolerance`: the decrement of half the action at which to stop.
+    `tolerance` is the decrement of half the action, Newton's estimate of its excess over the
+    minimum, at which to stop.
     """
     pi, h, spans = problem.kernel.stationary, problem.widths, problem.spans
     value = problem.value(curve, mu)
     z = mu / problem.moving(curve.rho)
-    products, stuck, decrement = 0, 0, np.inf
-    for step in range(1, max_steps + 1):
+    step, products, stuck, status = 0, 0, 0, Status.MAX_ITERATIONS
+    while step < max_steps:
+        step += 1
         system, right_x, right_psi, downhill = problem.linearise(curve, mu, z)
-        x, new_psi, cost = solve(system, right_x, right_psi, psi)
+        x, psi, cost = solve(system, right_x, right_psi, curve.psi)
         products += cost
-        goal = problem.fluxes(system.table, x, new_psi)
+        goal = problem.fluxes(system.table, x, psi)
         if not (np.isfinite(goal).all() and np.isfinite(x).all()):
-            return Centred(curve, psi, Status.NOT_FINITE, step, products, decrement)
+            status = Status.NOT_FINITE
+            break
         inner = problem.moving(curve.rho)
         move, ratio = goal - curve.flux, x / inner
         kinetic = h @ (curve.flux / system.table[:, :, 0] * move).sum(axis=1)
         decrement = abs(float(kinetic - (downhill * x).sum()))
         length = min(1.0, _TO_BOUNDARY / max(float(-ratio.min()), 1e-300))
 
-        def moved(length: float, curve: Curve = curve, x: Array = x, move: Array = move) -> Curve:
+        def moved(length: float) -> Curve:
             rho = curve.rho.copy()
             problem.moving(rho)[:] += length * x
-            return Curve(rho, curve.flux + length * move)
+            return Curve(rho, curve.flux + length * move, psi)
 
         # The potential prices the mass that an inexact step leaves unbalanced; with that price the
         # step goes downhill from any curve.
-        price = float((new_psi * (problem.defect(curve) - problem.defect(moved(1.0)))).sum())
+        price = float((psi * (problem.defect(curve) - problem.defect(moved(1.0)))).sum())
         # Next to the minimum the value's rounding hides what is left to gain.
         slack = 1e-12 * abs(value) + (0.5 * decrement if decrement < 0.01 * mu else 0.0)
         trial = moved(length)
@@ -348,11 +339,12 @@ def centre(
             trial = moved(length)
             trial_value = problem.value(trial, mu)
         if not np.isfinite(trial_value):
-            return Centred(curve, psi, Status.STALLED, step, products, decrement)
+            status = Status.STALLED
+            break
         aim = mu / inner - z * ratio
         shrink = float(((z - aim) / z).max())
         z = z + min(1.0, _TO_BOUNDARY / max(shrink, 1e-300)) * (aim - z)
-        curve, value, psi = trial, trial_value, new_psi
+        curve, value = trial, trial_value
         central = mu / problem.moving(curve.rho)
         z = np.clip(z, central / _CENTRAL, central * _CENTRAL)
         size = float(np.sqrt(spans @ (ratio**2 @ pi)))
@@ -360,11 +352,13 @@ def centre(
         if mu <= mu_end:
             still = float(np.abs(ratio).max()) < _STILL
             if (decrement <= tolerance or still) and length > 0.5 and settled:
-                return Centred(curve, psi, Status.CONVERGED, step, products, decrement)
+                status = Status.CONVERGED
+                break
             stuck = stuck + 1 if length < 1e-4 else 0
             if stuck >= 3:
-                return Centred(curve, psi, Status.STALLED, step, products, decrement)
+                status = Status.STALLED
+                break
         elif length > 0.5 and settled and (size < 0.5 or decrement < mu):
             mu = max(0.1 * mu, mu_end)
             value = problem.value(curve, mu)
-    return Centred(curve, psi, Status.MAX_ITERATIONS, max_steps, products, decrement)
+    return Centred(curve, status, step, products)

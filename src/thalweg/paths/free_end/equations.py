@@ -100,16 +100,8 @@ class FreeEquations:
 
     def rates(self, state: State) -> tuple[Array, Array, Array, Array]:
         """`M psi`, the forces and the actions at the stages, the average of the weights."""
-        problem = self.problem
-        found: tuple[Array, Array, Array, Array] = kinetic.linearise(
-            *problem.kernel.edges,
-            state.rho,
-            state.psi,
-            problem.spec,
-            problem.mesh.weights,
-            self.table,
-        )
-        return found
+        mesh, graph = self.problem.mesh, self.problem.graph
+        return kinetic.linearise(graph, state.rho, state.psi, mesh.weights, self.table)
 
     def look(self, at: State, barrier: float, tolerance: float) -> _Here:
         problem, free, b = self.problem, self.end, self.problem.mesh.weights
@@ -199,8 +191,7 @@ class _System:
         self.scale = np.sqrt(self.b * self.pi * at.rho)
         if equations.careful:
             # In these units an error of a potential counts as that of the density which it makes.
-            source, target, _ = problem.kernel.edges
-            mobile, _, _ = kinetic.diagonals(source, target, equations.table, n)
+            mobile, _, _ = kinetic.diagonals(problem.graph, equations.table)
             self.scale = self.scale_w * np.maximum(mobile / (self.pi * at.rho), 1.0)
         self.scale_last = np.sqrt((self.scale**2).sum(axis=1))
         self.scale_end = 1.0 / np.sqrt(np.maximum(here.end, 1e-60))
@@ -235,9 +226,8 @@ class _System:
         return w, q, last, shift
 
     def _product(self, w: Array, q: Array, last: Array) -> None:
-        source, target, _ = self.equations.problem.kernel.edges
-        table = self.equations.table
-        kinetic.product(source, target, table, q + last[:, None], w, self.gain, self.push)
+        graph, table = self.equations.problem.graph, self.equations.table
+        kinetic.product(graph, table, q + last[:, None], w, self.gain, self.push)
 
     def operator(self, v: Array) -> Array:
         w, q, last, shift = self._unpack(v)

@@ -292,17 +292,10 @@ class _Lead:
     def of(cls, problem: PathProblem, max_steps: int) -> _Lead:
         pattern = IncompletePattern.of(problem.kernel)
         intervals = max(min(_FIRST, affordable(pattern, _FLOPS, _ENTRIES)), _FIRST // 2)
-        staggered, curve, psi, mu = _start(problem, intervals)
-        mu_end = _LED * mu
+        staggered, curve, mu = _start(problem, intervals)
+        solve, mu_end = by_incomplete(pattern), _LED * mu
         found = centre(
-            staggered,
-            curve,
-            by_incomplete(pattern),
-            mu=mu,
-            mu_end=mu_end,
-            tolerance=mu_end,
-            max_steps=max_steps,
-            psi=psi,
+            staggered, curve, solve, mu=mu, mu_end=mu_end, tolerance=mu_end, max_steps=max_steps
         )
         length = smooth_length(staggered, found.curve.rho)
         value = 0.5 * length**2 + _end(problem).value(found.curve.rho[-1])
@@ -315,9 +308,9 @@ class _Lead:
         root = CubicSpline(np.arange(own.nodes.size), np.sqrt(curve.rho), axis=0)
         low, high = 0.3 * curve.rho[1:].min(axis=0), 3.0 * curve.rho.max(axis=0)
         rho = np.clip(root(node) ** 2, low, high)
-        last = _ends(self.staggered, self.centred)[1]
+        last = _ends(self.staggered, curve)[1]
         middle = 0.5 * (own.nodes[1:] + own.nodes[:-1])
-        psi = np.array([np.interp(mesh.times, middle, row) for row in self.centred.psi.T])
+        psi = np.array([np.interp(mesh.times, middle, row) for row in curve.psi.T])
         return State(np.ascontiguousarray(rho.T), psi - last[:, None], last, np.log(curve.rho[-1]))
 
 
@@ -343,7 +336,7 @@ def solve_staggered(
         return None
     solve = by_incomplete(pattern, tolerance=_LINEAR)
     staggered, found, mu, change, cost = _refined(problem, solve, most, path_tolerance)
-    best, curve = _assessed(staggered, found, *cost), found.curve
+    best, curve = _assessed(staggered, found), found.curve
     stuck = 0
     while found.status and best.residual > tolerance and mu > _NONE and stuck < 3:
         found = centre(
@@ -354,11 +347,10 @@ def solve_staggered(
             mu_end=_FALL * mu,
             tolerance=0.1 * _FALL * mu,
             max_steps=40,
-            psi=found.psi,
         )
         mu *= _FALL
         cost = cost[0] + found.steps, cost[1] + found.products
-        here = _assessed(staggered, found, *cost)
+        here = _assessed(staggered, found)
         stuck = stuck + 1 if here.residual > 0.7 * best.residual else 0
         if here.residual < best.residual:
             best, curve = here, found.curve
@@ -377,15 +369,15 @@ def solve_staggered(
     return best._replace(status=status, error=change)
 
 
-def _start(problem: PathProblem, intervals: int) -> tuple[Staggered, Curve, Array, float]:
+def _start(problem: PathProblem, intervals: int) -> tuple[Staggered, Curve, float]:
     """A curve half the way to the stationary distribution, and the first barrier."""
     pi, end = problem.kernel.stationary, _end(problem)
     mesh = TimeMesh.graded(intervals, (True, True))
     free = replace(problem, solver=LaplacianSolver.for_kernel(problem.kernel), mesh=mesh)
     staggered = Staggered(free)
     share = 0.5 * np.sin(np.linspace(0, 0.5 * np.pi, intervals + 1)[:, None]) ** 2
-    curve, psi = staggered.through(((1 - share) * problem.p0 + share * pi) / pi)
-    return staggered, curve, psi, staggered.action(curve) + 0.1 * end.tau * end.size
+    curve = staggered.through(((1 - share) * problem.p0 + share * pi) / pi)
+    return staggered, curve, staggered.action(curve) + 0.1 * end.tau * end.size
 
 
 def _refined(
@@ -395,18 +387,12 @@ def _refined(
 
     Returns the last mesh, its curve, the barrier, the relative change of the length, the cost.
     """
-    staggered, curve, psi, mu = _start(problem, _FIRST)
+    staggered, curve, mu = _start(problem, _FIRST)
     mu_end, steps, products, before = _COARSE * mu, 0, 0, np.inf
     while True:
+        excess = 0.1 * mu_end
         found = centre(
-            staggered,
-            curve,
-            solve,
-            mu=mu,
-            mu_end=mu_end,
-            tolerance=0.1 * mu_end,
-            max_steps=80,
-            psi=psi,
+            staggered, curve, solve, mu=mu, mu_end=mu_end, tolerance=excess, max_steps=80
         )
         steps, products = steps + found.steps, products + found.products
         size, length = staggered.widths.size, float(np.sqrt(staggered.action(found.curve)))
@@ -415,25 +401,20 @@ def _refined(
             return staggered, found, mu_end, change, (steps, products)
         before, mu = length, mu_end
         staggered = staggered.on(TimeMesh.graded(2 * size, (True, True)))
-        curve, psi = staggered.halved(found.curve)
+        curve = staggered.halved(found.curve)
 
 
-def _ends(staggered: Staggered, found: Centred) -> tuple[Array, Array]:
+def _ends(staggered: Staggered, curve: Curve) -> tuple[Array, Array]:
     """The potentials with which a curve leaves and arrives."""
-    pi, widths = staggered.kernel.stationary, staggered.widths
-    force = staggered.force(found.curve)
-    first = found.psi[0] + 0.5 * widths[0] * force[0] / pi
-    return first, found.psi[-1] - 0.5 * widths[-1] * force[-1] / pi
+    turn = 0.5 * staggered.widths[:, None] * staggered.force(curve) / staggered.kernel.stationary
+    return curve.psi[0] + turn[0], curve.psi[-1] - turn[-1]
 
 
-def _assessed(
-    staggered: Staggered, found: Centred, factorisations: int, iterations: int
-) -> FreeStep:
-    first, final = _ends(staggered, found)
+def _assessed(staggered: Staggered, found: Centred) -> FreeStep:
+    """The step that a curve makes, without its cost and the error of its distance."""
+    first, final = _ends(staggered, found.curve)
     y = np.log(found.curve.rho[-1])
     defect = np.abs(staggered.defect(found.curve)).sum(axis=0)
     residual = _end(staggered.path).residual(y, final, defect)
     distance = float(np.sqrt(staggered.action(found.curve)))
-    return FreeStep(
-        y, first, final, residual, distance, 1.0, found.status, factorisations, iterations
-    )
+    return FreeStep(y, first, final, residual, distance, 1.0, found.status, 0, 0)

@@ -18,11 +18,10 @@ each step (`emptying`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from thalweg._types import Array
 from thalweg.edges import kinetic
@@ -42,12 +41,10 @@ Iterate = tuple[Array, Array, Array]
 
 _PACE = Pace(last_barrier=3e-3, stale=8)
 _FAST = 10.0
-"""States that react faster than this to their own density, in units of the path's duration, are
-taken out,"""
+"""Rate at which a state reacts to its own density, per duration of the path, above which it leaves
+Newton's system."""
 _ASTRAY = 0.5
-"""and those whose fluxes would give them a density off by more than this, relatively."""
-_ITERATIONS = 60
-"""Iterations of GMRES per direction, at most."""
+"""Relative error of the density that a state's fluxes would give it, above which it is, too."""
 _COARSE = 0.02
 """Relative residual to which a mesh is solved that only starts the next."""
 _FAR = 2.5
@@ -83,28 +80,29 @@ class Collocation(NamedTuple):
     factor: Factor
 
 
+class Start(NamedTuple):
+    """A problem on its mesh, with densities and potentials to start from, and a barrier."""
+
+    problem: PathProblem
+    rho: Array
+    psi: Array
+    middle: Array
+    barrier: float = 0.0
+
+
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # reported by the status
 def solve_collocation(
-    problem: PathProblem,
-    rho: Array,
-    psi: Array,
-    middle: Array,
-    *,
-    tolerance: float,
-    factor: Factor | None = None,
-    barriers: tuple[float, float] = (0.0, 0.0),
-    max_steps: int = 25,
+    start: Start, *, tolerance: float, factor: Factor | None = None, barrier_end: float = 0.0
 ) -> Collocation:
-    """The collocation solution next to `rho, psi`; for the rest see `paths.newton.newton`."""
-    equations = _Equations.of(problem)
+    """The collocation solution next to `start`; for the rest see `paths.newton.newton`."""
+    equations, middle = CollocationEquations(start.problem), start.middle
     ended = newton(
         equations,
-        (rho.T.copy(), np.ascontiguousarray((psi - middle).T), middle.copy()),
+        (start.rho.T.copy(), np.ascontiguousarray((start.psi - middle).T), middle.copy()),
         _PACE,
         tolerance=tolerance,
         factor=factor,
-        barriers=barriers,
-        max_steps=max_steps,
+        barriers=(start.barrier, barrier_end),
     )
     (r, q, middle), here = ended.at, ended.here
     return Collocation(
@@ -136,36 +134,29 @@ class _Here(NamedTuple):
     """The mass that the fluxes lack at the end point."""
     rest: float
     """The size of the residuals."""
-    clusters: Clusters | None = None
-    """States to be taken out of Newton's system."""
+    taken: tuple[Clusters, Local] | None = None
+    """The states to be taken out of Newton's system, and their equations."""
 
     @property
     def size(self) -> float:
         return self.rest / self.speed
 
 
-@dataclass(frozen=True, eq=False)
-class _Equations:
-    """The equations and what stays fixed while they are solved; `table` is overwritten."""
+class CollocationEquations:
+    """The equations on one mesh; `table` holds the coefficients at the last iterate evaluated."""
 
-    problem: PathProblem
-    base: Array
-    ends: Array
-    mid: Array
-    table: NDArray[np.float32]
-
-    @classmethod
-    def of(cls, problem: PathProblem) -> _Equations:
+    def __init__(self, problem: PathProblem) -> None:
         mesh = problem.mesh
-        table = np.empty((problem.kernel.n_edges, 6, mesh.size), np.float32)
-        base = np.ascontiguousarray(problem.base.T)
-        return cls(problem, base, mesh.from_ends.T.copy(), mesh.from_middle.T.copy(), table)
+        self.problem = problem
+        self.base = np.ascontiguousarray(problem.base.T)
+        self.ends, self.mid = mesh.from_ends.T.copy(), mesh.from_middle.T.copy()
+        self.table = np.empty((problem.kernel.n_edges, 6, mesh.size), np.float32)
 
     def look(self, at: Iterate, barrier: float, tolerance: float) -> _Here:
         r, q, middle = at
-        kernel, b = self.problem.kernel, self.problem.mesh.weights
+        b = self.problem.mesh.weights
         gain, force, action, average = kinetic.linearise(
-            *kernel.edges, r, q + middle[:, None], self.problem.spec, b, self.table
+            self.problem.graph, r, q + middle[:, None], b, self.table
         )
         speed = max(float(np.sqrt(b @ action)), 1e-300)
         here = _Here(gain, force, speed, average, r, r, middle, np.inf)
@@ -188,34 +179,31 @@ class _Equations:
         """
         if not np.isfinite(here.rest):
             return here
-        source, target, _ = self.problem.kernel.edges
-        r, q, middle = at
-        _, slope, _ = kinetic.diagonals(source, target, self.table, r.shape[0])
-        mass = self.problem.kernel.stationary[:, None] * r
-        urge = _urgency(slope, mass, here.r1)
+        problem, (r, q, middle) = self.problem, at
+        # How fast a state's gain changes with its own density, and how far off that is.
+        _, slope, _ = kinetic.diagonals(problem.graph, self.table)
+        rate = np.abs(slope / (problem.kernel.stationary[:, None] * r)).max(axis=1)
+        urge = np.maximum(rate / _FAST, np.abs(here.r1).max(axis=1) / _ASTRAY)
         if not (urge > 1.0).any():
             return here
         from thalweg.paths.interior import emptying
 
-        clusters = emptying.find_clusters(source, target, urge)
+        clusters = emptying.find_clusters(problem.kernel.adjacency, urge)
         if clusters is None:
             return here
-        local, few = self._local(barrier), clusters.states
+        weights, few = problem.mesh.weights, clusters.states
+        local = emptying.Local(
+            problem.graph, problem.gap, self.base, self.ends, self.mid, weights, barrier
+        )
         before = r[few], q[few], middle[few]
         emptying.settle(clusters, local, 0.01 * tolerance * here.speed, *at)
-        self._refresh(clusters, local, at, here)
+        emptying.refresh(clusters, local, *at, self.table, here.gain, here.force)
         better = self.with_barrier(at, here, barrier)
         if better.rest <= max(here.rest, tolerance * here.speed):
-            return better._replace(clusters=clusters)
+            return better._replace(taken=(clusters, local))
         r[few], q[few], middle[few] = before
-        self._refresh(clusters, local, at, here)
+        emptying.refresh(clusters, local, *at, self.table, here.gain, here.force)
         return here
-
-    def _refresh(self, clusters: Clusters, local: Local, at: Iterate, here: _Here) -> None:
-        from thalweg.paths.interior.emptying import refresh
-
-        r, q, middle = at
-        refresh(clusters, local, r, q + middle[:, None], self.table, here.gain, here.force)
 
     def factor(self, here: _Here) -> Factor:
         return self.problem.solver.factor(here.average)
@@ -223,25 +211,12 @@ class _Equations:
     def direction(
         self, at: Iterate, here: _Here, factor: Factor, barrier: float, forcing: float
     ) -> tuple[Iterate, int]:
-        source, target, _ = self.problem.kernel.edges
-        pi = self.problem.kernel.stationary[:, None]
-        m, a, k = kinetic.diagonals(source, target, self.table, at[0].shape[0])
         response = None
-        if here.clusters is not None:
-            from thalweg.paths.interior.emptying import Response
-
-            response = Response.of(here.clusters, self._local(barrier), self.table, *at)
-        system = CollocationSystem(
-            self.problem,
-            self.table,
-            at[0],
-            self.ends,
-            self.mid,
-            barrier,
-            (m, a, k - barrier * pi),
-            response,
-        )
-        return system.direction((here.r1, here.r2, here.r3), factor, forcing, _ITERATIONS)
+        if here.taken is not None:
+            clusters, local = here.taken
+            response = clusters.response(local._replace(barrier=barrier), self.table, *at)
+        system = CollocationSystem(self, at[0], barrier, response, inverse(factor, 0.1 * forcing))
+        return system.direction((here.r1, here.r2, here.r3), forcing)
 
     def move(self, at: Iterate, step: Iterate, length: float) -> Iterate:
         (r, q, middle), (w, dq, dm) = at, step
@@ -249,20 +224,6 @@ class _Equations:
 
     def sharpened(self, at: Iterate, forcing: float) -> float:
         return forcing
-
-    def _local(self, barrier: float) -> Local:
-        from thalweg.paths.interior.emptying import Local
-
-        return Local.of(self.problem, self.base, self.ends, self.mid, barrier)
-
-
-def _urgency(slope: Array, mass: Array, r1: Array) -> Array:
-    """A number per state, above one for those to be taken out.
-
-    `slope` is the change of a state's gain with its own density, `r1` its relative residual.
-    """
-    rates = np.abs(slope / mass).max(axis=1) / _FAST
-    return np.asarray(np.maximum(rates, np.abs(r1).max(axis=1) / _ASTRAY))
 
 
 # ---------------------------------------------------------------- finer and finer meshes
@@ -273,8 +234,7 @@ def solve_inside(
     *,
     tolerance: float,
     accuracy: float,
-    max_stages: int = 120,
-    max_steps: int = 40,
+    max_stages: int,
 ) -> Path | None:
     """The path whose estimated relative error of the distance is below `tolerance`.
 
@@ -287,12 +247,12 @@ def solve_inside(
     factor = problem.solver.factor(problem.mesh.weights @ problem.weights(chord))
     middle = inverse(factor, 1e-3)(problem.gap)
     reach = float(np.sqrt(max(float(problem.gap @ middle), 0.0)))
-    settings = _Settings(tolerance, accuracy, max_stages, max_steps)
+    settings = _Settings(tolerance, accuracy, max_stages)
 
-    def straight(mesh: TimeMesh) -> _Start:
+    def straight(mesh: TimeMesh) -> Start:
         rho = _chord(problem, mesh)
         barrier = _FIRST_BARRIER * reach**2 if reach > 0.3 else 0.0
-        return _Start(problem.on(mesh), rho, np.broadcast_to(middle, rho.shape), middle, barrier)
+        return Start(problem.on(mesh), rho, np.broadcast_to(middle, rho.shape), middle, barrier)
 
     if reach <= 0.3:
         mesh = TimeMesh.uniform(1, 3 if reach < 0.1 or tolerance > 1e-7 else 4)
@@ -300,10 +260,11 @@ def solve_inside(
     mesh = TimeMesh.uniform(1, 5 if tolerance > 1e-6 else 7)
     if reach < _FAR:
         start = straight(problem.mesh)
-        coarse = start.solve(_COARSE, factor, settings, barrier_end=_BARRIER * reach**2)
+        barrier = _BARRIER * reach**2
+        coarse = solve_collocation(start, tolerance=_COARSE, factor=factor, barrier_end=barrier)
 
-        def carried(mesh: TimeMesh) -> _Start:
-            return _carry(problem, coarse, mesh)._replace(barrier=_BARRIER * reach**2)
+        def carried(mesh: TimeMesh) -> Start:
+            return _carry(problem, coarse, mesh)._replace(barrier=barrier)
 
         if coarse.status:
             found = _refine(mesh, carried, factor, settings)
@@ -314,39 +275,16 @@ def solve_inside(
 
 
 class _Settings(NamedTuple):
+    """The arguments of `solve_inside`."""
+
     tolerance: float
     accuracy: float
     max_stages: int
-    max_steps: int
-
-
-class _Start(NamedTuple):
-    """A problem on its mesh, with densities and potentials to start from, and a barrier."""
-
-    problem: PathProblem
-    rho: Array
-    psi: Array
-    middle: Array
-    barrier: float = 0.0
-
-    def solve(
-        self, accuracy: float, factor: Factor, settings: _Settings, barrier_end: float = 0.0
-    ) -> Collocation:
-        return solve_collocation(
-            self.problem,
-            self.rho,
-            self.psi,
-            self.middle,
-            tolerance=accuracy,
-            factor=factor,
-            barriers=(self.barrier, barrier_end),
-            max_steps=settings.max_steps,
-        )
 
 
 def _refine(
     mesh: TimeMesh,
-    fresh: Callable[[TimeMesh], _Start],
+    fresh: Callable[[TimeMesh], Start],
     factor: Factor,
     settings: _Settings,
     rough: float = 0.0,
@@ -355,7 +293,7 @@ def _refine(
 
     `rough` is the relative residual at which the first mesh is judged.
     """
-    tolerance, accuracy, max_stages, _ = settings
+    tolerance, accuracy, max_stages = settings
     start = fresh(mesh)
     steps = products = 0
     best: Path | None = None
@@ -363,7 +301,7 @@ def _refine(
     previous = np.inf
     for _ in range(_MAX_ROUNDS):
         problem = start.problem
-        solved = start.solve(max(accuracy, rough), factor, settings)
+        solved = solve_collocation(start, tolerance=max(accuracy, rough), factor=factor)
         factor = solved.factor
         steps, products = steps + solved.steps, products + solved.products
         if not solved.status and not solved.residual < 0.1:
@@ -376,7 +314,7 @@ def _refine(
         if not np.isfinite(found.distance):
             # Where there is hardly any mass, the fluxes need more digits to keep it positive.
             accuracy, rough = 0.1 * accuracy if rough <= accuracy else accuracy, 0.0
-            start = _Start(problem, solved.rho, solved.psi, solved.middle)
+            start = Start(problem, solved.rho, solved.psi, solved.middle)
             if accuracy < 1e-9:
                 break
             continue
@@ -389,7 +327,7 @@ def _refine(
         if last and solved.residual > accuracy and rough > accuracy:
             # This mesh is fine enough to be solved to the full accuracy.
             rough = 0.0
-            start = _Start(problem, solved.rho, solved.psi, solved.middle)
+            start = Start(problem, solved.rho, solved.psi, solved.middle)
             continue
         if solved.status and found.error_estimate <= target:
             return replace(found, status=Status.CONVERGED)
@@ -406,13 +344,13 @@ def _chord(problem: PathProblem, mesh: TimeMesh) -> Array:
     return np.asarray(((1 - t) * problem.p0 + t * problem.p1) / problem.kernel.stationary)
 
 
-def _carry(problem: PathProblem, solved: Collocation, mesh: TimeMesh) -> _Start:
+def _carry(problem: PathProblem, solved: Collocation, mesh: TimeMesh) -> Start:
     """Densities and potentials of the collocation polynomials on another mesh."""
     pi, there = problem.kernel.stationary, problem.mesh.locate(mesh.times)
     low = np.minimum(np.minimum(problem.p0, problem.p1) / pi, solved.rho.min(axis=0))
     rho = np.maximum(problem.masses(*there, solved.gain) / pi, 0.3 * low)
     psi = problem.potentials(*there, solved.force, solved.middle)
-    return _Start(problem.on(mesh), rho, psi, solved.middle)
+    return Start(problem.on(mesh), rho, psi, solved.middle)
 
 
 def _assess(
@@ -424,11 +362,12 @@ def _assess(
     change from the `previous` mesh's distance is the estimate.
     """
     flux, factor = _flux(problem, solved.rho, solved.psi, solved.factor)
-    value, rho, _ = problem.value(flux, 0.0)
-    distance = float(np.sqrt(2 * value))
+    rho = problem.densities(problem.gains(flux))
+    action = float(problem.mesh.weights @ problem.actions(rho, flux)) if rho.min() > 0 else np.inf
+    distance = float(np.sqrt(action))
     length = problem.length(flux)
     # The action is stationary: the residual enters squared.
-    decrement = solved.residual**2 * value
+    decrement = 0.5 * solved.residual**2 * action
     pace = max(distance - float(length.coarse.sum()), 0.0)
     error = float(length.errors.sum()) + pace
     errors = length.errors
@@ -447,7 +386,7 @@ def _flux(problem: PathProblem, rho: Array, psi: Array, factor: Factor) -> tuple
     """
     source, target, _ = problem.kernel.edges
     edge = problem.weights(rho)
-    rough = edge * (psi[:, source] - psi[:, target])
+    rough = edge * problem.differences(psi)
     flux, factor = _balance(problem, rough, edge, factor)
     for _ in range(2):
         spoilt = np.any(problem.densities(problem.gains(flux)) < 0.5 * rho, axis=0)
@@ -463,7 +402,6 @@ def _balance(
     problem: PathProblem, flux: Array, edge: Array, factor: Factor
 ) -> tuple[Array, Factor]:
     """The flux with the mass its end lacks sent along the edges by their weights."""
-    source, target, _ = problem.kernel.edges
     before, fresh = np.inf, False
     enough = 1e-13 * float(np.abs(problem.gap).sum())
     for _ in range(6):
@@ -480,5 +418,5 @@ def _balance(
         # The factor's age leaves about 1e-5 of the defect; what little remains needs few digits.
         wanted = float(np.clip(0.03 * enough / defect, 1e-6, 1e-3))
         step = factor.solve(balanced(lack), tolerance=wanted).x
-        flux = flux + edge * (step[source] - step[target])
+        flux = flux + edge * problem.differences(step[None])
     return np.asarray(flux), factor

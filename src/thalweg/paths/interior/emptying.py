@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg._compile import inner, njit
-from thalweg._dense import solve
-from thalweg._types import Array, Index, Index32, Single
+from thalweg._types import Array, Index, Single
 from thalweg.edges import kinetic
-from thalweg.paths.problem import PathProblem
+from thalweg.edges.static import Graph
+from thalweg.kernel import Adjacency
+from thalweg.paths.newton import bent
 
 _LARGEST = 24
 """Largest number of states in a cluster; those next to a full one are left to GMRES."""
@@ -36,26 +37,36 @@ _OFFSET = 0.03
 
 
 class Clusters(NamedTuple):
-    """`states[bounds[k] : bounds[k + 1]]` form cluster `k`; `around` adds their neighbours.
-
-    The edges at state `x` are `edges[start[x] : start[x + 1]]`.
-    """
+    """`states[bounds[k] : bounds[k + 1]]` form cluster `k`; `around` adds their neighbours."""
 
     states: Index
     bounds: Index
     around: Index
-    start: Index
-    edges: Index
+    adjacency: Adjacency
+
+    def members(self) -> list[Index]:
+        """The states of each cluster."""
+        return np.split(self.states, self.bounds[1:-1])
+
+    def response(
+        self, local: Local, table: Single, rho: Array, q: Array, middle: Array
+    ) -> Response:
+        """How the clusters follow the states around them from here."""
+        inverses = [
+            np.linalg.inv(_equations(x, self.adjacency, local, rho, q, middle)[0])
+            for x in self.members()
+        ]
+        outside = np.ones(middle.size, np.bool_)
+        outside[self.states] = False
+        mass = local.graph.pi[self.states, None] * rho[self.states]
+        inverse = sparse.csr_array(sparse.block_diag(inverses, format="csr"))
+        return Response(self, local, table, mass, inverse, outside)
 
 
 class Local(NamedTuple):
     """The part of the problem that the equations of single states need."""
 
-    source: Index32
-    target: Index32
-    conductance: Array
-    spec: Array
-    pi: Array
+    graph: Graph
     gap: Array
     base: Array
     ends: Array
@@ -63,63 +74,24 @@ class Local(NamedTuple):
     weights: Array
     barrier: float
 
-    @classmethod
-    def of(
-        cls, problem: PathProblem, base: Array, ends: Array, mid: Array, barrier: float
-    ) -> Local:
-        kernel = problem.kernel
-        return cls(
-            *kernel.edges,
-            problem.spec,
-            kernel.stationary,
-            problem.gap,
-            base,
-            ends,
-            mid,
-            problem.mesh.weights,
-            barrier,
-        )
 
-
-def find_clusters(source: Index32, target: Index32, urge: Array) -> Clusters | None:
+def find_clusters(adjacency: Adjacency, urge: Array) -> Clusters | None:
     """Clusters of the states with an urgency above one, the most urgent first.
 
     `None` if there are none, or so many that single states are not the difficulty."""
     urgent = np.flatnonzero(urge > 1.0)
     if not 0 < urgent.size <= _LARGEST + _FEW * urge.size:
         return None
-    start, edges = _incidence(source, target, urge.size)
     order = urgent[np.argsort(-urge[urgent])]
-    states, bounds, around = _grow(order, urge > 1.0, source, target, start, edges)
-    return Clusters(states, bounds, np.flatnonzero(around), start, edges)
-
-
-@njit(cache=True, error_model="numpy")
-def _incidence(source: Index32, target: Index32, n: int) -> tuple[Index, Index]:
-    start = np.zeros(n + 1, np.int64)
-    for e in range(source.size):
-        start[source[e] + 1] += 1
-        start[target[e] + 1] += 1
-    for x in range(n):
-        start[x + 1] += start[x]
-    at = start[:-1].copy()
-    edges = np.empty(2 * source.size, np.int64)
-    for e in range(source.size):
-        for x in (source[e], target[e]):
-            edges[at[x]] = e
-            at[x] += 1
-    return start, edges
+    states, bounds, around = _grow(order, urge > 1.0, adjacency)
+    return Clusters(states, bounds, np.flatnonzero(around), adjacency)
 
 
 @njit(cache=True, error_model="numpy")
 def _grow(
-    order: Index,
-    urgent: NDArray[np.bool_],
-    source: Index32,
-    target: Index32,
-    start: Index,
-    edges: Index,
+    order: Index, urgent: NDArray[np.bool_], adjacency: Adjacency
 ) -> tuple[Index, Index, NDArray[np.bool_]]:
+    start, neighbor, _ = adjacency
     seen = np.zeros(urgent.size, np.bool_)
     states, bounds = np.empty(order.size, np.int64), np.zeros(order.size + 1, np.int64)
     size, count = 0, 0
@@ -134,7 +106,7 @@ def _grow(
         while k < size:
             x = states[k]
             for p in range(start[x], start[x + 1]):
-                y = source[edges[p]] + target[edges[p]] - x
+                y = neighbor[p]
                 if urgent[y] and not seen[y] and size - low < _LARGEST:
                     states[size] = y
                     size += 1
@@ -146,7 +118,7 @@ def _grow(
     for x in states[:size]:
         around[x] = True
         for p in range(start[x], start[x + 1]):
-            around[source[edges[p]] + target[edges[p]] - x] = True
+            around[neighbor[p]] = True
     return states[:size], bounds[: count + 1], around
 
 
@@ -157,91 +129,38 @@ def settle(
 
     `goal` is the residual to reach; if none smaller is found, a cluster stays as it was.
     """
-    states = clusters.states
-    before = rho[states], q[states], middle[states]
-    if not _settle(clusters, local, goal, rho, q, middle):
-        rho[states], q[states], middle[states] = before
-
-
-@njit(cache=True, error_model="numpy")
-def _settle(
-    clusters: Clusters, local: Local, goal: float, rho: Array, q: Array, middle: Array
-) -> bool:
-    states, bounds, _, start, edges = clusters
     count = local.weights.size
-    for k in range(bounds.size - 1):
-        members = states[bounds[k] : bounds[k + 1]]
-        best = np.empty((members.size, 2 * count + 1))
-        least = np.inf
-        _store(members, best, rho, q, middle)
+    for x in clusters.members():
+        best, least = (rho[x], q[x], middle[x]), np.inf
         for _ in range(_STEPS):
-            matrix, right, size, offset = _equations(members, start, edges, local, rho, q, middle)
+            matrix, right, size, offset = _equations(x, clusters.adjacency, local, rho, q, middle)
             if not np.isfinite(size) or size > 10 * least:
                 break
             if size < least:
-                least = size
-                _store(members, best, rho, q, middle)
+                best, least = (rho[x], q[x], middle[x]), size
             if size <= goal and offset <= _OFFSET:
                 break
-            step = right.reshape((right.size, 1))
-            if not solve(matrix, step):
-                return False
-            for j in range(members.size):
-                x, low = members[j], j * (2 * count + 1)
-                _move(step[low : low + 2 * count, 0], rho[x], q[x])
-                middle[x] += step[low + 2 * count, 0]
-        _restore(members, best, rho, q, middle)
-    return True
-
-
-@inner(cache=True, error_model="numpy")
-def _store(members: Index, kept: Array, rho: Array, q: Array, middle: Array) -> None:
-    count = rho.shape[1]
-    for j in range(members.size):
-        x = members[j]
-        for i in range(count):
-            kept[j, i] = rho[x, i]
-            kept[j, count + i] = q[x, i]
-        kept[j, 2 * count] = middle[x]
-
-
-@inner(cache=True, error_model="numpy")
-def _restore(members: Index, kept: Array, rho: Array, q: Array, middle: Array) -> None:
-    count = rho.shape[1]
-    for j in range(members.size):
-        x = members[j]
-        for i in range(count):
-            rho[x, i] = kept[j, i]
-            q[x, i] = kept[j, count + i]
-        middle[x] = kept[j, 2 * count]
-
-
-@inner(cache=True, error_model="numpy")
-def _move(step: Array, rho: Array, q: Array) -> None:
-    """A step bent like those of the whole path: a state neither empties nor grows out of bounds."""
-    count = rho.size
-    for i in range(count):
-        w = step[i]
-        if w < -0.5:
-            rho[i] *= 0.25 / -w
-        elif w > 3.0:
-            rho[i] *= 4.0 + 4.0 * np.log((1.0 + w) / 4.0)
-        else:
-            rho[i] *= 1.0 + w
-        q[i] += step[count + i]
+            try:
+                step = np.linalg.solve(matrix, right.ravel()).reshape(right.shape)
+            except np.linalg.LinAlgError:
+                break
+            rho[x] = bent(rho[x], step[:, :count])
+            q[x] += step[:, count:-1]
+            middle[x] += step[:, -1]
+        rho[x], q[x], middle[x] = best
 
 
 @njit(cache=True, error_model="numpy")
 def _equations(
     members: Index,
-    start: Index,
-    edges: Index,
+    adjacency: Adjacency,
     local: Local,
     rho: Array,
     q: Array,
     middle: Array,
 ) -> tuple[Array, Array, float, float]:
     """A cluster's matrix, its residuals, their size, and the largest relative to a state's mass."""
+    start, neighbor, edges = adjacency
     count = local.weights.size
     wide = 2 * count + 1
     matrix = np.zeros((members.size * wide, members.size * wide))
@@ -249,20 +168,18 @@ def _equations(
     size, defect, offset = 0.0, 0.0, 0.0
     for j in range(members.size):
         x = members[j]
-        pi = local.pi[x]
+        pi = local.graph.pi[x]
         mass = pi * rho[x]
         gain, force = np.zeros(count), np.zeros(count)
         own = np.zeros((4, count))
         rows = matrix[j * wide : (j + 1) * wide]
         for p in range(start[x], start[x + 1]):
-            e = edges[p]
-            y = local.source[e] + local.target[e] - x
-            c = local.conductance[e]
+            y, c = neighbor[p], local.graph.conductance[edges[p]]
             other = np.zeros((4, count))
             for i in range(count):
                 d = q[x, i] + middle[x] - q[y, i] - middle[y]
                 weight, by_s, by_t, ss, st, _, at_s, _ = kinetic.edge_terms(
-                    local.spec, c, rho[x, i], rho[y, i], d
+                    local.graph.spec, c, rho[x, i], rho[y, i], d
                 )
                 gain[i] += weight * d
                 force[i] += at_s
@@ -330,22 +247,24 @@ def refresh(
     clusters: Clusters,
     local: Local,
     rho: Array,
-    psi: Array,
+    q: Array,
+    middle: Array,
     table: Single,
     gain: Array,
     force: Array,
 ) -> None:
     """Update the result of `kinetic.linearise` in place, at the clusters and their neighbours."""
+    start, _, edges = clusters.adjacency
     for x in clusters.around:
         gain[x] = 0.0
         force[x] = 0.0
-        for p in range(clusters.start[x], clusters.start[x + 1]):
-            e = clusters.edges[p]
-            a, b, c = local.source[e], local.target[e], local.conductance[e]
+        for p in range(start[x], start[x + 1]):
+            e = edges[p]
+            a, b, c = local.graph.source[e], local.graph.target[e], local.graph.conductance[e]
             for i in range(rho.shape[1]):
-                d = psi[a, i] - psi[b, i]
+                d = (q[a, i] + middle[a]) - (q[b, i] + middle[b])
                 weight, by_s, by_t, ss, st, tt, at_s, at_t = kinetic.edge_terms(
-                    local.spec, c, rho[a, i], rho[b, i], d
+                    local.graph.spec, c, rho[a, i], rho[b, i], d
                 )
                 table[e, 0, i], table[e, 1, i], table[e, 2, i] = weight, by_s, by_t
                 table[e, 3, i], table[e, 4, i], table[e, 5, i] = ss, st, tt
@@ -364,27 +283,6 @@ class Response:
     inverse: sparse.csr_array
     outside: NDArray[np.bool_]
     """States in no cluster."""
-
-    @classmethod
-    def of(
-        cls,
-        clusters: Clusters,
-        local: Local,
-        table: Single,
-        rho: Array,
-        q: Array,
-        middle: Array,
-    ) -> Response:
-        states, bounds, _, start, edges = clusters
-        inverses = [
-            np.linalg.inv(_equations(states[low:high], start, edges, local, rho, q, middle)[0])
-            for low, high in zip(bounds[:-1], bounds[1:], strict=True)
-        ]
-        outside = np.ones(middle.size, np.bool_)
-        outside[states] = False
-        mass = local.pi[states, None] * rho[states]
-        inverse = sparse.csr_array(sparse.block_diag(inverses, format="csr"))
-        return cls(clusters, local, table, mass, inverse, outside)
 
     def follow(self, w: Array, q: Array, middle: Array, right: Array | None = None) -> None:
         """Fill in the rows of the clusters, in place, so that their equations give `right`."""
@@ -411,14 +309,13 @@ def _from_outside(
     middle: Array,
 ) -> tuple[Array, Array]:
     """The rows of `kinetic.product` for some states, by what changes outside the clusters."""
-    states, _, _, start, edges = clusters
-    source, target, count = local.source, local.target, w.shape[1]
+    states, (start, neighbor, edges) = clusters.states, clusters.adjacency
+    source, count = local.graph.source, w.shape[1]
     gain, push = np.zeros((states.size, count)), np.zeros((states.size, count))
     for j in range(states.size):
         x = states[j]
         for p in range(start[x], start[x + 1]):
-            e = edges[p]
-            y = source[e] + target[e] - x
+            e, y = edges[p], neighbor[p]
             if not outside[y]:
                 continue
             first = source[e] == x

@@ -16,7 +16,6 @@ every operation is one of vectors.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -27,9 +26,9 @@ from thalweg._types import Array, Index, Mask, Single
 from thalweg.edges import kinetic
 from thalweg.laplacian import Factor, balanced
 from thalweg.laplacian.krylov import gmres
-from thalweg.paths.problem import PathProblem
 
 if TYPE_CHECKING:
+    from thalweg.paths.interior.collocation import CollocationEquations
     from thalweg.paths.interior.emptying import Response
 
 
@@ -37,6 +36,8 @@ Vector = NDArray[Any]
 """A vector of GMRES: single precision is enough for it."""
 Step = tuple[Array, Array, Array]
 
+_ITERATIONS = 60
+"""Largest number of GMRES iterations per direction."""
 _STIFF = 1.0
 """Rate, in units of the path's duration, above which states are solved for locally."""
 LANES = 16
@@ -49,66 +50,57 @@ _PIVOT = 1e-4
 """Elimination goes without exchanges of rows while the pivots are larger than this."""
 
 
-@dataclass(frozen=True, eq=False)
 class CollocationSystem:
-    """The coefficients at one iterate: densities `(states, stages)`, `table`, integrals."""
-
-    problem: PathProblem
-    table: Single
-    r: Array
-    ends: Array
-    mid: Array
-    barrier: float
-    diagonals: tuple[Array, Array, Array]
-    """The effect of a state's own potential and density: `M`, `A`, `K`, with the barrier."""
-    response: Response | None
-    """How the states taken out follow the others."""
-
-    def direction(
-        self, residuals: Step, factor: Factor, forcing: float, max_iterations: int
-    ) -> tuple[Step, int]:
-        """Relative changes of the densities, changes of the potentials; GMRES' iterations."""
-        operator = _Operator(self, inverse(factor, 0.1 * forcing))
-        r1, r2, r3 = residuals
-        right = operator.scaled(r1, r2, r3)
-        own: Array | None = None
-        if self.response is not None:
-            out = self.response.clusters.states
-            own = np.concatenate([r1[out], r2[out], r3[out, None]], axis=1)
-            right = right - operator.image(operator.unpack(np.zeros_like(right), own))
-        solution = gmres(
-            lambda y: operator.image(operator.unpack(y)),
-            right,
-            tolerance=forcing,
-            max_iterations=max_iterations,
-            restart=60,
-        )
-        middle = operator.unpack(solution.x, own)
-        return (operator.w, operator.q, middle), solution.iterations
-
-
-class _Operator:
-    """The preconditioned system on vectors of GMRES, with its work space.
+    """The preconditioned system at one iterate, on vectors of GMRES, with its work space.
 
     A vector holds the densities' changes, those of the potentials, those of the potentials at the
     middle, scaled so that its norm is that of the residuals.
     """
 
-    def __init__(self, system: CollocationSystem, invert: Callable[[Array], Array]) -> None:
-        b = system.problem.mesh.weights
-        n, count = shape = system.r.shape
-        self.system, self.invert, self.size = system, invert, n * count
-        self.mass = system.problem.kernel.stationary[:, None] * system.r
+    def __init__(
+        self,
+        equations: CollocationEquations,
+        r: Array,
+        barrier: float,
+        response: Response | None,
+        invert: Callable[[Array], Array],
+    ) -> None:
+        problem, b = equations.problem, equations.problem.mesh.weights
+        pi, (n, count) = problem.kernel.stationary[:, None], r.shape
+        self.equations, self.r, self.barrier = equations, r, barrier
+        self.invert, self.response, self.size = invert, response, n * count
+        self.mass = pi * r
         self.scale, self.scale_m = np.sqrt(b * self.mass), np.sqrt(self.mass @ b)
         self.light = 1.0 / self.scale
         # The balance over all time enters the densities as if every stage had the same Laplacian.
-        self.whole = system.ends.sum(axis=0)
-        self.inner = system.ends - b[:, None] * self.whole
-        self.w, self.q, self.psi = np.empty(shape), np.empty(shape), np.empty(shape)
-        self.gain, self.push = np.empty(shape), np.empty(shape)
-        rates = np.abs(system.diagonals[1] / self.mass).max(axis=1)
-        stiff = np.flatnonzero(rates > _STIFF)
-        self.blocks = invert_blocks(stiff, system.diagonals, self.mass, system.ends, system.mid)
+        self.whole = equations.ends.sum(axis=0)
+        self.inner = equations.ends - b[:, None] * self.whole
+        self.w, self.q, self.psi = np.empty(r.shape), np.empty(r.shape), np.empty(r.shape)
+        self.gain, self.push = np.empty(r.shape), np.empty(r.shape)
+        # The effect of a state's own potential and density.
+        m, a, k = kinetic.diagonals(problem.graph, equations.table)
+        stiff = np.flatnonzero(np.abs(a / self.mass).max(axis=1) > _STIFF)
+        own = (m, a, k - barrier * pi)
+        self.blocks = invert_blocks(stiff, own, self.mass, equations.ends, equations.mid)
+
+    def direction(self, residuals: Step, forcing: float) -> tuple[Step, int]:
+        """Relative changes of the densities, changes of the potentials; GMRES' iterations."""
+        r1, r2, r3 = residuals
+        right = self.scaled(r1, r2, r3)
+        own: Array | None = None
+        if self.response is not None:
+            out = self.response.clusters.states
+            own = np.concatenate([r1[out], r2[out], r3[out, None]], axis=1)
+            right = right - self.image(self.unpack(np.zeros_like(right), own))
+        solution = gmres(
+            lambda y: self.image(self.unpack(y)),
+            right,
+            tolerance=forcing,
+            max_iterations=_ITERATIONS,
+            restart=_ITERATIONS,
+        )
+        middle = self.unpack(solution.x, own)
+        return (self.w, self.q, middle), solution.iterations
 
     def unpack(self, y: Vector, right: Array | None = None) -> Array:
         """The changes a vector stands for, in `w` and `q`, and of the potential at the middle.
@@ -120,22 +112,23 @@ class _Operator:
         if self.blocks.states.size > 0:
             apply_blocks(*self.blocks, self.w, self.q)
         middle = y[2 * self.size :] / self.scale_m
-        if self.system.response is not None:
-            self.system.response.follow(self.w, self.q, middle, right)
+        if self.response is not None:
+            self.response.follow(self.w, self.q, middle, right)
         return middle
 
     def image(self, middle: Array) -> Vector:
         """The image of the changes in `w`, `q` and `middle` under the equations."""
-        system, b = self.system, self.system.problem.mesh.weights
-        source, target, _ = system.problem.kernel.edges
+        equations, b = self.equations, self.equations.problem.mesh.weights
         np.add(self.q, middle[:, None], out=self.psi)
-        kinetic.product(source, target, system.table, self.psi, self.w, self.gain, self.push)
+        kinetic.product(
+            equations.problem.graph, equations.table, self.psi, self.w, self.gain, self.push
+        )
         np.divide(self.push, self.mass, out=self.push)
-        if system.barrier > 0:
-            self.push -= system.barrier * self.w / system.r
+        if self.barrier > 0:
+            self.push -= self.barrier * self.w / self.r
         out = np.empty(2 * self.size + middle.size, np.float32)
         scaled = out[: 2 * self.size].reshape(2, *self.w.shape)
-        moved, turned = self.gain @ self.inner, self.push @ system.mid
+        moved, turned = self.gain @ self.inner, self.push @ equations.mid
         np.divide(moved, self.mass, out=moved)
         np.subtract(self.w, moved, out=moved)
         np.multiply(moved, self.scale, out=scaled[0], casting="same_kind")
@@ -145,7 +138,7 @@ class _Operator:
 
     def scaled(self, r1: Array, r2: Array, r3: Array) -> Vector:
         """The residuals, preconditioned and scaled as the equations are."""
-        b = self.system.problem.mesh.weights
+        b = self.equations.problem.mesh.weights
         out = np.empty(2 * self.size + r3.size, np.float32)
         r1 = r1 + r3[:, None] * self.whole / self.mass
         out[: self.size] = (r1 * self.scale).ravel()
@@ -154,8 +147,8 @@ class _Operator:
 
     def _finish(self, out: Vector, balance: Array, lag: Array) -> Vector:
         out[2 * self.size :] = (self.invert(balance) - lag) * self.scale_m
-        if self.system.response is not None:
-            gone = self.system.response.clusters.states
+        if self.response is not None:
+            gone = self.response.clusters.states
             out[: 2 * self.size].reshape(2, *self.w.shape)[:, gone] = 0.0
             out[2 * self.size + gone] = 0.0
         return out
@@ -194,10 +187,10 @@ def invert_blocks(
     for start in range(0, groups, _CHUNK):
         part = slice(start, min(start + _CHUNK, groups))
         chosen = full[part.start * LANES : part.stop * LANES].reshape(-1, LANES)
-        work = np.empty((len(chosen), size, size, LANES))
+        work = local_blocks(chosen, diagonals, mass, ends, mid)
         sound = np.zeros(len(chosen), np.bool_)
         if states.size > _BY_LAPACK:
-            _reduce(chosen, diagonals, mass, ends, mid, work, sound)
+            _reduce(work, sound)
         if not sound.all():
             odd = ~sound
             blocks = np.moveaxis(local_blocks(chosen[odd], diagonals, mass, ends, mid), 3, 1)
@@ -206,42 +199,13 @@ def invert_blocks(
     return LocalBlocks(full, inverse)
 
 
+@njit(cache=True, error_model="numpy")
 def local_blocks(
     states: Index, diagonals: tuple[Array, Array, Array], mass: Array, ends: Array, mid: Array
 ) -> Array:
     """The equations' matrices, `(groups, 2 stages, 2 stages, lanes)`, for `(groups, lanes)`."""
-    m, a, k, own = (np.moveaxis(table[states], 2, 1) for table in (*diagonals, mass))
-    count = own.shape[1]
-    block = np.empty((states.shape[0], 2 * count, 2 * count, states.shape[1]))
-    upper, lower = -ends.T[:, :, None], mid.T[:, :, None]
-    np.multiply(upper, a[:, None], out=block[:, :count, :count])
-    np.multiply(upper, m[:, None], out=block[:, :count, count:])
-    block[:, :count] *= (1.0 / own)[:, :, None]
-    np.multiply(lower, (k / own)[:, None], out=block[:, count:, :count])
-    np.multiply(lower, (a / own)[:, None], out=block[:, count:, count:])
-    each = np.arange(2 * count)
-    block[:, each, each] += 1.0
-    return block
-
-
-@njit(cache=True, fastmath={"contract"}, error_model="numpy")
-def _reduce(
-    states: Index,
-    diagonals: tuple[Array, Array, Array],
-    mass: Array,
-    ends: Array,
-    mid: Array,
-    work: Array,
-    sound: Mask,
-) -> None:
-    """The equations' matrices, inverted by Gauss and Jordan; `sound`: groups with no small pivot.
-
-    They are filled here because numpy's loops over sixteen states at a time take as long again.
-    """
-    m, a, k = diagonals
-    groups, size, _, lanes = work.shape
-    count = size // 2
-    factor = np.empty(lanes)
+    (groups, lanes), (m, a, k), count = states.shape, diagonals, mass.shape[1]
+    work = np.empty((groups, 2 * count, 2 * count, lanes))
     for g in range(groups):
         for lane in range(lanes):
             x = states[g, lane]
@@ -253,8 +217,17 @@ def _reduce(
                     work[g, i, count + j, lane] = -own * m[x, j]
                     work[g, count + i, j, lane] = mid[j, i] * k[x, j] * light
                     work[g, count + i, count + j, lane] = mid[j, i] * a[x, j] * light
-            for i in range(size):
+            for i in range(2 * count):
                 work[g, i, i, lane] += 1.0
+    return work
+
+
+@njit(cache=True, fastmath={"contract"}, error_model="numpy")
+def _reduce(work: Array, sound: Mask) -> None:
+    """Invert the matrices in place by Gauss and Jordan; `sound`: groups with no small pivot."""
+    groups, size, _, lanes = work.shape
+    factor = np.empty(lanes)
+    for g in range(groups):
         fine = True
         for p in range(size):
             for lane in range(lanes):
