@@ -61,19 +61,15 @@ def _model(problem: Problem, model_file: Path, to: PageOutput) -> FreeEnergyRegr
 
 
 def _page(problem: Problem, path: Trajectory) -> str:
-    from thalweg import plots
     from thalweg.report import Section, page
+    from thalweg.report.graph import drawn, moving_picture
 
     seen = problem.snapshots
     shown = np.vstack([smoothed_shares(problem.kernel, seen, k) for k in range(seen.n_times)])
     times = np.concatenate([seen.times, path.times])
     order = np.argsort(times, kind="stable")
     keep = order[np.concatenate([[True], np.diff(times[order]) > 0])]
-    figure = plots.flow(
-        problem.kernel,
-        times[keep],
-        np.vstack([shown, path.probabilities])[keep],
-        title="share, relative to pure diffusion at rest",
-    )
-    sections = [Section("The population", (), (figure,))]
+    p = np.vstack([shown, path.probabilities])[keep]
+    film = moving_picture(drawn(problem.kernel), times[keep], p)
+    sections = [Section("The population", (), (film,))]
     return page("Between the snapshots", _HOW[path.method], sections)

@@ -56,19 +56,19 @@ def run_geodesic(pair: Pair, steps: int, output: PageOutput) -> None:
     """Write the populations along the geodesic, as a table or as a page with a slider."""
     geodesic, kernel = _geodesic(pair)
     facts = {"distance": geodesic.distance}
+    points = geodesic.at(np.linspace(0, 1, steps))
     if output.as_page:
-        from thalweg import plots
         from thalweg.report import Section, page
+        from thalweg.report.graph import drawn, moving_picture
 
-        figure = plots.geodesic(kernel, geodesic, n_steps=steps)
+        film = moving_picture(drawn(kernel), points.times, points.probabilities)
         said = f"The distance is {geodesic.distance:.6g}; the path has constant speed."
-        sections = [Section("The path", (said,), (figure,))]
+        sections = [Section("The path", (said,), (film,))]
         text = page("Geodesic", f"{pair.first.name} to {pair.second.name}", sections)
         give_page(text, output, facts, geodesic.status)
-        return
-    points = geodesic.at(np.linspace(0, 1, steps))
-    frame = long_table(kernel, points.times, points.probabilities)
-    give(frame, output, "geodesic", facts, geodesic.status)
+    else:
+        frame = long_table(kernel, points.times, points.probabilities)
+        give(frame, output, "geodesic", facts, geodesic.status)
 
 
 def run_simulate(

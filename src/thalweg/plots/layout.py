@@ -27,6 +27,7 @@ __all__ = [
     "positions",
     "state_texts",
     "strongest_edges",
+    "strongest_fluxes",
 ]
 
 ARROW = PALETTE[1]
@@ -101,6 +102,20 @@ def strongest_edges(kernel: MarkovKernel, most: int) -> tuple[Index32, Index32]:
         keep = np.argpartition(-c, most)[:most]
         source, target = source[keep], target[keep]
     return source, target
+
+
+def strongest_fluxes(
+    kernel: MarkovKernel, fluxes: Array, most: int = 60
+) -> Iterator[tuple[int, int, float]]:
+    """Start, end and size of the strongest fluxes, the first of size 1; more would hide colours."""
+    size = np.abs(fluxes)
+    largest = size.max(initial=0.0)
+    for e in np.argsort(-size)[:most]:
+        if size[e] <= 0.02 * largest:
+            return
+        x, y = int(kernel.edges.source[e]), int(kernel.edges.target[e])
+        start, end = (x, y) if fluxes[e] > 0 else (y, x)
+        yield start, end, float(size[e] / largest)
 
 
 def positions(kernel: MarkovKernel) -> Array:

@@ -93,8 +93,7 @@ def potential(
     )  # fmt: skip
     figure = _axes(figure, "V (mean zero)", "", title)
     figure.update_layout(height=max(320, 18 * order.size + 120))
-    figure.update_yaxes(type="category", automargin=True)
-    return figure
+    return figure.update_yaxes(type="category", automargin=True)
 
 
 def faint(color: str, alpha: float) -> str:
@@ -108,7 +107,7 @@ def faint(color: str, alpha: float) -> str:
 
 
 def _axes(figure: go.Figure, x: str, y: str, title: str) -> go.Figure:
-    figure.update_layout(
+    return figure.update_layout(
         title={"text": title, "x": 0.02},
         xaxis_title=x,
         yaxis_title=y,
@@ -118,4 +117,3 @@ def _axes(figure: go.Figure, x: str, y: str, title: str) -> go.Figure:
         legend={"orientation": "h", "y": -0.18, "yanchor": "top", "x": 0},
         height=500,
     )
-    return figure
