@@ -18,11 +18,12 @@ def p_text(p: float, digits: int = 2) -> str:
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """The end of a sentence about an unknown word: the known one most like it, if there is one.
 
-    >>> did_you_mean("vally", ["valleys", "cells"]), did_you_mean("x", ["cells"])
-    ("; did you mean 'valleys'?", '.')
+    >>> did_you_mean("vally", ["Valleys", "cells"]), did_you_mean("x", ["cells"])
+    ("; did you mean 'Valleys'?", '.')
     """
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
-    return f"; did you mean {close[0]!r}?" if close else "."
+    lower = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=cutoff)
+    return f"; did you mean {lower[close[0]]!r}?" if close else "."
 
 
 def damage(error: Exception) -> str:

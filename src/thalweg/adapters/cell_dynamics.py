@@ -20,8 +20,6 @@ from thalweg.learn import FreeEnergyRegressor
 
 TRANSITIONS = "T_fwd"
 """`obsp`: the matrix that `cellrank.kernels.PrecomputedKernel` reads."""
-
-
 _HOLD = 0.02
 """Smooths over about seven steps of the walk, more than the diameter of a group of 30 cells."""
 
@@ -95,10 +93,10 @@ def _spread(kernel: MarkovKernel, values: Array) -> Array:
     if np.ptp(values) == 0:
         return values
     source, target, c = kernel.edges
+    pi = kernel.stationary
     solver = LaplacianSolver(kernel.n_states, source, target, grounded=True)
-    hold = _HOLD * kernel.stationary
-    mean = float(kernel.stationary @ values)
-    smooth = solver.factor(c, hold).solve(hold * (values - mean), tolerance=1e-8, throw=True).x
-    smooth -= float(kernel.stationary @ smooth)
-    gain = float(kernel.stationary @ (values - mean) ** 2)
-    return np.asarray(mean + smooth * gain / float(kernel.stationary @ (smooth * (values - mean))))
+    hold, mean = _HOLD * pi, pi @ values
+    off = values - mean
+    smooth = solver.factor(c, hold).solve(hold * off, tolerance=1e-8, throw=True).x
+    smooth -= pi @ smooth
+    return np.asarray(mean + smooth * (pi @ off**2) / (pi @ (smooth * off)))

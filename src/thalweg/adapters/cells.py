@@ -31,15 +31,13 @@ from thalweg.snapshots.columns import Oddity
 
 MOST_CELLS_AS_STATES = 300
 """Number of cells up to which each is its own state, and above which cells are grouped."""
-
-
 _PROBE_SECONDS, _PROBE_BYTES = 5, 20_000_000
 """CPU seconds to probe a file's structure, and the bytes that add one; it takes 0.01 s."""
 _LOOKED_AT = 2**20
 """Bytes of an array below which that probe reads it."""
+_EMBEDDINGS = ("X_umap", "X_tsne", "X_draw_graph_fa", "X_phate", "X_diffmap")
 
 
-@dataclass(frozen=True)
 class Keys:
     """The keys under which results are written, for a prefix such as `thalweg`.
 
@@ -47,47 +45,25 @@ class Keys:
     'thalweg_potential'
     """
 
-    prefix: str = "thalweg"
-
-    @property
-    def state(self) -> str:
-        """`obs`: the state that a cell belongs to."""
-        return f"{self.prefix}_state"
-
-    @property
-    def potential(self) -> str:
-        """`obs`: the potential at the cell."""
-        return f"{self.prefix}_potential"
-
-    @property
-    def potential_stderr(self) -> str:
-        """`obs`: standard error of the potential of the cell's state."""
-        return f"{self.prefix}_potential_stderr"
-
-    @property
-    def equilibrium(self) -> str:
-        """`obs`: the cell's share of the population at rest."""
-        return f"{self.prefix}_equilibrium"
-
-    @property
-    def probabilities(self) -> str:
-        """`obsm`: the cell's share of the fitted population, one column per time."""
-        return f"{self.prefix}_probabilities"
-
-    @property
-    def fates(self) -> str:
-        """`obsm`: probability of each fate of the cell's state; `uns`: their names."""
-        return f"{self.prefix}_fates"
-
-    @property
-    def fates_stderr(self) -> str:
-        """`obsm`: standard errors of the fates."""
-        return f"{self.prefix}_fates_stderr"
-
-    @property
-    def summary(self) -> str:
+    def __init__(self, prefix: str = "thalweg") -> None:
+        self.summary = prefix
         """`uns`: beta, times, status, settings."""
-        return self.prefix
+        self.state = f"{prefix}_state"
+        """`obs`: the state that a cell belongs to."""
+        self.potential = f"{prefix}_potential"
+        """`obs`: the potential at the cell."""
+        self.potential_stderr = f"{prefix}_potential_stderr"
+        """`obs`: standard error of the potential of the cell's state."""
+        self.equilibrium = f"{prefix}_equilibrium"
+        """`obs`: the cell's share of the population at rest."""
+        self.probabilities = f"{prefix}_probabilities"
+        """`obsm`: the cell's share of the fitted population, one column per time."""
+        self.fates = f"{prefix}_fates"
+        """`obsm`: probability of each fate of the cell's state; `uns`: their names."""
+        self.fates_stderr = f"{prefix}_fates_stderr"
+        """`obsm`: standard errors of the fates."""
+        self.landscape = f"{prefix}_landscape"
+        """`obs`: a potential learned on an embedding; `uns`: its beta, test of fit and warnings."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,9 +131,6 @@ def _look(item: Any) -> None:
             item[()]
 
 
-_EMBEDDINGS = ("X_umap", "X_tsne", "X_draw_graph_fa", "X_phate", "X_diffmap")
-
-
 def cell_problem(
     adata: Any,
     *,
@@ -203,17 +176,17 @@ def cell_problem(
         messages.append(f"kept the largest component: {len(keep)} of {count} states")
         messages.append(Oddity(f"{int((label < 0).sum())} cells outside it are left out"))
         shown = [shown[k] for k in keep]
+    inside = label >= 0
+    middle = None
     # Coordinates of larger problems would shape the prior: an embedding is for pictures only.
     xy = _embedding(adata) if len(shown) <= SMALL_STATES else None
-    middle = None
     if xy is not None:
-        inside = label >= 0
         size = np.bincount(label[inside], minlength=len(shown))
         sums = [np.bincount(label[inside], axis[inside], len(shown)) for axis in xy.T]
         middle = np.column_stack(sums) / size[:, None]
     kernel = MarkovKernel.from_weights(between, names=shown, coordinates=middle)
     counts = np.zeros((moments.size, len(shown)))
-    np.add.at(counts, (row[label >= 0], label[label >= 0]), 1.0)
+    np.add.at(counts, (row[inside], label[inside]), 1.0)
     seen = Snapshots.from_counts(moments, counts, names=shown)
     if scale.unit:
         example = str(adata.obs[time_key].iloc[0])[:40]
@@ -234,7 +207,7 @@ def _embedding(adata: Any) -> Any | None:
     """Positions to draw the cells at: two columns of the first common embedding."""
     for key in _EMBEDDINGS:
         if key in adata.obsm:
-            xy = np.asarray(adata.obsm[key], dtype=np.float64)
+            xy = embedding(adata, key)[1]
             if xy.ndim == 2 and xy.shape[1] >= 2 and np.isfinite(xy[:, :2]).all():
                 return xy[:, :2]
     return None
@@ -245,8 +218,7 @@ def write_results(adata: Any, problem: CellProblem, model: FreeEnergyRegressor, 
     label = problem.label
     size = np.bincount(label, minlength=problem.kernel.n_states)
     names = problem.kernel.names or ()
-    adata.obs[keys.state] = [str(names[x]) for x in label]
-    adata.obs[keys.state] = adata.obs[keys.state].astype("category")
+    adata.obs[keys.state] = pd.Categorical([str(names[x]) for x in label])
     adata.obs[keys.potential] = _smoothed(problem, model.potential_)
     adata.obs[keys.potential_stderr] = model.potential_stderr_[label]
     rest = model.energy_.equilibrium(problem.kernel)

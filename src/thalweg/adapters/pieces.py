@@ -51,18 +51,14 @@ def read_pieces(path: Path) -> Iterator[pd.DataFrame]:
 
 
 def _text_pieces(path: Path) -> Iterator[pd.DataFrame]:
-    encoding, separator = _encoding(path), _separator(path)
     reader = pd.read_csv(
         path,
-        sep=separator,
-        encoding=encoding,
+        encoding=_encoding(path),
+        sep=_separator(path),
         encoding_errors="replace",
         chunksize=_CHUNK,
         skipinitialspace=True,
-        keep_default_na=True,
-        on_bad_lines="error",
         low_memory=False,
-        engine="c",
     )
     with reader:
         for piece in reader:
@@ -145,4 +141,4 @@ def _separator(path: Path) -> str:
     if ".tsv" in path.name.lower() or ".tab" in path.name.lower():
         return "\t"
     line = _head(path).decode("utf-8", errors="replace").splitlines()[0]
-    return max(",;\t", key=line.count) if any(c in line for c in ",;\t") else ","
+    return max(",;\t", key=line.count)

@@ -13,7 +13,7 @@ from thalweg.adapters.cells import Keys, cell_times, embedding, read_h5ad
 from thalweg.adapters.pieces import read_table
 from thalweg.errors import InputError
 from thalweg.points import PointLandscape
-from thalweg.snapshots.columns import TIME_NAMES, choose
+from thalweg.snapshots.columns import TIME_NAMES, choose, require
 from thalweg.snapshots.times import TimeScale, read_times
 
 _BASES = ("X_pca", "X_scVI", "X_umap")
@@ -49,17 +49,12 @@ def read_points(
     """
     if path.suffix.lower() == ".h5ad":
         adata = read_h5ad(path)
-        key = choose(list(adata.obs.columns), time, TIME_NAMES, "time", path.name)
-        if key is None:
-            raise InputError(
-                f"{path.name} has no obs column that looks like a time; name it with --time."
-            )
+        columns = list(adata.obs.columns)
+        key = require(columns, time, TIME_NAMES, "time", f"obs of {path.name}", "--time")
         return embedded_cells(adata, str(key), basis)
     frame = read_table(path)
     columns = list(frame.columns)
-    key = choose(columns, time, TIME_NAMES, "time", path.name)
-    if key is None:
-        raise InputError(f"{path.name} has no column that looks like a time; name it with --time.")
+    key = require(columns, time, TIME_NAMES, "time", path.name, "--time")
     rest = [column for column in columns if column != key]
     messages = [f"{path.name}: time is {str(key)!r}"]
     if coordinates is not None:
@@ -112,8 +107,7 @@ def write_drift(
             f"the landscape was learned in {model.dimension_} dimensions, and obsm[{name!r}] has "
             f"{x.shape[1]}; give the embedding that it was learned in."
         )
-    drift, spread = np.empty_like(x), np.empty_like(x)
-    height = np.empty(len(x))
+    drift, spread, height = np.empty_like(x), np.empty_like(x), np.empty(len(x))
     moments, row = model.times_[-1:], np.zeros(len(x), dtype=np.intp)
     if time_key is not None:
         moments, row, _ = cell_times(adata, time_key)
@@ -125,8 +119,8 @@ def write_drift(
     short = name.removeprefix("X_")
     adata.obsm[f"velocity_{short}"] = drift
     adata.obsm[f"velocity_{short}_stderr"] = spread
-    adata.obs[f"{keys.prefix}_landscape"] = height
-    adata.uns[f"{keys.prefix}_landscape"] = {
+    adata.obs[keys.landscape] = height
+    adata.uns[keys.landscape] = {
         "beta": model.beta_,
         "beta_stderr": model.beta_stderr_,
         "goodness": str(model.goodness_),

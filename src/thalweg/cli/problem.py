@@ -17,7 +17,7 @@ from thalweg.cli.options import Reading
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots import Snapshots
-from thalweg.snapshots.columns import STATE_NAMES, Oddity, choose
+from thalweg.snapshots.columns import STATE_NAMES, TIME_NAMES, Oddity, choose, require
 
 _PLAIN = re.compile(
     r"(time|state|count|weight)s? (?:is|are) (?:column |the edge attribute )?'\1s?'"
@@ -133,18 +133,14 @@ def _named(file: Path, messages: Iterable[str]) -> list[str]:
 
 def _cells(path: Path, reading: Reading) -> Problem:
     from thalweg.adapters.cells import cell_problem, label_columns, read_h5ad
-    from thalweg.snapshots.columns import TIME_NAMES
 
     adata = read_h5ad(path)
     time_key, state_key = reading.time_key or reading.time, reading.state_key or reading.state
     messages: list[str] = []
     if time_key is None:
-        found = choose(list(adata.obs.columns), None, TIME_NAMES, "time", path.name)
-        if found is None:
-            raise InputError(
-                f"{path.name} has no obs column that looks like a time; name it with --time-key."
-            )
-        time_key = str(found)
+        columns = list(adata.obs.columns)
+        where = f"obs of {path.name}"
+        time_key = str(require(columns, None, TIME_NAMES, "time", where, "--time-key"))
         messages.append(f"time is obs[{time_key!r}]")
     cells = cell_problem(
         adata,
@@ -155,9 +151,8 @@ def _cells(path: Path, reading: Reading) -> Problem:
     )
     if state_key is None:
         count = cells.kernel.n_states
-        said = "each cell is a state"
-        if count < adata.n_obs:
-            said = f"{count} groups of neighbouring cells"
+        grouped = count < adata.n_obs
+        said = f"{count} groups of neighbouring cells" if grouped else "each cell is a state"
         own = label_columns(adata, time_key)
         hint = f" (--state-key {own[0]} takes the groups of that column)" if own else ""
         messages.append(said + hint)
@@ -175,13 +170,13 @@ def _positions(path: Path, kernel: MarkovKernel) -> NDArray[np.float64]:
     if not rest:
         raise InputError(f"{path.name} has one column; positions need a state and its coordinates.")
     known = {state_key(value): k for k, value in enumerate(frame[name])}
-    missing = [str(s) for s in kernel.names or () if state_key(s) not in known]
+    missing = [str(s) for s in kernel.labels if state_key(s) not in known]
     if missing:
         raise InputError(
             f"{path.name} has no position for {len(missing)} of {kernel.n_states} states, "
             f"{missing[0]!r} for one; add them, or leave the positions out."
         )
-    rows = [known[state_key(s)] for s in kernel.names or ()]
+    rows = [known[state_key(s)] for s in kernel.labels]
     try:
         values = frame[rest].to_numpy(dtype=np.float64)[rows]
     except (TypeError, ValueError):

@@ -91,7 +91,7 @@ def read_population(path: Path, kernel: MarkovKernel) -> Array:
     """A distribution over the kernel's states: a table with one state and its number per row."""
     frame = read_table(path)
     columns = list(frame.columns)
-    state = choose(columns, None, (*STATE_NAMES,), "state", path.name)
+    state = choose(columns, None, STATE_NAMES, "state", path.name)
     state = columns[0] if state is None else state
     rest = [column for column in columns if column != state]
     names = ("probability", "p", "share", *COUNT_NAMES)
