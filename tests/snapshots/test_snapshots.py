@@ -180,3 +180,10 @@ def test_bad_frames_are_refused_in_a_sentence(
     arguments = {"time": "day", "state": "type", "states": ["alpha", "beta"], **options}
     with pytest.raises(InputError, match=message):
         Snapshots.from_frame(frame, **arguments)
+
+
+@pytest.mark.parametrize("individuals", [1.0, 0.5])
+def test_shares_of_replicates_are_rejected_as_those_of_one_population_are(individuals):
+    shares = individuals * np.array([[0.2, 0.8], [0.4, 0.6], [0.5, 0.5], [1.0, 0.0]])
+    with pytest.raises(InputError, match="shares do not say how many"):
+        Snapshots.from_counts([0, 0, 1, 1], shares, replicates=["a", "b", "a", "b"])

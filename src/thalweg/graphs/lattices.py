@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg import _checks
 from thalweg._door import checked
+from thalweg._types import Array, Index
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
@@ -28,14 +28,14 @@ def path(n: int) -> MarkovKernel:
     n = _checks.whole(n, "n", 2)
     state = np.arange(n - 1)
     position = np.column_stack([np.arange(n, dtype=np.float64), np.zeros(n)])
-    return _walk(n, state, state + 1, position)
+    return walk(n, state, state + 1, position)
 
 
 def cycle(n: int) -> MarkovKernel:
     """States in a ring."""
     n = _checks.whole(n, "n", 3)
     state = np.arange(n)
-    return _walk(n, state, (state + 1) % n, _circle(n))
+    return walk(n, state, (state + 1) % n, circle(n))
 
 
 def star(n: int) -> MarkovKernel:
@@ -46,8 +46,8 @@ def star(n: int) -> MarkovKernel:
     """
     n = _checks.whole(n, "n", 2)
     leaves = np.arange(1, n)
-    position = np.vstack([[0.0, 0.0], _circle(n - 1)])
-    return _walk(n, np.zeros(n - 1, dtype=np.int64), leaves, position)
+    position = np.vstack([[0.0, 0.0], circle(n - 1)])
+    return walk(n, np.zeros(n - 1, dtype=np.int64), leaves, position)
 
 
 def hypercube(dimension: int) -> MarkovKernel:
@@ -63,11 +63,10 @@ def hypercube(dimension: int) -> MarkovKernel:
     b = np.concatenate([state[state >> k & 1 == 0] | 1 << k for k in range(dimension)])
     # Each bit moves the drawing in its own direction.
     angle = np.pi * (np.arange(dimension) + 0.5) / dimension
-    direction = (
-        np.column_stack([np.cos(angle), np.sin(angle)]) * 0.8 ** np.arange(dimension)[:, None]
-    )
+    length = 0.8 ** np.arange(dimension, dtype=np.float64)
+    direction = np.column_stack([length * np.cos(angle), length * np.sin(angle)])
     bits = state[:, None] >> np.arange(dimension) & 1
-    return _walk(state.size, a, b, bits @ direction)
+    return walk(state.size, a, b, bits @ direction)
 
 
 def lattice(shape: Sequence[int], *, periodic: bool = False) -> MarkovKernel:
@@ -100,7 +99,7 @@ def lattice(shape: Sequence[int], *, periodic: bool = False) -> MarkovKernel:
             a.append(ahead[-1].ravel())
             b.append(ahead[0].ravel())
     position = np.stack(np.unravel_index(state.ravel(), sides), axis=1).astype(np.float64)
-    return _walk(state.size, np.concatenate(a), np.concatenate(b), position)
+    return walk(state.size, np.concatenate(a), np.concatenate(b), position)
 
 
 def triangular_lattice(n_rows: int, n_columns: int) -> MarkovKernel:
@@ -116,7 +115,7 @@ def triangular_lattice(n_rows: int, n_columns: int) -> MarkovKernel:
     row, column = np.divmod(state.ravel(), n_columns)
     position = np.column_stack([column + 0.5 * row, -math.sqrt(0.75) * row])
     one, other = (np.concatenate([x.ravel() for x in ends]) for ends in (a, b))
-    return _walk(state.size, one, other, position)
+    return walk(state.size, one, other, position)
 
 
 @checked
@@ -168,14 +167,17 @@ def hamming_kernel(
 # -------------------------------------------------------------------- parts
 
 
-def _walk(
-    n: int, a: NDArray[np.int64], b: NDArray[np.int64], coordinates: NDArray[np.float64]
+def walk(
+    n: int, a: Index, b: Index, coordinates: Array | None, weights: Array | None = None
 ) -> MarkovKernel:
-    ones = sparse.coo_array((np.ones(a.size), (a, b)), shape=(n, n))
-    return MarkovKernel.from_weights(ones + ones.T, coordinates=coordinates)
+    """The walk along edges between `a` and `b`, each given once, by default of weight 1."""
+    values = np.ones(a.size) if weights is None else weights
+    upper = sparse.coo_array((values, (a, b)), shape=(n, n))
+    return MarkovKernel.from_weights(upper + upper.T, coordinates=coordinates)
 
 
-def _circle(n: int) -> NDArray[np.float64]:
+def circle(n: int) -> Array:
+    """Positions on the unit circle."""
     angle = 2 * np.pi * np.arange(n) / n
     return np.column_stack([np.cos(angle), np.sin(angle)])
 

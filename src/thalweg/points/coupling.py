@@ -10,7 +10,7 @@ import numpy as np
 
 from thalweg._types import Array, Index
 from thalweg.errors import MissingDependencyError
-from thalweg.graphs.points import _Search
+from thalweg.graphs.points import NeighborSearch
 from thalweg.snapshots import WeightedPoints
 
 _ITERATIONS = 10_000_000
@@ -202,9 +202,9 @@ class Couplings:
         return np.asarray(pool[near].mean(axis=1))
 
     @cached_property
-    def _observed(self) -> tuple[Array, _Search]:
+    def _observed(self) -> tuple[Array, NeighborSearch]:
         pool = np.vstack(self.clouds)
-        return pool, _Search(pool)
+        return pool, NeighborSearch(pool)
 
     def pairs(self, sample: int, left: int) -> tuple[Index, Index, Array]:
         """The coupling of snapshots `left` and `left + 1`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +14,7 @@ from scipy import sparse
 from thalweg import _checks
 from thalweg._door import checked
 from thalweg._optional import optional
-from thalweg._sparse import as_sparse
+from thalweg._sparse import as_sparse, dense
 from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -140,15 +140,14 @@ class Snapshots:
         clouds = [np.asarray(sample) for sample in samples]
         if len(clouds) != t.size:
             raise InputError(f"{len(clouds)} samples for {t.size} times; give one array per time.")
-        rows = []
         for k, states in enumerate(clouds):
-            rows.append(_tally(states, n_states, k, t[k]))
+            _check_sample(states, n_states, k, t[k])
+        row = np.repeat(np.arange(t.size), [states.size for states in clouds])
+        column = np.concatenate([states.astype(np.int64) for states in clouds])
+        ones = np.ones(row.size)
+        table = sparse.coo_array((ones, (row, column)), shape=(t.size, n_states)).tocsr()
         if replicates is not None:
-            table = np.vstack([row.toarray() for row in rows])
             return cls._with_replicates(t, scale, table, names, replicates)
-        if t.size * n_states <= DENSE_LIMIT:
-            return cls._checked(t, np.vstack([row.toarray() for row in rows]), names, scale)
-        table = sparse.csr_array(sparse.vstack(rows, format="csr"))
         return cls._checked(t, table, names, scale)
 
     @classmethod
@@ -189,10 +188,10 @@ class Snapshots:
         from thalweg.snapshots.frames import read_frame
 
         t, table, names, labels, scale = read_frame(frame, time, state, count, states, replicate)
+        if labels is not None:
+            return cls._with_replicates(t, scale, table, names, labels)
         _ask_about_shares(table)
-        if labels is None:
-            return cls._checked(t, table, names, scale)
-        return cls._with_replicates(t, scale, table.toarray(), names, labels)
+        return cls._checked(t, table, names, scale)
 
     @classmethod
     @checked
@@ -257,6 +256,8 @@ class Snapshots:
         if table.min(initial=0.0) < 0:
             return cls._checked(t, table, names, scale)  # which says where
         when, pooled, parts = gather(t, table, replicates)
+        for shares in (table, pooled):
+            _ask_about_shares(shares)
         return replace(cls._checked(when, pooled, names, scale), replicates=parts)
 
     @classmethod
@@ -285,10 +286,9 @@ class Snapshots:
         called = None if names is None else _checks.as_names(names, int(table.shape[1]))
         times = times.copy()
         times.flags.writeable = False
-        if isinstance(table, sparse.csr_array):
-            if table.shape[0] * table.shape[1] <= DENSE_LIMIT:
-                table = table.toarray()
-        if not isinstance(table, sparse.csr_array):
+        if table.shape[0] * table.shape[1] <= DENSE_LIMIT:
+            table = dense(table)
+        if isinstance(table, np.ndarray):
             table = np.ascontiguousarray(table)
             table.flags.writeable = False
         return cls(times, table, names=called, scale=scale)
@@ -344,9 +344,8 @@ class Snapshots:
         if rows.size == 0:
             raise InputError("no snapshot is selected; keep at least one.")
         kept = Snapshots._checked(self.times[rows], self.counts[rows], self.names, self.scale)
-        if self.replicates is None:
-            return kept
-        return replace(kept, replicates=self.replicates.select(rows))
+        parts = None if self.replicates is None else self.replicates.select(rows)
+        return replace(self, times=kept.times, counts=kept.counts, replicates=parts)
 
     @checked
     def drop(self, times: ArrayLike) -> Snapshots:
@@ -415,16 +414,16 @@ class Snapshots:
             raise InputError(f"fraction is {fraction:g}; it must lie in (0, 1].")
         return self._redrawn(lambda k, c: rng.binomial(c.round().astype(np.int64), fraction))
 
-    def _redrawn(self, draw: Any) -> Snapshots:
-        if isinstance(self.counts, sparse.csr_array):
-            new = self.counts.copy()
-            for k in range(self.n_times):
-                row = slice(new.indptr[k], new.indptr[k + 1])
-                new.data[row] = draw(k, new.data[row])
-            return Snapshots._checked(self.times, new, self.names, self.scale)
-        rows = [draw(k, row) for k, row in enumerate(self.counts)]
-        table = np.array(rows, dtype=np.float64)
-        return Snapshots._checked(self.times, table, self.names, self.scale)
+    def _redrawn(self, draw: Callable[[int, Array], NDArray[Any]]) -> Snapshots:
+        """The snapshots with `draw(k, counts)` in place of the counts at time `k`."""
+        new = self.counts.copy()
+        for k in range(self.n_times):
+            if isinstance(new, sparse.csr_array):
+                row = new.data[new.indptr[k] : new.indptr[k + 1]]
+            else:
+                row = new[k]
+            row[:] = draw(k, row)
+        return Snapshots._checked(self.times, new, self.names, self.scale)
 
 
 def _read_times(values: Any) -> tuple[Array, TimeScale]:
@@ -444,8 +443,8 @@ def _ask_about_shares(table: Array | sparse.csr_array) -> None:
         )
 
 
-def _tally(states: NDArray[Any], n_states: int, k: int, time: float) -> sparse.csr_array:
-    """The counts of one sample, as a sparse row."""
+def _check_sample(states: NDArray[Any], n_states: int, k: int, time: float) -> None:
+    """Reject what is not a list of states."""
     if states.ndim != 1:
         raise InputError(
             f"the sample at time {time:g} has shape {states.shape}; give a flat list of states."
@@ -463,7 +462,3 @@ def _tally(states: NDArray[Any], n_states: int, k: int, time: float) -> sparse.c
             f"state {states[np.argmax(wrong)]} at time {time:g} is outside 0 to {n_states - 1}; "
             "correct it, or raise n_states."
         )
-    column, value = np.unique(states, return_counts=True)
-    return sparse.csr_array(
-        (value.astype(np.float64), column, np.array([0, column.size])), shape=(1, n_states)
-    )
