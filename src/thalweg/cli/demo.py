@@ -23,19 +23,19 @@ from thalweg.snapshots import Snapshots
 
 def run_demo(name: str, out: Path, n_states: int | None, seed: int, as_json: bool) -> None:
     """Make the population, recover what moved it, and write `index.html` to `out`."""
-    console = Console(stderr=True, quiet=as_json)
+    console = Console(stderr=True, quiet=as_json, highlight=False)
     rng = np.random.default_rng(seed)
     people = population(name, n_states, rng)
     kernel, times = people.kernel, people.times
-    console.print(f"a graph of {kernel.n_states} {people.noun}", highlight=False)
-    console.print(f"{times.size} snapshots of {people.individuals} individuals", highlight=False)
+    console.print(f"a graph of {kernel.n_states} {people.noun}")
+    console.print(f"{times.size} snapshots of {people.individuals} individuals")
     flow = gradient_flow(kernel, people.truth, people.start, times, rtol=1e-6)
     counts = [rng.multinomial(people.individuals, p / p.sum()) for p in flow.probabilities]
     seen = Snapshots.from_counts(times, counts)
-    console.print("recovering the landscape from the snapshots alone", highlight=False)
+    console.print("recovering the landscape from the snapshots alone")
     with progress_bars() as progress:
         model = FreeEnergyRegressor(progress=progress, seed=seed).fit(kernel, seen)
-    console.print("drawing the page", highlight=False)
+    console.print("drawing the page")
     longer = np.linspace(0, 5 * times[-1], 26)
     ahead = gradient_flow(kernel, model.energy_, model.initial_, longer, rtol=1e-5)
     target = out / "index.html"

@@ -20,7 +20,7 @@ from thalweg.cli.problem import detected_lines
 from thalweg.errors import InputError
 from thalweg.geometry import Geodesic, TransportGeometry
 from thalweg.kernel import MarkovKernel
-from thalweg.mobility import NAMED, Mobility
+from thalweg.mobility import NAMED
 from thalweg.snapshots.columns import COUNT_NAMES, STATE_NAMES, Oddity, choose
 
 
@@ -43,13 +43,16 @@ def run_distance(pair: Pair, as_json: bool) -> None:
 
 def _geodesic(pair: Pair) -> tuple[Geodesic, MarkovKernel]:
     """The geodesic between the populations in two files; choices made in reading are printed."""
+    mean = NAMED.get(pair.mean)
+    if mean is None:
+        raise InputError(f"--mean is {pair.mean!r}; choose {', '.join(NAMED)}.")
     found = read_graph(pair.graph, largest_component=pair.largest_component)
     odd = [message for message in found.messages if isinstance(message, Oddity)]
     guesses = [f"{pair.graph.name}: {message}" for message in found.messages if message not in odd]
     for line in [*detected_lines(guesses), *(f"! {message}" for message in odd)]:
         say(line, stderr=True)
-    ends = [read_population(path, found.kernel) for path in (pair.first, pair.second)]
-    return TransportGeometry(found.kernel, _mean(pair.mean)).geodesic(*ends), found.kernel
+    ends = [_population(path, found.kernel) for path in (pair.first, pair.second)]
+    return TransportGeometry(found.kernel, mean).geodesic(*ends), found.kernel
 
 
 def run_geodesic(pair: Pair, steps: int, output: PageOutput) -> None:
@@ -87,7 +90,7 @@ def run_simulate(
     give(frame[frame["count"] > 0], output, "snapshots", facts, None)
 
 
-def read_population(path: Path, kernel: MarkovKernel) -> Array:
+def _population(path: Path, kernel: MarkovKernel) -> Array:
     """A distribution over the kernel's states: a table with one state and its number per row."""
     frame = read_table(path)
     columns = list(frame.columns)
@@ -118,9 +121,3 @@ def read_population(path: Path, kernel: MarkovKernel) -> Array:
     if p.sum() <= 0:
         raise InputError(f"{path.name} holds no mass.")
     return np.asarray(p / p.sum())
-
-
-def _mean(name: str) -> Mobility:
-    if name not in NAMED:
-        raise InputError(f"--mean is {name!r}; choose {', '.join(NAMED)}.")
-    return NAMED[name]
