@@ -187,3 +187,9 @@ def test_shares_of_replicates_are_rejected_as_those_of_one_population_are(indivi
     shares = individuals * np.array([[0.2, 0.8], [0.4, 0.6], [0.5, 0.5], [1.0, 0.0]])
     with pytest.raises(InputError, match="shares do not say how many"):
         Snapshots.from_counts([0, 0, 1, 1], shares, replicates=["a", "b", "a", "b"])
+
+
+def test_one_snapshot_is_dropped_where_times_are_large_and_close() -> None:
+    times = 1.7e9 + np.arange(3)
+    seen = Snapshots.from_counts(times, [[1, 2]] * 3)
+    np.testing.assert_array_equal(seen.drop(times[1]).times, times[[0, 2]])

@@ -51,7 +51,7 @@ class Problem:
         sizes = np.asarray(self.snapshots.sizes)
         low, high = (f"{n:g}" if n < 1e6 else f"{n:,.0f}" for n in (sizes.min(), sizes.max()))
         if sizes.size == 1:
-            return f"1 snapshot of {low} individuals"
+            return f"1 snapshot of {low} individual{'' if low == '1' else 's'}"
         each = f"{low} individuals each" if low == high else f"{low} to {high} individuals"
         return f"{sizes.size} snapshots of {each}"
 

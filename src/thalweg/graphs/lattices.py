@@ -56,8 +56,9 @@ def hypercube(dimension: int) -> MarkovKernel:
     >>> hypercube(3)
     MarkovKernel(n_states=8, n_edges=12)
     """
-    if not isinstance(dimension, int | np.integer) or not 1 <= dimension <= 19:
-        raise InputError(f"dimension is {dimension!r}; give an integer from 1 to 19.")
+    dimension = _checks.whole(dimension, "dimension", 1)
+    what = f"a cube of dimension {dimension}"
+    _check_states(dimension * math.log10(2), what, "choose 19 or less")
     state = np.arange(2**dimension)
     a = np.concatenate([state[state >> k & 1 == 0] for k in range(dimension)])
     b = np.concatenate([state[state >> k & 1 == 0] | 1 << k for k in range(dimension)])
@@ -84,10 +85,10 @@ def lattice(shape: Sequence[int], *, periodic: bool = False) -> MarkovKernel:
     >>> lattice((2, 3)).n_edges, lattice((3, 3, 3), periodic=True).n_edges
     (7, 81)
     """
-    sides = tuple(int(side) for side in shape)
-    if not sides or min(sides) < 1 or math.prod(sides) < 2:
-        raise InputError(f"shape is {tuple(shape)}; give positive sides with two states or more.")
-    _check_states(math.prod(sides), f"a lattice of shape {sides}")
+    sides = tuple(_checks.whole(side, "a side of shape", 1) for side in shape)
+    if max(sides, default=0) < 2:
+        raise InputError(f"shape is {sides}; give at least two states.")
+    _check_states(sum(map(math.log10, sides)), f"a lattice of shape {sides}")
     state = np.arange(math.prod(sides)).reshape(sides)
     a, b = [], []
     for axis, side in enumerate(sides):
@@ -104,11 +105,11 @@ def lattice(shape: Sequence[int], *, periodic: bool = False) -> MarkovKernel:
 
 def triangular_lattice(n_rows: int, n_columns: int) -> MarkovKernel:
     """Rows of states with a diagonal in each cell: inner states have six neighbours."""
-    if min(n_rows, n_columns) < 2:
+    if min(_checks.whole(n_rows, "n_rows"), _checks.whole(n_columns, "n_columns")) < 2:
         raise InputError(
             f"a triangular lattice of {n_rows} x {n_columns} is a path; give both sides at least 2."
         )
-    _check_states(n_rows * n_columns, "a triangular lattice")
+    _check_states(math.log10(n_rows) + math.log10(n_columns), "a triangular lattice")
     state = np.arange(n_rows * n_columns).reshape(n_rows, n_columns)
     a = [state[:, :-1], state[:-1], state[:-1, 1:]]
     b = [state[:, 1:], state[1:], state[1:, :-1]]
@@ -141,8 +142,10 @@ def hamming_kernel(
     >>> kernel.n_states, kernel.matrix.toarray()[0].round(3).tolist()
     (9, [0.0, 0.25, 0.25, 0.25, 0.0, 0.0, 0.25, 0.0, 0.0])
     """
-    n_states = _checks.whole(n_tokens, "n_tokens", 2) ** _checks.whole(length, "length", 1)
-    _check_states(n_states, f"{n_tokens} tokens at {length} positions")
+    n_tokens, length = _checks.whole(n_tokens, "n_tokens", 2), _checks.whole(length, "length", 1)
+    what = f"{n_tokens} tokens at {length} positions"
+    _check_states(length * math.log10(n_tokens), what, "work with one position at a time")
+    n_states = n_tokens**length
     if token_kernel is None:
         off = sparse.csr_array(1.0 - np.eye(n_tokens))
         flow, pi = off / (n_tokens * (n_tokens - 1)), np.full(n_tokens, 1 / n_tokens)
@@ -182,9 +185,9 @@ def circle(n: int) -> Array:
     return np.column_stack([np.cos(angle), np.sin(angle)])
 
 
-def _check_states(count: int, what: str) -> None:
-    if count > _MAX_STATES:
+def _check_states(log_count: float, what: str, remedy: str = "choose smaller sides") -> None:
+    """Reject `10**log_count` states if they are too many; the number itself might overflow."""
+    if log_count > math.log10(_MAX_STATES) + 1e-9:
         raise InputError(
-            f"{what} has {count:.3g} states, more than {_MAX_STATES}; ask for fewer, or work with "
-            "one position at a time."
+            f"{what} has about 10^{log_count:.1f} states, more than {_MAX_STATES}; {remedy}."
         )

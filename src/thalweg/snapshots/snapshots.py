@@ -357,13 +357,13 @@ class Snapshots:
         """
         keep = np.ones(self.n_times, dtype=bool)
         for time in self.scale.numbers(np.atleast_1d(np.asarray(times))):
-            found = np.isclose(self.times, time, rtol=1e-9, atol=1e-12)
-            if not found.any():
-                near = self.times[np.argmin(abs(self.times - time))]
+            nearest = int(np.argmin(abs(self.times - time)))
+            if not np.isclose(self.times[nearest], time, rtol=1e-9, atol=1e-12):
                 raise InputError(
-                    f"there is no snapshot at time {time:g}; the nearest is at {near:g}."
+                    f"there is no snapshot at time {time:g}; the nearest is at "
+                    f"{self.times[nearest]:g}."
                 )
-            keep &= ~found
+            keep[nearest] = False
         return self.select(keep)
 
     @checked

@@ -117,8 +117,10 @@ class TimeScale:
         try:
             moments = [start + timedelta(microseconds=round(v * size[self.unit])) for v in values]
         except OverflowError:
+            worst = values[np.argmax(abs(values))]
             raise InputError(
-                f"time {values.max():g} {self.unit} is beyond the calendar; ask for earlier times."
+                f"time {worst:g} {self.unit} is beyond the calendar; ask for times nearer to "
+                f"{self.origin}."
             ) from None
         if all(m.hour == m.minute == m.second == m.microsecond == 0 for m in moments):
             return [m.date().isoformat() for m in moments]
