@@ -20,7 +20,7 @@ from thalweg import _checks
 from thalweg._optional import optional
 from thalweg._sparse import as_sparse
 from thalweg._types import Array
-from thalweg._words import damage
+from thalweg._words import damage, listed
 from thalweg.adapters.edges import largest
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -152,7 +152,7 @@ def cell_problem(
     weights = connectivities(adata, neighbors_key)
     if state_key is not None:
         if state_key not in adata.obs:
-            raise InputError(_missing("state_key", state_key, adata.obs.columns))
+            raise _missing("state_key", state_key, adata.obs.columns)
         _labelled(adata, state_key)
         names, label = np.unique(adata.obs[state_key].astype(str).to_numpy(), return_inverse=True)
         shown = [str(name) for name in names]
@@ -194,12 +194,17 @@ def cell_problem(
     return CellProblem(kernel, replace(seen, scale=scale), label, weights, tuple(messages))
 
 
+def check_written(adata: Any, place: str, key: str, step: str) -> None:
+    """Reject cells that lack what an earlier step writes to `adata.obs` or another place."""
+    if key not in getattr(adata, place):
+        raise InputError(f"adata.{place} has no {key!r}; run thalweg.tl.{step} first.")
+
+
 def embedding(adata: Any, basis: str) -> tuple[str, Array]:
     """The key of an embedding, with or without `X_`, and its coordinates."""
     key = basis if basis in adata.obsm else f"X_{basis}"
     if key not in adata.obsm:
-        there = ", ".join(map(str, adata.obsm)) or "none"
-        raise InputError(f"adata.obsm has no {basis!r}; there are {there}.")
+        raise InputError(f"adata.obsm has no {basis!r}; there are {listed(adata.obsm) or 'none'}.")
     return key, np.asarray(adata.obsm[key], dtype=np.float64)
 
 
@@ -242,7 +247,7 @@ def cell_times(adata: Any, key: str) -> tuple[Array, NDArray[np.intp], TimeScale
     if not hasattr(adata, "obs"):
         raise InputError(f"adata is a {type(adata).__name__}; give an AnnData of cells.")
     if key not in adata.obs:
-        raise InputError(_missing("time_key", key, adata.obs.columns))
+        raise _missing("time_key", key, adata.obs.columns)
     _labelled(adata, key)
     code, values = pd.factorize(adata.obs[key])
 
@@ -281,7 +286,7 @@ def connectivities(adata: Any, neighbors_key: str | None) -> sparse.csr_array:
     key = "connectivities"
     if neighbors_key is not None:
         if neighbors_key not in adata.uns:
-            raise InputError(_missing("neighbors_key", neighbors_key, list(adata.uns)))
+            raise _missing("neighbors_key", neighbors_key, list(adata.uns))
         key = adata.uns[neighbors_key].get("connectivities_key", key)
     if key not in adata.obsp:
         raise InputError(
@@ -324,6 +329,7 @@ def _smoothed(problem: CellProblem, potential: Array) -> Array:
     return np.asarray(0.5 * own + 0.5 * (weights @ own) / degree)
 
 
-def _missing(option: str, key: str, there: Any) -> str:
-    names = [str(name) for name in there][:12]
-    return f"{option} is {key!r}, which the data do not have; there are {', '.join(names)}."
+def _missing(option: str, key: str, there: Any) -> InputError:
+    return InputError(
+        f"{option} is {key!r}, which the data do not have; there are {listed(there)}."
+    )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from thalweg._types import Array
+from thalweg._words import listed
 from thalweg.adapters.cells import Keys, cell_times, embedding, read_h5ad
 from thalweg.adapters.pieces import read_table
 from thalweg.errors import InputError
@@ -62,7 +63,7 @@ def read_points(
         chosen = [choose(rest, name, (), "coordinate", path.name) for name in named]
     else:
         chosen = [column for column in rest if frame[column].dtype.kind in "fiu"]
-        messages.append(f"{path.name}: coordinates are {', '.join(map(str, chosen[:12]))}")
+        messages.append(f"{path.name}: coordinates are {listed(chosen)}")
     if not chosen:
         raise InputError(
             f"{path.name} has no column of numbers beside {str(key)!r}; name the coordinates with "

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from thalweg._words import did_you_mean
+from thalweg._words import did_you_mean, listed
 from thalweg.adapters.pieces import read_pieces
 from thalweg.errors import InputError
 from thalweg.snapshots import Snapshots
@@ -177,7 +177,7 @@ def _long_columns(
     if unused:
         apart = [str(c) for c in unused if plain(c) in REPLICATE_NAMES]
         hint = f" (--replicate {apart[0][:40]} keeps replicates apart)" if apart else ""
-        messages.append(f"not used: {', '.join(str(c)[:40] for c in unused[:12])}{hint}")
+        messages.append(f"not used: {listed(unused)}{hint}")
     if state is None:
         messages.append(f"state is column {str(state_column)!r}")
     if count is None:

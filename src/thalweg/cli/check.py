@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from thalweg._sparse import dense
+from thalweg._words import listed
 from thalweg.cli.output import say
 from thalweg.cli.problem import Problem, detected_lines
 from thalweg.errors import ConvergenceError, InputError
@@ -76,8 +77,7 @@ def warnings(problem: Problem) -> list[str]:
     if unseen.size:
         found.append(
             f"{unseen.size} of {kernel.n_states} states were never seen; their potential will be "
-            f"inferred from their neighbours ({', '.join(str(names[x]) for x in unseen[:5])}"
-            f"{', ...' if unseen.size > 5 else ''})."
+            f"inferred from their neighbours ({listed((names[x] for x in unseen), 5)})."
         )
     if snapshots.n_times >= 2:
         moved, noise = _motion(problem)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from thalweg._words import listed
 from thalweg.cli.forecast import announced
 from thalweg.cli.options import Output
 from thalweg.cli.output import give, say, state_labels
@@ -82,5 +83,4 @@ def _explain(sets: dict[str, Any], labels: list[str], times: Any, gap: float) ->
         stderr=True,
     )
     for name, states in _plain(sets, labels).items():
-        more = f" and {len(states) - 8} more" if len(states) > 8 else ""
-        say(f"  {name}: {', '.join(states[:8])}{more}", stderr=True)
+        say(f"  {name}: {listed(states, 8)}", stderr=True)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from thalweg._sparse import dense
 from thalweg._types import Array
+from thalweg._words import listed
 from thalweg.adapters.edges import read_graph
 from thalweg.adapters.pieces import read_table
 from thalweg.adapters.tables import state_key
@@ -103,7 +104,7 @@ def _population(path: Path, kernel: MarkovKernel) -> Array:
     if value is None:
         raise InputError(
             f"{path.name} needs a column of states and one of probabilities or counts; it has "
-            f"{', '.join(str(c)[:40] for c in columns[:12])}."
+            f"{listed(columns)}."
         )
     known = {state_key(name): k for k, name in enumerate(kernel.names or ())}
     p = np.zeros(kernel.n_states)

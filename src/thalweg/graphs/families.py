@@ -126,11 +126,8 @@ def _complete(n: int, rng: np.random.Generator) -> Topology:
 
 
 def _erdos_renyi(n: int, rng: np.random.Generator, *, mean_degree: float | None = None) -> Topology:
-    degree = (
-        1.5 * math.log(n) + 1
-        if mean_degree is None
-        else _checks.positive(mean_degree, "mean_degree", zero=True)
-    )
+    wanted = 1.5 * math.log(n) + 1 if mean_degree is None else mean_degree
+    degree = _checks.positive(wanted, "mean_degree", zero=True)
     _check_edges(n * degree / 2, f"mean_degree={degree:g} on {n} states")
     return topology.erdos_renyi(n, rng, degree / (n - 1))
 
@@ -170,11 +167,8 @@ def _block_model(
     blocks = _checks.whole(default if n_blocks is None else n_blocks, "n_blocks")
     if not 1 <= blocks <= n:
         raise InputError(f"n_blocks is {blocks}; give a number from 1 to {n}.")
-    mean = (
-        1.5 * math.log(n / blocks) + 3
-        if within is None
-        else _checks.positive(within, "within", zero=True)
-    )
+    wanted = 1.5 * math.log(n / blocks) + 3 if within is None else within
+    mean = _checks.positive(wanted, "within", zero=True)
     other = _checks.positive(between, "between", zero=True)
     _check_edges(n * (mean + other) / 2, f"within={mean:g}, between={other:g} on {n} states")
     return topology.block_model(n, rng, blocks, mean, other)

@@ -82,8 +82,10 @@ def landscape(
         Potential of each state.
     fluxes : array, optional
         Net flux from source to target of each edge; the strongest become arrows.
-    title, label : str
-        Title of the picture; label of the colours.
+    title : str
+        Title of the picture.
+    label : str
+        Label of the colours.
     color : array, optional
         A value per state to colour by, in place of the potential.
     cmap : str
@@ -137,9 +139,13 @@ def scatter(
         A number or a category per point.
     labels : tuple of str
         Labels of the two axes.
-    title, label : str
-        Title of the picture; label of the colours.
-    cmap, **place
+    title : str
+        Title of the picture.
+    label : str
+        Label of the colours.
+    cmap : str
+        A matplotlib colour map.
+    **place
         As for `landscape`.
     """
     places, colours = np.asarray(xy, dtype=np.float64), np.asarray(values)
@@ -253,8 +259,10 @@ def fit(
     ----------
     kernel : MarkovKernel
         The graph.
-    times, observed : array
-        Times of the snapshots, and their frequencies, one row per time.
+    times : array
+        Times of the snapshots.
+    observed : array
+        Their frequencies, one row per time.
     fitted : array
         Fitted shares, one row per time.
     sizes : array, optional
@@ -262,7 +270,7 @@ def fit(
     fitted_times : array, optional
         Times of `fitted`, if not `times`.
     most : int
-        How many states to draw.
+        Largest number of states drawn.
     color : sequence of str
         Colours of the states.
     **place
@@ -296,14 +304,18 @@ def forecast(
     ----------
     kernel : MarkovKernel
         The graph.
-    times, probabilities : array
+    times : array
+        Times of the forecast.
+    probabilities : array
         The forecast, one row per time.
-    lower, upper : array, optional
-        Its bands.
+    lower : array, optional
+        Lower bounds of its bands.
+    upper : array, optional
+        Upper bounds of its bands.
     start : float, optional
         Time of the last snapshot, to be marked.
     most : int
-        How many states to draw.
+        Largest number of states drawn.
     color : sequence of str
         Colours of the states.
     **place

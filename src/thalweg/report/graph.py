@@ -69,12 +69,16 @@ def landscape_picture(
     ----------
     shown : View
         What `drawn` made of the kernel.
-    values, stderr : array
-        Potential and standard error of each state of the whole kernel.
+    values : array
+        Potential of each state of the whole kernel.
+    stderr : array, optional
+        Its standard errors.
     fluxes : array, optional
         Net flux from source to target of each edge; only for a kernel that is drawn whole.
-    name, label : str
-        Name of the picture; label of the colours.
+    name : str
+        Name of the picture.
+    label : str
+        Label of the colours.
     """
     v = shown.mean(values)
     low, high = float(v.min()), float(v.max())

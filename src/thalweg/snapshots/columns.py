@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Sequence
 
-from thalweg._words import did_you_mean
+from thalweg._words import did_you_mean, listed
 from thalweg.errors import InputError
 
 
@@ -59,7 +59,7 @@ def choose(
         hint = did_you_mean(wanted, (str(column).strip() for column in columns))
         raise InputError(
             f"{where} has no column {wanted!r} for the {what}{hint} Its columns are "
-            f"{_shown(columns)}."
+            f"{listed(columns)}."
         )
     named = [column for column in columns if plain(column) in known]
     if not named:  # a known word and more: "time_ps", "Time [h]"
@@ -73,7 +73,7 @@ def choose(
         return named[0]
     if len(named) > 1:
         raise InputError(
-            f"{where} has several columns that could be the {what}: {_shown(named)}; say which."
+            f"{where} has several columns that could be the {what}: {listed(named)}; say which."
         )
     return None
 
@@ -97,7 +97,7 @@ def missing(columns: Sequence[Hashable], what: str, where: str, option: str) -> 
     """The error for a column that could not be found."""
     return InputError(
         f"{where} has no column that looks like a {what}; name it with {option}. Its columns are "
-        f"{_shown(columns)}."
+        f"{listed(columns)}."
     )
 
 
@@ -109,8 +109,3 @@ def plain(column: Hashable) -> str:
 def _first_word(column: Hashable) -> str:
     words = re.findall("[a-z0-9]+", plain(column))
     return words[0] if words else ""
-
-
-def _shown(columns: Sequence[Hashable]) -> str:
-    names = [str(column)[:40] for column in columns]
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

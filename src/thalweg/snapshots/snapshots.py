@@ -168,8 +168,10 @@ class Snapshots:
         ----------
         frame : data frame
             A pandas frame, or anything with `to_pandas()` (polars, pyarrow), rows in any order.
-        time, state : str
-            The columns of times and of states.
+        time : str
+            The column of times.
+        state : str
+            The column of states.
         count : str, optional
             The column of counts; by default each row is one individual.
         states : sequence, MarkovKernel or int, optional
