@@ -75,3 +75,18 @@ def _fall(internal: Internal, drop: float, u: float, v: float) -> tuple[float, f
         return drop, 0.0, 0.0
     fall = drop + beta * (internal_derivative(order, u) - internal_derivative(order, v))
     return fall, beta * internal_log_slope(order, u), beta * internal_log_slope(order, v)
+
+
+@inner(cache=True)
+def bounded_change(change: float, now: float, before: float, top: float) -> float:
+    """Newton's change of a log density `now`, kept within what a step can be trusted with.
+
+    The balance of an emptying state behaves like `1/z - beta` in its depth `z` below the fullest
+    state, at `top`: there Newton doubles `z` and overshoots upwards, so the limits follow the
+    depth. `before` is the log density at the start of the time step.
+    """
+    depth = top - now
+    if change > 0.0:
+        # What a state had is where its own mass alone would hold it.
+        return min(change, before - now if before - now > 2.0 else max(2.0, 0.5 * depth))
+    return max(change, -max(20.0, 1.5 * depth))

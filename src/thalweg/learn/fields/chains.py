@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
 from thalweg._types import Array, Index
-from thalweg.mobility import logarithmic
+from thalweg.edges.step import entropy_step
 
 __all__ = ["Chain", "Graph", "adjoint_chain", "forward_chain", "tangent_chain"]
 
@@ -80,20 +80,15 @@ def _assemble(
             y = graph.neighbor[e]
             if y < x:
                 continue
-            s, t = rho[x], rho[y]
-            m_u, m_v = logarithmic.from_difference(u[x] - u[y], s, t)
-            drop = V[x] - V[y]
+            m, flux, by_x, by_y = entropy_step(beta, V[x] - V[y], u[x] - u[y], rho[x], rho[y])
             scale = chain.steps[k] * graph.conductance[e]
-            flux = scale * ((m_u + m_v) * drop + beta * (s - t))
-            forth = scale * (m_u * drop + beta * s)
-            back = scale * (beta * t - m_v * drop)
-            residual[x] += flux
-            residual[y] -= flux
-            diagonal[x] += forth
-            diagonal[y] += back
-            leave[e] = forth
-            leave[graph.reverse[e]] = back
-            moved[edge] = scale * (m_u + m_v)
+            residual[x] += scale * flux
+            residual[y] -= scale * flux
+            diagonal[x] += scale * by_x
+            diagonal[y] -= scale * by_y
+            leave[e] = scale * by_x
+            leave[graph.reverse[e]] = -scale * by_y
+            moved[edge] = scale * m
             edge += 1
 
 
