@@ -96,7 +96,7 @@ class MarkovKernel:
         names : sequence, optional
             One name per state; by default their numbers.
         """
-        w = _as_csr(weights, "weights")
+        w = as_csr(weights, "weights")
         _check_entries(w, "weights", "a weight")
         asymmetry = abs(w - w.T).tocoo()
         worst = int(np.argmax(asymmetry.data)) if asymmetry.nnz else 0
@@ -155,7 +155,7 @@ class MarkovKernel:
             raise InputError(
                 f"reversible is {reversible!r}; choose 'check', 'additive' or 'metropolis'."
             )
-        k = _as_csr(matrix, "matrix")
+        k = as_csr(matrix, "matrix")
         _check_entries(k, "matrix", "a transition probability")
         sums = np.asarray(k.sum(axis=1)).ravel()
         worst = int(np.argmax(abs(sums - 1)))
@@ -368,7 +368,8 @@ class MarkovKernel:
 # -------------------------------------------------------------------- checks at the door
 
 
-def _as_csr(matrix: Any, name: str) -> sparse.csr_array:
+def as_csr(matrix: Any, name: str) -> sparse.csr_array:
+    """A square matrix of numbers, dense or sparse, as a checked CSR array."""
     if sparse.issparse(matrix):
         from thalweg._sparse import as_sparse
 

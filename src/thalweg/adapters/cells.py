@@ -16,14 +16,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
-from thalweg import _checks
 from thalweg._optional import optional
-from thalweg._sparse import as_sparse
 from thalweg._types import Array
 from thalweg._words import damage, listed
 from thalweg.adapters.edges import largest
 from thalweg.errors import InputError
-from thalweg.kernel import MarkovKernel
+from thalweg.kernel import MarkovKernel, as_csr
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.answer import SMALL_STATES
 from thalweg.snapshots import Snapshots, TimeScale, read_times
@@ -293,11 +291,7 @@ def connectivities(adata: Any, neighbors_key: str | None) -> sparse.csr_array:
             f"adata.obsp has no {key!r}; compute the neighbours first, with "
             "scanpy.pp.neighbors(adata)."
         )
-    stored = adata.obsp[key]
-    if sparse.issparse(stored):
-        weights = as_sparse(stored, f"obsp[{key!r}]")
-    else:
-        weights = sparse.csr_array(_checks.as_array(stored, f"obsp[{key!r}]"))
+    weights = as_csr(adata.obsp[key], f"obsp[{key!r}]")
     weights = (weights + weights.T) / 2
     weights.eliminate_zeros()
     return sparse.csr_array(weights)

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.adapters.edges import read_graph
 from thalweg.adapters.pieces import read_table
+from thalweg.adapters.points import coordinate_table
 from thalweg.adapters.tables import read_snapshots, state_key
 from thalweg.cli.options import Reading
 from thalweg.errors import InputError
@@ -65,6 +66,17 @@ class Problem:
         say(f"{self.name}: {self.summary} on {self.kernel.n_states} states", stderr=True)
         for line in [*detected_lines(self.guesses), *(f"! {text}" for text in warnings(self))]:
             say(line, stderr=True)
+
+
+def announce_reading(file: Path, messages: Iterable[str]) -> None:
+    """Print the choices made while reading a file, and what is odd about it."""
+    from thalweg.cli.output import say
+
+    named = _named(file, messages)
+    guesses = [text for text in named if not isinstance(text, Oddity)]
+    odd = [f"! {text}" for text in named if isinstance(text, Oddity)]
+    for line in [*detected_lines(guesses), *odd]:
+        say(line, stderr=True)
 
 
 def detected_lines(guesses: Iterable[str]) -> list[str]:
@@ -160,7 +172,7 @@ def _cells(path: Path, reading: Reading) -> Problem:
     return Problem(path.name, cells.kernel, cells.snapshots, named)
 
 
-def _positions(path: Path, kernel: MarkovKernel) -> NDArray[np.float64]:
+def _positions(path: Path, kernel: MarkovKernel) -> Array:
     """Coordinates from a table with a column of names and two or more of numbers."""
     frame = read_table(path)
     columns = list(frame.columns)
@@ -177,10 +189,4 @@ def _positions(path: Path, kernel: MarkovKernel) -> NDArray[np.float64]:
             f"{missing[0]!r} for one; add them, or leave the positions out."
         )
     rows = [known[state_key(s)] for s in kernel.labels]
-    try:
-        values = frame[rest].to_numpy(dtype=np.float64)[rows]
-    except (TypeError, ValueError):
-        raise InputError(f"{path.name}: a coordinate is not a number.") from None
-    if not np.isfinite(values).all():
-        raise InputError(f"{path.name}: a coordinate is missing or infinite.")
-    return np.asarray(values)
+    return coordinate_table(frame.iloc[rows], rest, path.name)

@@ -17,12 +17,12 @@ from thalweg.adapters.tables import state_key
 from thalweg.cli.forecast import announced
 from thalweg.cli.options import Output, PageOutput, Pair
 from thalweg.cli.output import finish, give, give_page, long_table, parse_times, say
-from thalweg.cli.problem import detected_lines
+from thalweg.cli.problem import announce_reading
 from thalweg.errors import InputError
 from thalweg.geometry import Geodesic, TransportGeometry
 from thalweg.kernel import MarkovKernel
 from thalweg.mobility import NAMED
-from thalweg.snapshots.columns import COUNT_NAMES, STATE_NAMES, Oddity, choose
+from thalweg.snapshots.columns import COUNT_NAMES, STATE_NAMES, choose
 
 
 def run_distance(pair: Pair, as_json: bool) -> None:
@@ -48,10 +48,7 @@ def _geodesic(pair: Pair) -> tuple[Geodesic, MarkovKernel]:
     if mean is None:
         raise InputError(f"--mean is {pair.mean!r}; choose {', '.join(NAMED)}.")
     found = read_graph(pair.graph, largest_component=pair.largest_component)
-    odd = [message for message in found.messages if isinstance(message, Oddity)]
-    guesses = [f"{pair.graph.name}: {message}" for message in found.messages if message not in odd]
-    for line in [*detected_lines(guesses), *(f"! {message}" for message in odd)]:
-        say(line, stderr=True)
+    announce_reading(pair.graph, found.messages)
     ends = [_population(path, found.kernel) for path in (pair.first, pair.second)]
     return TransportGeometry(found.kernel, mean).geodesic(*ends), found.kernel
 
