@@ -193,3 +193,12 @@ def test_one_snapshot_is_dropped_where_times_are_large_and_close() -> None:
     times = 1.7e9 + np.arange(3)
     seen = Snapshots.from_counts(times, [[1, 2]] * 3)
     np.testing.assert_array_equal(seen.drop(times[1]).times, times[[0, 2]])
+
+
+def test_thinning_keeps_replicates_apart() -> None:
+    rows = [[800, 200], [600, 400], [500, 500], [300, 700]]
+    seen = Snapshots.from_counts([0, 0, 1, 1], rows, replicates=["a", "b", "a", "b"])
+    thin = seen.thin(0.5, rng=np.random.default_rng(0))
+    assert thin.replicates is not None
+    np.testing.assert_allclose(thin.replicates.counts, 0.5 * np.array(rows), atol=60)
+    np.testing.assert_array_equal(thin.replicates.pooled(2), thin.counts)

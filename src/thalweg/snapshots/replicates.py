@@ -62,6 +62,12 @@ class Replicates:
         index = np.concatenate(chosen)
         return Replicates(self.counts[index], self.times[index], np.concatenate(numbers))
 
+    def thinned(self, fraction: float, rng: np.random.Generator) -> Replicates:
+        """Each individual kept independently; rows without any are left out."""
+        counts = rng.binomial(self.counts.round().astype(np.int64), fraction).astype(np.float64)
+        kept = counts.sum(axis=1) > 0
+        return Replicates(counts[kept], self.times[kept], self.labels[kept])
+
     def pooled(self, n_times: int) -> Array:
         """The counts of all replicates together, one row per time."""
         total = np.zeros((n_times, self.counts.shape[1]))

@@ -401,20 +401,28 @@ class Snapshots:
         """
         _checks.generator(rng)
         if self.replicates is not None:
-            parts = self.replicates.resampled(rng)
-            pooled = parts.pooled(self.n_times)
-            new = Snapshots._checked(self.times, pooled, self.names, self.scale)
-            return replace(new, replicates=parts)
+            return self._pooled(self.replicates.resampled(rng))
         sizes = np.maximum(self.sizes.round(), 1).astype(np.int64)
         return self._redrawn(lambda k, c: rng.multinomial(sizes[k], c / c.sum()))
 
     @checked
     def thin(self, fraction: float, *, rng: np.random.Generator) -> Snapshots:
-        """Keep each individual independently with probability `fraction`; counts are rounded."""
+        """Keep each individual independently with probability `fraction`; counts are rounded.
+
+        Replicates stay apart.
+        """
         _checks.generator(rng)
         if _checks.positive(fraction, "fraction", zero=True) > 1 or fraction == 0:
             raise InputError(f"fraction is {fraction:g}; it must lie in (0, 1].")
+        if self.replicates is not None:
+            return self._pooled(self.replicates.thinned(fraction, rng))
         return self._redrawn(lambda k, c: rng.binomial(c.round().astype(np.int64), fraction))
+
+    def _pooled(self, parts: Replicates) -> Snapshots:
+        """The snapshots at the same times that these replicates make up."""
+        pooled = parts.pooled(self.n_times)
+        new = Snapshots._checked(self.times, pooled, self.names, self.scale)
+        return replace(new, replicates=parts)
 
     def _redrawn(self, draw: Callable[[int, Array], NDArray[Any]]) -> Snapshots:
         """The snapshots with `draw(k, counts)` in place of the counts at time `k`."""
