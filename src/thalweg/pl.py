@@ -151,6 +151,7 @@ def fit(model: FreeEnergyRegressor, snapshots: Snapshots, **options: Any) -> Axe
     **options
         `ax`, `color`, `save`, `show`, `most`, as `thalweg.plots.mpl.fit` takes them.
     """
+    snapshots = snapshots.on(model.time_scale_)
     fine = np.union1d(np.linspace(model.times_[0], snapshots.times[-1], 61), snapshots.times)
     curve = model.predict(None, fine).probabilities
     seen = dense(snapshots.frequencies)

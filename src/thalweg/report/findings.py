@@ -171,7 +171,7 @@ def _agreement(
     model: FreeEnergyRegressor, snapshots: Snapshots, fitted: NDArray[np.float64] | None
 ) -> str:
     if fitted is None:
-        fitted = model.predict(None, snapshots.times).probabilities
+        fitted = model.predict(None, snapshots.on(model.time_scale_).times).probabilities
     seen = dense(snapshots.frequencies)
     distance = float(np.mean(hellinger(seen, fitted)))
     occupied = (seen > 0).sum(axis=1)

@@ -38,6 +38,7 @@ def fit_page(
     validation: CrossValidation | None = None,
 ) -> str:
     """The page of a fitted model; with the snapshots it also shows how well the model fits them."""
+    snapshots = None if snapshots is None else snapshots.on(model.time_scale_)
     pictures = _Pictures(model, snapshots, forecast)
     fitted = None if snapshots is None else _rows(pictures.path, snapshots.times)
     said = findings(model, snapshots, fitted, validation)
