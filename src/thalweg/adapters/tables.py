@@ -257,8 +257,7 @@ class _Collected(ABC):
                 f"{self.where} has the state {strange[0][:60]!r}, which the graph does not "
                 f"have{hint} Add it to the graph, or drop its rows."
             )
-        number = [self.index.setdefault(key, len(self.index)) for key in keys]
-        return np.array(number, dtype=np.int64)
+        return _numbered(self.index, keys)
 
     def numbers(self, piece: pd.DataFrame, columns: Sequence[Hashable], whose: str) -> Any:
         """The counts in some columns; an entry that is no number is an error.
@@ -285,14 +284,10 @@ class _Collected(ABC):
     def _moments(self, piece: pd.DataFrame) -> NDArray[np.int64]:
         """The number of each row's time."""
         codes, uniques = self.values(piece, self.time_column, "time")
-        rows = piece.index.to_numpy()
-        first = np.unique(codes, return_index=True)[1]
-        number = np.empty(len(uniques), dtype=np.int64)
-        for k, value in enumerate(uniques):
-            if value not in self.times:
-                self.times[value] = len(self.times)
-                self.rows.append(int(rows[first[k]]) + 2)
-            number[k] = self.times[value]
+        first = piece.index[np.unique(codes, return_index=True)[1]]
+        new = (value not in self.times for value in uniques)
+        self.rows += [int(row) + 2 for row, is_new in zip(first, new, strict=True) if is_new]
+        number = _numbered(self.times, uniques)
         if len(self.times) > _MOST_TIMES:
             raise InputError(
                 f"{self.where} has over {_MOST_TIMES} different times: is the time column right?"
@@ -304,8 +299,7 @@ class _Collected(ABC):
         if self.replicate is None:
             return np.zeros(len(piece), dtype=np.int64)
         codes, uniques = self.values(piece, self.replicate, "replicate")
-        number = [self.labels.setdefault(state_key(u), len(self.labels)) for u in uniques]
-        return np.array(number, dtype=np.int64)[codes]
+        return _numbered(self.labels, map(state_key, uniques))[codes]
 
     def _merged(self) -> pd.DataFrame:
         whole = pd.concat(self.parts, ignore_index=True)
@@ -348,6 +342,11 @@ class _Collected(ABC):
         except InputError as error:
             raise InputError(f"{self.where}: {error}") from None
         return SnapshotTable(replace(snapshots, scale=scale), names, tuple(messages))
+
+
+def _numbered(known: dict[Any, int], keys: Iterable[Any]) -> NDArray[np.int64]:
+    """The number of each key; new ones are numbered in order of appearance."""
+    return np.array([known.setdefault(key, len(known)) for key in keys], dtype=np.int64)
 
 
 class _Long(_Collected):
