@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from thalweg._types import Array
 from thalweg._words import damage
 from thalweg.adapters.spreadsheet import unguarded_frame
 from thalweg.errors import InputError, MissingDependencyError
@@ -21,6 +23,23 @@ _TEXT = (".csv", ".tsv", ".txt", ".tab")
 def read_table(path: str | Path) -> pd.DataFrame:
     """A whole table, for files that are small by nature."""
     return pd.concat(list(read_pieces(Path(path))), ignore_index=True)
+
+
+def coordinate_table(frame: pd.DataFrame, columns: Sequence[Any], where: str) -> Array:
+    """Columns of coordinates as numbers; none may be missing."""
+    try:
+        x = frame[list(columns)].to_numpy(dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{where}: a coordinate is not a number; correct it, or leave its column out."
+        ) from None
+    bad = np.flatnonzero(~np.isfinite(x).all(axis=1))
+    if bad.size:
+        raise InputError(
+            f"{where}: coordinates are missing or infinite in {bad.size} of {len(x)} rows, row "
+            f"{int(frame.index[bad[0]]) + 2} for one; drop them."
+        )
+    return x
 
 
 def read_pieces(path: Path) -> Iterator[pd.DataFrame]:

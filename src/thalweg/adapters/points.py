@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from thalweg._types import Array
 from thalweg._words import listed
 from thalweg.adapters.cells import Keys, cell_times, embedding, read_h5ad
-from thalweg.adapters.pieces import read_table
+from thalweg.adapters.pieces import coordinate_table, read_table
 from thalweg.errors import InputError
 from thalweg.points import PointLandscape
 from thalweg.snapshots.columns import TIME_NAMES, choose, require
@@ -76,23 +74,6 @@ def read_points(
     moments, row = np.unique(numbers, return_inverse=True)
     clouds = tuple(x[row == k] for k in range(moments.size))
     return PointTable(moments, clouds, tuple(map(str, chosen)), scale, tuple(messages))
-
-
-def coordinate_table(frame: pd.DataFrame, columns: Sequence[Any], where: str) -> Array:
-    """Columns of coordinates as numbers; none may be missing."""
-    try:
-        x = frame[list(columns)].to_numpy(dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{where}: a coordinate is not a number; correct it, or leave its column out."
-        ) from None
-    bad = np.flatnonzero(~np.isfinite(x).all(axis=1))
-    if bad.size:
-        raise InputError(
-            f"{where}: coordinates are missing or infinite in {bad.size} of {len(x)} rows, row "
-            f"{int(frame.index[bad[0]]) + 2} for one; drop them."
-        )
-    return x
 
 
 def embedded_cells(adata: Any, time_key: str, basis: str | None = None) -> PointTable:

@@ -11,8 +11,7 @@ import numpy as np
 
 from thalweg._types import Array
 from thalweg.adapters.edges import read_graph
-from thalweg.adapters.pieces import read_table
-from thalweg.adapters.points import coordinate_table
+from thalweg.adapters.pieces import coordinate_table, read_table
 from thalweg.adapters.tables import read_snapshots, state_key
 from thalweg.cli.options import Reading
 from thalweg.errors import InputError
