@@ -11,12 +11,16 @@ is written here, once: in densities, where these are numbers, and in logarithms 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from thalweg._compile import inner
 from thalweg._types import Array
 from thalweg.edges.fluxes import internal_derivative, internal_log_slope
 from thalweg.mobility import formulas, logarithmic
+
+_FILLING = 0.1
+"""Share of a state's mass that must be missing for it to count as filling."""
 
 
 class Internal(NamedTuple):
@@ -75,6 +79,28 @@ def _fall(internal: Internal, drop: float, u: float, v: float) -> tuple[float, f
         return drop, 0.0, 0.0
     fall = drop + beta * (internal_derivative(order, u) - internal_derivative(order, v))
     return fall, beta * internal_log_slope(order, u), beta * internal_log_slope(order, v)
+
+
+@inner(cache=True)
+def lifted(now: float, level: float, own: float, residual: float, slope: float) -> float:
+    """The log density at which Newton's method can start for a state that is about to fill.
+
+    Inflow into a nearly empty state falls like `1/z` with its depth `z` below its neighbours, and
+    so the residual, mass missing, vanishes as the state empties: Newton then points downwards,
+    without end. Where it would, the state is given what the present fluxes bring.
+
+    Parameters
+    ----------
+    now : float
+        The log density.
+    level : float
+        The logarithm of the scale of the next three.
+    own, residual, slope : float
+        The state's density, its residual in units of density, and its diagonal entry.
+    """
+    if slope < 0.0 and residual < -_FILLING * own:
+        return level + math.log(own - residual)
+    return now
 
 
 @inner(cache=True)

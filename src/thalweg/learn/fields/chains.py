@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
 from thalweg._types import Array, Index
-from thalweg.edges.step import entropy_step
+from thalweg.edges.step import bounded_change, entropy_step, lifted
 
 __all__ = ["Chain", "Graph", "adjoint_chain", "forward_chain", "tangent_chain"]
 
@@ -32,8 +32,6 @@ NEWTON_LIMIT = 60
 """Largest number of Newton iterations per step."""
 SWEEP_LIMIT = 400
 """Largest number of Gauss-Seidel sweeps per system."""
-_UP, _DOWN = 2.0, -20.0
-"""Largest change of `u` up and down in one Newton iteration."""
 
 
 class Graph(NamedTuple):
@@ -133,15 +131,23 @@ def forward_chain(graph: Graph, V: Array, beta: float, chain: Chain, tolerance: 
         for _ in range(NEWTON_LIMIT):
             _assemble(graph, V, beta, chain, k, before, rho, residual)
             total += 1
+            moved = False
+            for x in range(n):
+                missing, slope = residual[x] / graph.pi[x], chain.diagonal[k, x]
+                now = lifted(current[x], 0.0, rho[x], missing, slope)
+                moved = moved or now != current[x]
+                current[x] = now
+            if moved:
+                continue
             for x in range(n):
                 if not (chain.diagonal[k, x] > 0.0):
                     return -k - 1
                 change[x] = -residual[x] / chain.diagonal[k, x]
             if _sweeps(graph, chain, k, -residual, change, 1e-4) < 0:
                 return -k - 1
-            largest = 0.0
+            largest, top, old = 0.0, current.max(), chain.u[k - 1] if k > 0 else chain.u0
             for x in range(n):
-                step = min(max(change[x], _DOWN), _UP)
+                step = bounded_change(change[x], current[x], old[x], top)
                 largest = max(largest, abs(step))
                 current[x] += step
             if not math.isfinite(largest):

@@ -31,7 +31,7 @@ from thalweg._dense import copy, factor, solve, solve_factored
 from thalweg._types import Array
 from thalweg.edges.fluxes import internal_derivative
 from thalweg.edges.static import Graph
-from thalweg.edges.step import Internal, bounded_change, edge_step
+from thalweg.edges.step import Internal, bounded_change, edge_step, lifted
 from thalweg.learn.likelihood.births import Births, grow
 from thalweg.mobility import formulas
 
@@ -204,14 +204,27 @@ def _assemble(
 
 
 @inner(cache=True, error_model="numpy")
-def _move(u0: Array, u: Array, update: Array, damp: float) -> float:
+def _lift(u: Array, work: _Work) -> bool:
+    """Lift states that are about to fill to where Newton's method can start; whether any was."""
+    moved = False
+    for x in range(u.size):
+        own = math.exp(u[x] - work.level[x])
+        now = lifted(u[x], work.level[x], own, work.update[x, 0], work.jacobian[x, x])
+        moved = moved or now != u[x]
+        u[x] = now
+    return moved
+
+
+@inner(cache=True, error_model="numpy")
+def _move(u0: Array, u: Array, work: _Work, damp: float) -> float:
     """Newton's update of `u`, damped and limited; its largest entry relative to the depth."""
     biggest, top = 0.0, u.max()
     for x in range(u.size):
-        if not math.isfinite(update[x, 0]):
+        change = -work.update[x, 0]
+        if not math.isfinite(change):
             return math.inf
-        biggest = max(biggest, abs(update[x, 0]) / max(1.0, top - u[x]))
-        u[x] += damp * bounded_change(-update[x, 0], u[x], u0[x], top)
+        biggest = max(biggest, abs(change) / max(1.0, top - u[x]))
+        u[x] += damp * bounded_change(change, u[x], u0[x], top)
     return biggest
 
 
@@ -238,13 +251,15 @@ def _step(
             worst = _assemble(graph, landscape, interactions, trial, u0, u, work)
             if not math.isfinite(worst):
                 break
+            if _lift(u, work):
+                continue
             if pivot.ndim == 1:
                 if not factor(jacobian, pivot):
                     break
                 solve_factored(jacobian, pivot, update)
             elif not solve(jacobian, update):
                 break
-            biggest = _move(u0, u, update, damp)
+            biggest = _move(u0, u, work, damp)
             if not math.isfinite(biggest):
                 break
             if biggest < _NEWTON_TOLERANCE and worst < 1e-5:

@@ -18,7 +18,7 @@ import numpy as np
 
 from thalweg._compile import inner, njit
 from thalweg._types import Array, Index
-from thalweg.edges.step import bounded_change, entropy_step
+from thalweg.edges.step import bounded_change, entropy_step, lifted
 from thalweg.learn.likelihood.sparse.elimination import (
     Plan,
     factor,
@@ -166,6 +166,13 @@ def _newton(
     damp, last = 1.0, math.inf
     for iteration in range(limit):
         _assemble(plan, given, u, rho, update, work, chain.weights[k])
+        moved = False
+        for x in range(n):
+            now = lifted(u[x], 0.0, rho[x], update[x], work[x, x])
+            moved = moved or now != u[x]
+            u[x] = now
+        if moved:
+            continue
         if not factor(plan, work):
             return False
         _pack(plan, work, chain, k)
