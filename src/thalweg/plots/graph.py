@@ -155,11 +155,11 @@ def state_names(kernel: MarkovKernel) -> list[str]:
     return [escape(text, quote=False) for text in state_texts(kernel)]
 
 
-def short_names(kernel: MarkovKernel, most: int = 28) -> list[str]:
+def short_names(kernel: MarkovKernel) -> list[str]:
     """Names short enough for legends and axes, still different from each other."""
     if kernel.names is None:
         return state_names(kernel)
-    short = [cut(str(name), most) for name in kernel.names]
+    short = [cut(str(name), 28) for name in kernel.names]
     count = Counter(short)
     apart = [name if count[name] == 1 else f"{name} ({k})" for k, name in enumerate(short)]
     return [escape(name, quote=False) for name in apart]

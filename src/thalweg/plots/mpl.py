@@ -374,9 +374,9 @@ def _axes(place: Place, title: str, size: tuple[float, float] = (6.4, 5.0)) -> A
     return axes
 
 
-def _names(kernel: MarkovKernel, most: int = 24) -> list[str]:
+def _names(kernel: MarkovKernel) -> list[str]:
     # A dollar sign would begin a formula.
-    return [cut(text.replace("$", r"\$"), most) for text in state_texts(kernel)]
+    return [cut(text.replace("$", r"\$"), 24) for text in state_texts(kernel)]
 
 
 def _edges(axes: Any, kernel: MarkovKernel, xy: Array) -> None:

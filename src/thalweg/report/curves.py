@@ -116,9 +116,9 @@ def forecast_curves(
     return Picture("forecast", wrap(_WIDTH, 380.0, parts, alt), alt, data)
 
 
-def ranked(names: Sequence[str], values: Array, stderr: Array | None, most: int = 40) -> Picture:
+def ranked(names: Sequence[str], values: Array, stderr: Array | None) -> Picture:
     """The potential, ranked, with bars of two standard errors; the extremes if states are many."""
-    order = extremes(values, most)
+    order = extremes(values, 40)
     bars = np.zeros(values.size) if stderr is None else error_bars(stderr)
     low = float((values[order] - bars[order]).min())
     high = float((values[order] + bars[order]).max())
@@ -145,7 +145,7 @@ def ranked(names: Sequence[str], values: Array, stderr: Array | None, most: int 
         ]
     alt = "The potential of each state, ranked, with bars of two standard errors."
     if order.size < values.size:
-        alt = f"The {most // 2} lowest and {most // 2} highest states, with two standard errors."
+        alt = "The 20 lowest and 20 highest states, with two standard errors."
     shown = np.full(values.size, np.nan) if stderr is None else stderr
     rows = [(names[x], values[x], shown[x]) for x in np.argsort(values)]
     data = table_text(["state", "potential", "stderr"], rows)
