@@ -324,6 +324,16 @@ class MarkovKernel:
         np.cumsum(np.bincount(rows, minlength=n), out=indptr[1:])
         return Adjacency(indptr, columns[order].astype(np.int32), order % count)
 
+    def same_graph(self, other: MarkovKernel) -> bool:
+        """Whether both have the same states and edges, with the same conductances to rounding."""
+        mine, theirs = self.edges, other.edges
+        return (
+            self.n_states == other.n_states
+            and np.array_equal(mine.source, theirs.source)
+            and np.array_equal(mine.target, theirs.target)
+            and np.allclose(mine.conductance, theirs.conductance, rtol=1e-9, atol=0)
+        )
+
     def to_networkx(self) -> nx.Graph[Any]:
         """The graph with names as nodes, conductances as weights, coordinates as `pos`.
 

@@ -36,6 +36,8 @@ class Problem:
     snapshots: Snapshots
     messages: tuple[str, ...]
     """Choices made while reading; an `Oddity` is a warning."""
+    own_states: bool = False
+    """Whether the states are groups of this file's cells, which mean nothing in another file."""
 
     @property
     def guesses(self) -> list[str]:
@@ -168,7 +170,7 @@ def _cells(path: Path, reading: Reading) -> Problem:
         hint = f" (--state-key {own[0]} takes the groups of that column)" if own else ""
         messages.append(said + hint)
     named = tuple(_named(path, (*messages, *cells.messages)))
-    return Problem(path.name, cells.kernel, cells.snapshots, named)
+    return Problem(path.name, cells.kernel, cells.snapshots, named, own_states=state_key is None)
 
 
 def _positions(path: Path, kernel: MarkovKernel) -> Array:
