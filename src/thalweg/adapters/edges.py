@@ -20,7 +20,7 @@ from scipy import sparse
 from thalweg._sparse import as_sparse
 from thalweg._types import Array, Index
 from thalweg._words import damage
-from thalweg.adapters.pieces import read_table
+from thalweg.adapters.pieces import as_numbers, read_table
 from thalweg.adapters.tables import state_key
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel, inside_largest
@@ -126,7 +126,7 @@ def _edge_list(
     codes, uniques = pd.factorize(ends.map(state_key))
     value = np.ones(len(frame))
     if weight_column is not None:
-        value = pd.to_numeric(frame[weight_column], errors="coerce").to_numpy(dtype=np.float64)
+        value = as_numbers(frame[weight_column])
         bad = ~np.isfinite(value) | (value < 0)
         if bad.any():
             row = int(np.argmax(bad))

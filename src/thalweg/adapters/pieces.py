@@ -42,6 +42,26 @@ def coordinate_table(frame: pd.DataFrame, columns: Sequence[Any], where: str) ->
     return x
 
 
+def as_numbers(column: pd.Series[Any]) -> Array:
+    """A column as numbers, NaN where an entry is none.
+
+    As `pandas.to_numeric`, which crashes on an endless exponent.
+    """
+    if pd.api.types.is_numeric_dtype(column.dtype):
+        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    codes, uniques = pd.factorize(column)
+    return np.array([*map(_number, uniques), np.nan])[codes]  # a missing entry has the code -1
+
+
+def _number(entry: Any) -> float:
+    if isinstance(entry, str) and "_" in entry:
+        return np.nan  # 1_000 is a number to Python only
+    try:
+        return float(entry)
+    except (TypeError, ValueError, OverflowError):
+        return np.nan
+
+
 def read_pieces(path: Path) -> Iterator[pd.DataFrame]:
     """The table in pieces of bounded size, with every column that is not numeric as text."""
     if not path.exists():
@@ -78,6 +98,8 @@ def _text_pieces(path: Path) -> Iterator[pd.DataFrame]:
         chunksize=_CHUNK,
         skipinitialspace=True,
         low_memory=False,
+        # Exact; the default is off by a bit, and crashes on an endless exponent.
+        float_precision="round_trip",
     )
     with reader:
         for piece in reader:

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from thalweg._words import did_you_mean, listed
-from thalweg.adapters.pieces import read_pieces
+from thalweg.adapters.pieces import as_numbers, read_pieces
 from thalweg.errors import InputError
 from thalweg.snapshots import Snapshots
 from thalweg.snapshots.columns import (
@@ -264,8 +264,7 @@ class _Collected(ABC):
 
         `whose` completes "the count" in the message, with the name of the column.
         """
-        numbers = piece[list(columns)].apply(pd.to_numeric, errors="coerce")
-        values = numbers.to_numpy(dtype=np.float64)
+        values = np.column_stack([as_numbers(piece[column]) for column in columns])
         if np.isnan(values).any():
             row, column = (int(k) for k in np.argwhere(np.isnan(values))[0])
             found = piece[columns[column]].iloc[row]

@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from thalweg._sparse import dense
 from thalweg._types import Array
 from thalweg._words import listed
 from thalweg.adapters.edges import read_graph
-from thalweg.adapters.pieces import read_table
+from thalweg.adapters.pieces import as_numbers, read_table
 from thalweg.adapters.tables import state_key
 from thalweg.cli.forecast import announced
 from thalweg.cli.options import Output, PageOutput, Pair
@@ -105,8 +104,7 @@ def _population(path: Path, kernel: MarkovKernel) -> Array:
         )
     known = {state_key(name): k for k, name in enumerate(kernel.names or ())}
     p = np.zeros(kernel.n_states)
-    numbers = pd.to_numeric(frame[value], errors="coerce").to_numpy(dtype=np.float64)
-    for row, (name, number) in enumerate(zip(frame[state], numbers, strict=True)):
+    for row, (name, number) in enumerate(zip(frame[state], as_numbers(frame[value]), strict=True)):
         key = state_key(name)
         if key not in known:
             raise InputError(f"{path.name}: the graph has no state {key[:40]!r} (row {row + 2}).")
