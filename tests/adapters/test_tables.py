@@ -196,3 +196,15 @@ def test_numbers_in_text_are_read_as_python_reads_them():
     expected = [1.5, 2.0, np.nan, np.nan, np.nan, -300.0, 0.1]
     np.testing.assert_array_equal(as_numbers(column), expected)
     assert np.isnan(as_numbers(pd.Series(pd.to_datetime(["2024-01-01"])))).all()
+
+
+def test_repeated_counts_are_reported_beside_individuals_left_out(tmp_path):
+    text = "time,state,count\n0,b,5\n0,far,3\n1,a,1\n1,a,2\n1,b,4\n"
+    table = read_snapshots(_write(tmp_path, text), states=["a", "b"], outside=["far"])
+    np.testing.assert_array_equal(table.snapshots.counts, [[0, 5], [3, 4]])
+    said = " ".join(table.messages)
+    assert "1 count repeats the time and state of another" in said
+    assert "3 individuals outside the largest component are left out" in said
+    with pytest.raises(ThalwegError, match=r"snapshot at time 0 .* is empty"):
+        lost = _write(tmp_path, "time,state,count\n0,far,5\n1,a,3\n")
+        read_snapshots(lost, states=["a", "b"], outside=["far"])

@@ -227,11 +227,8 @@ class _Collected(ABC):
                 f"{self.where}: a count is {count[k]:g} in row {int(piece.index[rows[k]]) + 2}; "
                 "counts must be finite and not negative."
             )
-        gone = state == _OUTSIDE
-        # A row of zeros is kept, so that a snapshot that is wholly outside is named later.
-        self.left_out += float(count[gone].sum())
-        state, count = np.where(gone, 0, state), np.where(gone, 0.0, count)
-        self.n_entries += len(count) - int(gone.sum())
+        self.left_out += float(count[state == _OUTSIDE].sum())
+        self.n_entries += int((state != _OUTSIDE).sum())
         columns = {"time": time[rows], "state": state, "replicate": replicate[rows]}
         self.parts.append(pd.DataFrame({**columns, "count": count}))
         if len(self.parts) > 8:
@@ -317,7 +314,10 @@ class _Collected(ABC):
                 if scale.origin
                 else f"times such as {str(labels[0])[:40]!r} are read as {moments[0]:g} {scale}"
             )
-        repeated = self.n_entries - len(merged)
+        outside = merged["state"] == _OUTSIDE
+        # As zeros they are kept, so that a snapshot that is wholly outside is named below.
+        merged.loc[outside, ["state", "count"]] = 0
+        repeated = self.n_entries - int((~outside).sum())
         if repeated > 0 and self.repeats:
             messages.append(Oddity(
                 "1 count repeats the time and state of another; they are added"
