@@ -90,7 +90,7 @@ class Questions:
         """Fates of individuals; by default among the cores of the macrostates."""
         land = self.landscape_
         if targets is None:
-            targets = self.macrostates().named_cores(self.kernel_.labels)
+            targets = self.macrostates().named_cores(land.kernel.labels)
         return thalweg.dynamics.fate_probabilities(land, targets, **options)
 
     def committor(self, a: Any, b: Any, **options: Any) -> thalweg.dynamics.Estimate:
