@@ -220,14 +220,7 @@ def _fitted(
 
 
 def _check_same_graph(one: MarkovKernel, other: MarkovKernel) -> None:
-    same = one.n_states == other.n_states and one.n_edges == other.n_edges
-    if same:
-        same = (
-            np.array_equal(one.edges.source, other.edges.source)
-            and np.array_equal(one.edges.target, other.edges.target)
-            and np.allclose(one.edges.conductance, other.edges.conductance, rtol=1e-9, atol=0)
-        )
-    if not same:
+    if not one.same_graph(other):
         raise InputError(
             f"the two models live on different graphs ({one} and {other}); fit both on one kernel: "
             "potentials can only be compared state by state on the same one."

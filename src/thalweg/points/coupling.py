@@ -9,7 +9,7 @@ import numpy as np
 
 from thalweg._optional import optional
 from thalweg._types import Array, Index
-from thalweg.graphs.points import _Search
+from thalweg.graphs.points import NeighborSearch
 from thalweg.snapshots import WeightedPoints
 
 _ITERATIONS = 10_000_000
@@ -243,7 +243,7 @@ def displace(
     mass = np.concatenate([m / m.sum() / len(parts) for _, m in parts])
     if how.pull > 0:
         pool = np.vstack(couplings.clouds)
-        near = _Search(pool).query(moved, min(_NEIGHBORS, len(pool)))[1]
+        near = NeighborSearch(pool).query(moved, min(_NEIGHBORS, len(pool)))[1]
         moved = moved + how.pull * (pool[near].mean(axis=1) - moved)
     return WeightedPoints(moved, mass)
 
