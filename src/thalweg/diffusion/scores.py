@@ -139,6 +139,11 @@ def langevin_rates(kernel: MarkovKernel, p: ArrayLike) -> sparse.csr_array:
 # -------------------------------------------------------------------- parts
 
 
+def quotient(top: Array, bottom: Array) -> Array:
+    """`top / bottom`, zero where the bottom is."""
+    return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
+
+
 def _positive(kernel: MarkovKernel, p: ArrayLike) -> Array:
     p = _checks.as_probability(p, kernel.n_states)
     if p.min() <= 0:

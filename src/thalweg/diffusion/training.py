@@ -14,11 +14,12 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from thalweg import _checks
 from thalweg._door import named
 from thalweg._files import atomic_write
 from thalweg._optional import optional
@@ -136,10 +137,8 @@ class Training:
     checkpoint_every: int = 200
 
     def __post_init__(self) -> None:
-        for name, kind in (("loss", Loss), ("head", Head)):
-            if getattr(self, name) not in get_args(kind):
-                words = " or ".join(map(repr, get_args(kind)))
-                raise InputError(f"{name} is {getattr(self, name)!r}; choose {words}.")
+        _checks.word(self.loss, "loss", Loss)
+        _checks.word(self.head, "head", Head)
         if self.head == "score" and self.loss == "cross-entropy":
             raise InputError("a network of scores has no clean tokens; use loss='score-entropy'.")
         if self.n_steps < 1 or self.batch_size < 1:

@@ -83,8 +83,7 @@ def transition_rates(
     """
     energy._check(kernel)
     mobility = as_mobility(mobility)
-    if rates not in ("reversible", "downhill"):
-        raise InputError(f"rates is {rates!r}; choose 'reversible' or 'downhill'.")
+    _checks.word(rates, "rates", Rates)
     landscape = Landscape(kernel, energy, mobility)
     if p is None:
         if rates == "downhill":

@@ -163,8 +163,7 @@ def without(
            [0.5, 0. , 0.5],
            [0. , 1. , 0. ]])
     """
-    if rates not in ("keep", "renormalise"):
-        raise InputError(f"rates is {rates!r}; choose 'keep' or 'renormalise'.")
+    _checks.word(rates, "rates", RatesAfter)
     n = kernel.n_states
     source: Index = kernel.edges.source.astype(np.int64)
     target: Index = kernel.edges.target.astype(np.int64)
