@@ -20,7 +20,7 @@ from thalweg import _checks
 from thalweg._door import single_threaded
 from thalweg._optional import data_frame
 from thalweg._types import Array, Mask
-from thalweg.dynamics.control.wish import checked_wish, supported
+from thalweg.dynamics.control.wish import checked_share, occupied, supported
 from thalweg.dynamics.landscape import Landscape
 from thalweg.edges.static import degrees
 from thalweg.energy import FreeEnergy
@@ -218,12 +218,14 @@ def push_few(
     ((2,), np.True_)
     """
     supported(landscape)
-    start, members, share = checked_wish(landscape, p0, raise_mass)
+    start = occupied(p0, landscape.kernel, "p0")
+    goal = checked_share(landscape, raise_mass)
+    share = goal.mass
     span = _checks.positive(horizon, "horizon")
     n = landscape.kernel.n_states
     if not 1 <= most < n:
         raise InputError(f"most is {most}; choose between 1 and {n - 1} states.")
-    task = _Task(landscape, start, members, share, span)
+    task = _Task(landscape, start, goal.members, share, span)
     u = np.zeros(n)
     chosen: list[int] = []
     costs: list[float] = []
