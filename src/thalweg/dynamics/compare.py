@@ -13,18 +13,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import false_discovery_control, norm
 
 from thalweg._door import single_threaded
 from thalweg._optional import data_frame
 from thalweg._sparse import dense
 from thalweg._types import Array, Index
 from thalweg._words import p_text
-from thalweg.dynamics.joint import Data, JointFit, SameTests, ScoreTest, fit_jointly, same_tests
+from thalweg.dynamics.joint import JointFit, SameTests, ScoreTest, fit_jointly, same_tests
 from thalweg.dynamics.landscape import as_landscape
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.answer import check_match, two_times
+from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.regressor import FreeEnergyRegressor
@@ -190,7 +191,7 @@ def compare_globally(a: Snapshots, b: Snapshots, kernel: MarkovKernel) -> SameTe
         check_match(kernel, snapshots)
         two_times(snapshots)
         model = LikelihoodOptions().model(kernel, snapshots.times)
-        data.append(Data(model, dense(snapshots.counts)))
+        data.append(IndependentObjective(model, dense(snapshots.counts)))
     return same_tests(fit_jointly(*data))
 
 
@@ -234,7 +235,7 @@ def _check_same_graph(one: MarkovKernel, other: MarkovKernel) -> None:
         )
 
 
-def _data(fit: LikelihoodFit) -> Data:
+def _data(fit: LikelihoodFit) -> IndependentObjective:
     """Counts divided to the effective number of independent individuals."""
     plain = fit.settings.observation == "independent"
     if not plain or fit.settings.discretization != "continuous" or fit.model.n_basis > 1:
@@ -244,7 +245,7 @@ def _data(fit: LikelihoodFit) -> Data:
         )
     if not fit.model.n_initial:
         raise InputError("compare fits the starts of both data sets; leave initial out.")
-    return Data(fit.model, fit.noise.effective(fit.counts))
+    return IndependentObjective(fit.model, fit.noise.effective(fit.counts))
 
 
 def _strength(fit: LikelihoodFit) -> float | None:
@@ -273,21 +274,7 @@ def _judged(value: Array, stderr: Array) -> Differences:
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where(stderr > 0, np.abs(value) / stderr, np.where(value == 0, 0.0, np.inf))
     p = 2.0 * norm.sf(z)
-    return Differences(value, stderr, p, false_discovery(p))
-
-
-def false_discovery(p: Array) -> Array:
-    """Benjamini and Hochberg's adjusted p-values.
-
-    >>> false_discovery(np.array([0.01, 0.04, 0.03, 0.5])).round(4)
-    array([0.04  , 0.0533, 0.0533, 0.5   ])
-    """
-    order = np.argsort(p)
-    ranked = p[order] * p.size / np.arange(1, p.size + 1)
-    adjusted = np.minimum.accumulate(ranked[::-1])[::-1]
-    out = np.empty_like(p)
-    out[order] = np.minimum(adjusted, 1.0)
-    return out
+    return Differences(value, stderr, p, false_discovery_control(p))
 
 
 def _edge_differences(kernel: MarkovKernel, gap: Array, directions: Array) -> Differences:
