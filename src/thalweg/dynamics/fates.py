@@ -17,7 +17,7 @@ import numpy as np
 from thalweg._door import single_threaded
 from thalweg._optional import data_frame
 from thalweg._types import Array, Index
-from thalweg.dynamics.landscape import Estimate, Landscape, as_states, estimate
+from thalweg.dynamics.landscape import Estimate, Landscape, as_states, estimate, is_one
 from thalweg.dynamics.walk import RestingWalk, resting_walk
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -196,15 +196,12 @@ def target_sets(kernel: MarkovKernel, targets: Any) -> dict[str, Any]:
     """Named target sets from a mapping, or from a list of states or of sets."""
     if isinstance(targets, Mapping):
         named = {str(name): states for name, states in targets.items()}
-    elif isinstance(targets, (str, bytes)) or np.ndim(targets) == 0:
-        named = {str(targets): targets}
     else:
         named = {}
-        for k, states in enumerate(targets):
-            alone = isinstance(states, (str, bytes)) or np.ndim(states) == 0
-            name = str(states) if alone else f"target {k}"
-            if alone and kernel.names is not None and isinstance(states, (int, np.integer)):
-                name = str(kernel.names[int(states)])
+        for k, states in enumerate([targets] if is_one(targets) else targets):
+            name = f"target {k}"
+            if is_one(states):
+                name = str(kernel.labels[int(as_states(kernel, states, "targets")[0])])
             named[name] = states
     if len(named) < 2:
         raise InputError(
@@ -216,8 +213,7 @@ def target_sets(kernel: MarkovKernel, targets: Any) -> dict[str, Any]:
 
 def disjoint(kernel: MarkovKernel, named: Mapping[str, Any]) -> list[Index]:
     """The sets as state numbers; rejected if two overlap or no state is left outside."""
-    groups, owner = [], np.full(kernel.n_states, -1, dtype=np.int64)
-    names = list(named)
+    groups, owner, names = [], np.full(kernel.n_states, -1, dtype=np.int64), list(named)
     for k, (name, states) in enumerate(named.items()):
         found = as_states(kernel, states, name)
         taken = found[owner[found] >= 0]

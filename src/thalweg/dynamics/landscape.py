@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-States = int | Hashable | Iterable[int] | Iterable[Hashable]
 Scale = Literal["probability", "positive", "plain"]
 
 _NEGLIGIBLE = 1e-12
@@ -212,36 +211,37 @@ def as_states(kernel: MarkovKernel, states: Any, name: str) -> Index:
     >>> as_states(kernel, "b", "targets"), as_states(kernel, [1, 0], "targets")
     (array([1]), array([0, 1]))
     """
-    if isinstance(states, (str, bytes)) or np.ndim(states) == 0:
-        given: list[Any] = [states]
-    else:
-        given = list(states)
-        if given and all(isinstance(s, (bool, np.bool_)) for s in given):
-            if len(given) != kernel.n_states:
-                raise InputError(
-                    f"{name} is a mask of {len(given)} entries for {kernel.n_states} states; give "
-                    "one entry per state, or the numbers of the states."
-                )
-            given = [int(x) for x in np.flatnonzero(given)]
+    given = [states] if is_one(states) else list(states)
+    if given and all(isinstance(s, (bool, np.bool_)) for s in given):
+        if len(given) != kernel.n_states:
+            raise InputError(
+                f"{name} is a mask of {len(given)} entries for {kernel.n_states} states; give "
+                "one entry per state, or the numbers of the states."
+            )
+        given = np.flatnonzero(given).tolist()
     if not given:
         raise InputError(f"{name} is empty; name at least one state.")
-    place = {} if kernel.names is None else {label: x for x, label in enumerate(kernel.names)}
-    spelled = {str(label): x for label, x in place.items()}
+    names = kernel.names or ()
+    place: dict[Hashable, int] = {str(label): x for x, label in enumerate(names)}
+    place |= {label: x for x, label in enumerate(names)}
     out = []
     for state in given:
-        if state in place:
+        if isinstance(state, Hashable) and state in place:
             out.append(place[state])
-        elif isinstance(state, str) and state in spelled:
-            out.append(spelled[state])
         elif _is_number(state) and 0 <= int(state) < kernel.n_states:
             out.append(int(state))
         else:
-            known = ", ".join(str(s) for s in list(place)[:5]) or f"0 .. {kernel.n_states - 1}"
-            known += ", ..." if len(place) > 5 else ""
+            known = ", ".join(map(str, names[:5])) or f"0 .. {kernel.n_states - 1}"
+            known += ", ..." if len(names) > 5 else ""
             raise InputError(
                 f"{name} has the state {state!r}, which is not in the graph ({known})."
             )
     return np.unique(np.array(out, dtype=np.int64))
+
+
+def is_one(states: Any) -> bool:
+    """Whether this names one state, and not several."""
+    return isinstance(states, (str, bytes)) or not np.iterable(states)
 
 
 def _is_number(state: Any) -> bool:
