@@ -158,7 +158,9 @@ def compare(
     tests: tuple[ScoreTest | None, ScoreTest | None, ScoreTest | None] = (None, None, None)
     status = one.status_ and other.status_
     if isinstance(fits[0], LikelihoodFit) and isinstance(fits[1], LikelihoodFit):
-        joint = fit_jointly(_data(fits[0]), _data(fits[1]), strength=_strength(fits[0]))
+        asked = fits[0].settings.prior_strength
+        strength = None if isinstance(asked, str) else float(asked)
+        joint = fit_jointly(_data(fits[0]), _data(fits[1]), strength=strength)
         status = status and joint.status
         tests = same_tests(joint)
     elif fits[0] is None or fits[1] is None:
@@ -167,7 +169,9 @@ def compare(
             "the snapshots and the kernel instead."
         )
     gap, directions = _difference(one, other)
-    edges = _edge_differences(graph, gap, directions)
+    source, target, _ = graph.edges
+    along = directions[:, source] - directions[:, target]
+    edges = _judged(gap[source] - gap[target], np.sqrt(np.sum(along**2, axis=0)))
     states, reference = _state_differences(gap, directions)
     return Comparison(
         graph, *tests, states, edges, reference, (one.beta_, other.beta_), joint, status
@@ -221,13 +225,12 @@ def _fitted(
 
 
 def _check_same_graph(one: MarkovKernel, other: MarkovKernel) -> None:
-    same = one.n_states == other.n_states and one.n_edges == other.n_edges
-    if same:
-        same = (
-            np.array_equal(one.edges.source, other.edges.source)
-            and np.array_equal(one.edges.target, other.edges.target)
-            and np.allclose(one.edges.conductance, other.edges.conductance, rtol=1e-9, atol=0)
-        )
+    same = (
+        one.n_states == other.n_states
+        and np.array_equal(one.edges.source, other.edges.source)
+        and np.array_equal(one.edges.target, other.edges.target)
+        and np.allclose(one.edges.conductance, other.edges.conductance, rtol=1e-9, atol=0)
+    )
     if not same:
         raise InputError(
             f"the two models live on different graphs ({one} and {other}); fit both on one kernel: "
@@ -246,12 +249,6 @@ def _data(fit: LikelihoodFit) -> IndependentObjective:
     if not fit.model.n_initial:
         raise InputError("compare fits the starts of both data sets; leave initial out.")
     return IndependentObjective(fit.model, fit.noise.effective(fit.counts))
-
-
-def _strength(fit: LikelihoodFit) -> float | None:
-    """Strength of the prior, if the caller has set it."""
-    asked = fit.settings.prior_strength
-    return None if isinstance(asked, str) else float(asked)
 
 
 def _difference(a: FreeEnergyRegressor, b: FreeEnergyRegressor) -> tuple[Array, Array]:
@@ -275,12 +272,6 @@ def _judged(value: Array, stderr: Array) -> Differences:
         z = np.where(stderr > 0, np.abs(value) / stderr, np.where(value == 0, 0.0, np.inf))
     p = 2.0 * norm.sf(z)
     return Differences(value, stderr, p, false_discovery_control(p))
-
-
-def _edge_differences(kernel: MarkovKernel, gap: Array, directions: Array) -> Differences:
-    source, target, _ = kernel.edges
-    along = directions[:, source] - directions[:, target]
-    return _judged(gap[source] - gap[target], np.sqrt(np.sum(along**2, axis=0)))
 
 
 def _state_differences(gap: Array, directions: Array) -> tuple[Differences, Index]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from thalweg._door import single_threaded
-from thalweg._optional import data_frame
 from thalweg._types import Array, Index
 from thalweg.dynamics.landscape import Estimate, Landscape, as_states, estimate, is_one
 from thalweg.dynamics.walk import RestingWalk, resting_walk
@@ -142,18 +141,10 @@ class Fates:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state and target: probability, stderr, lower, upper."""
-        n = self.kernel.n_states
-        e = self.probabilities
-        return data_frame(
-            {
-                "state": np.repeat(np.array(self.kernel.labels, dtype=object), len(self.names)),
-                "fate": np.tile(np.asarray(self.names, dtype=object), n),
-                "probability": e.value.ravel(),
-                "stderr": e.stderr.ravel(),
-                "lower": e.lower.ravel(),
-                "upper": e.upper.ravel(),
-            }
-        )
+        frame = self.probabilities.to_frame().rename(columns={"value": "probability"})
+        frame.insert(0, "state", [x for x in self.kernel.labels for _ in self.names])
+        frame.insert(1, "fate", list(self.names) * self.kernel.n_states)
+        return frame
 
 
 @single_threaded

@@ -175,7 +175,7 @@ def passage_quantiles(
     def moved(energy: FreeEnergy) -> Array:
         return _quantiles(replace(landscape, energy=energy), target, wanted)[0]
 
-    tangents = differences(landscape, moved)
+    tangents = differences(landscape, moved) if landscape.has_errors else None
     return estimate(value, tangents, scale="positive", level=level, status=curve.status)
 
 
