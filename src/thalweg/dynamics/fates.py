@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,11 +42,23 @@ class Absorbed:
     walk: RestingWalk
     inside: Index
     """The states outside the absorbing set."""
-    factor: Factor
     crossing: Array
     """Conductance from each inside state (columns: absorbing groups)."""
     edges: tuple[Index, Index, Array]
     """The edges inside: their ends, numbered like `inside`, and their conductances."""
+
+    @cached_property
+    def solver(self) -> LaplacianSolver:
+        return LaplacianSolver(self.inside.size, *self.edges[:2], grounded=True)
+
+    @cached_property
+    def ground(self) -> Array:
+        """Conductance from each inside state to all absorbing ones."""
+        return np.asarray(self.crossing.sum(axis=1))
+
+    @cached_property
+    def factor(self) -> Factor:
+        return self.solver.factor(self.edges[2], self.ground)
 
     @classmethod
     def of(cls, walk: RestingWalk, groups: Sequence[Index]) -> Absorbed:
@@ -64,8 +77,7 @@ class Absorbed:
             np.add.at(crossing, (place[one[cut]], group[other[cut]]), walk.conductance[cut])
         within = (group[source] < 0) & (group[target] < 0)
         edges = place[source[within]], place[target[within]], walk.conductance[within]
-        solver = LaplacianSolver(inside.size, *edges[:2], grounded=True)
-        return cls(walk, inside, solver.factor(edges[2], crossing.sum(axis=1)), crossing, edges)
+        return cls(walk, inside, crossing, edges)
 
     def solve(self, right: Array, tolerance: float = TOLERANCE) -> tuple[Array, Status]:
         """`x` with `A x = right` inside; `right` has one row per inside state."""

@@ -21,7 +21,6 @@ from thalweg.dynamics.walk import DENSE_STATES, resting_walk
 from thalweg.edges.static import symmetrised
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
-from thalweg.laplacian import LaplacianSolver
 from thalweg.status import Status
 
 MOST_VECTORS = 60
@@ -47,45 +46,23 @@ class Exponentials(NamedTuple):
         return np.asarray(np.einsum("xk,xk->x", self.weights, np.exp(-np.outer(t, self.rates))))
 
 
-class Killed(NamedTuple):
-    """A chain with absorption: the generator `G = -diag(1/mass) (A + diag(ground))`."""
+def survival(absorbed: Absorbed, times: tuple[float, float]) -> Exponentials:
+    """The probability `exp(t G) 1` of not having arrived, from the shortest to the longest time.
 
-    source: Index
-    target: Index
-    conductance: Array
-    ground: Array
-    """Rates of absorption, times mass."""
-    mass: Array
-    """The reversible measure."""
-
-    def projected(self, basis: Array, norm: float) -> Exponentials:
-        """The answer in the span of orthonormal rows, the first of them that of the start."""
-        scaled = basis / np.sqrt(self.mass)
-        drop = scaled[:, self.source] - scaled[:, self.target]
-        h = (drop * self.conductance) @ drop.T + (scaled * self.ground) @ scaled.T
-        rates, vectors = np.linalg.eigh(0.5 * (h + h.T))
-        return Exponentials((scaled.T @ vectors) * (vectors[0] * norm), np.maximum(rates, 0.0))
-
-
-def exponentials(chain: Killed, start: Array, times: tuple[float, float]) -> Exponentials:
-    """`exp(t G) start`, from the shortest to the longest of `times`, as sums of exponentials.
-
-    `S = D^-1/2 (A + ground) D^-1/2` is symmetric. Small problems are diagonalised. Large ones are
-    projected onto a rational Krylov space, the span of `v` and of products with `(I + g S)^-1`, the
-    poles `g` cycling through the decades of time: each product is one grounded Laplacian solve.
+    The generator is `G = -diag(1/p) A`, so `S = D^-1/2 A D^-1/2`, `D = diag(p)`, is symmetric.
+    Small problems are diagonalised. Large ones are projected onto a rational Krylov space, the span
+    of `v = D^1/2 1` and of products with `(I + g S)^-1`, the poles `g` cycling through the decades
+    of time: each product is one grounded Laplacian solve.
     """
-    root = np.sqrt(chain.mass)
-    v = root * start
+    mass, (_, _, conductance) = absorbed.walk.p[absorbed.inside], absorbed.edges
+    root = np.sqrt(mass)
     if root.size <= DENSE_STATES:
-        rates, vectors = np.linalg.eigh(symmetrised(*chain[:3], chain.mass, chain.ground))
-        weights = vectors * (vectors.T @ v) / root[:, None]
-        return Exponentials(weights, np.maximum(rates, 0.0))
-    solver = LaplacianSolver(root.size, *chain[:2], grounded=True)
+        rates, vectors = np.linalg.eigh(symmetrised(*absorbed.edges, mass, absorbed.ground))
+        return Exponentials(vectors * (vectors.T @ root) / root[:, None], np.maximum(rates, 0.0))
     low, high = times
     poles = np.geomspace(max(low, 1e-12), high, max(2, int(np.log10(high / low)) + 1)) / 5.0
-    factors = [solver.factor(chain.conductance, chain.ground + chain.mass / g) for g in poles]
-    norm = float(np.linalg.norm(v))
-    basis = [v / norm]
+    factors = [absorbed.solver.factor(conductance, absorbed.ground + mass / g) for g in poles]
+    basis = [root / np.linalg.norm(root)]
     checks = np.geomspace(low, high, 7)
     before: Array | None = None
     while True:
@@ -97,11 +74,11 @@ def exponentials(chain: Killed, start: Array, times: tuple[float, float]) -> Exp
         size = float(np.linalg.norm(w))
         if size < 1e-13:
             # The space holds all its products: the answer in it is exact.
-            return chain.projected(np.array(basis), norm)
+            return _projected(absorbed, np.array(basis))
         basis.append(w / size)
         full = len(basis) > MOST_VECTORS
         if full or (len(basis) - 1) % (2 * len(poles)) == 0:
-            found = chain.projected(np.array(basis), norm)
+            found = _projected(absorbed, np.array(basis))
             values = np.exp(-np.outer(checks, found.rates)) @ found.weights.T
             error = np.inf
             if before is not None:
@@ -109,6 +86,18 @@ def exponentials(chain: Killed, start: Array, times: tuple[float, float]) -> Exp
             if full or error < ENOUGH:
                 return found._replace(error=error)
             before = values
+
+
+def _projected(absorbed: Absorbed, basis: Array) -> Exponentials:
+    """The answer in the span of orthonormal rows, the first of them that of the start."""
+    root = np.sqrt(absorbed.walk.p[absorbed.inside])
+    source, target, conductance = absorbed.edges
+    scaled = basis / root
+    drop = scaled[:, source] - scaled[:, target]
+    h = (drop * conductance) @ drop.T + (scaled * absorbed.ground) @ scaled.T
+    rates, vectors = np.linalg.eigh(0.5 * (h + h.T))
+    weights = (scaled.T @ vectors) * (vectors[0] * np.linalg.norm(root))
+    return Exponentials(weights, np.maximum(rates, 0.0))
 
 
 @single_threaded
@@ -186,8 +175,7 @@ def _quantiles(landscape: Landscape, target: Index, wanted: Array) -> tuple[Arra
     tau = absorbed.solve(walk.p[inside], 1e-8)[0]
     shortest = float(tau.min()) * max(1e-3, 0.3 * float(wanted.min()))
     longest = float(tau.max()) * max(1.0, -2.0 * float(np.log1p(-wanted.max())))
-    killed = Killed(*absorbed.edges, absorbed.crossing.sum(axis=1), walk.p[inside])
-    curve = exponentials(killed, np.ones(inside.size), (shortest, longest))
+    curve = survival(absorbed, (shortest, longest))
     out = np.zeros((wanted.size, walk.p.size))
     for k, q in enumerate(wanted):
         # Bisection on the logarithm of time: the survival falls from one to zero. Markov's

@@ -20,24 +20,28 @@ DEGREE = 6
 
 
 @cache
-def lobatto(degree: int) -> Array:
+def lobatto() -> Array:
     """The nodes on [0, 1], ends included."""
-    inner = np.polynomial.legendre.Legendre.basis(degree).deriv().roots()
+    inner = np.polynomial.legendre.Legendre.basis(DEGREE).deriv().roots()
     return np.concatenate([[0.0], 0.5 + 0.5 * np.sort(inner.real), [1.0]])
 
 
-def lagrange(nodes: Array, at: Array) -> tuple[Array, Array]:
-    """Values and derivatives at `at` of the polynomials that are one at one node, zero at others.
+@cache
+def _nodal() -> tuple[BPoly, BPoly]:
+    """The cardinal polynomials of the nodes, and their derivatives."""
+    basis = cardinal(lobatto())
+    return basis, basis.derivative()
 
-    >>> value, slope = lagrange(np.array([0.0, 1.0]), np.array([0.25]))
-    >>> value, slope
-    (array([[0.75, 0.25]]), array([[-1.,  1.]]))
+
+def cardinal(nodes: Array) -> BPoly:
+    """The polynomials on [0, 1] that are one at one node, zero at the others.
+
+    >>> line = cardinal(np.array([0.0, 1.0]))
+    >>> line(0.25), line.derivative()(0.25)
+    (array([0.75, 0.25]), array([-1.,  1.]))
     """
-    power = np.arange(nodes.size)
-    inverse = np.linalg.inv((2 * nodes[:, None] - 1) ** power)
-    x = 2 * at[:, None] - 1
-    slope = 2 * power * x ** np.maximum(power - 1, 0)
-    return np.asarray(x**power @ inverse), np.asarray(slope @ inverse)
+    bernstein = BPoly(np.eye(nodes.size)[:, None], [0.0, 1.0])
+    return BPoly(np.linalg.inv(bernstein(nodes))[:, None], [0.0, 1.0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +64,7 @@ class Curve:
     def nodes(self) -> Array:
         """The times of the nodes."""
         widths = np.diff(self.breaks)
-        inner = self.breaks[:-1, None] + widths[:, None] * lobatto(DEGREE)[None, :-1]
+        inner = self.breaks[:-1, None] + widths[:, None] * lobatto()[None, :-1]
         return np.append(inner.ravel(), self.breaks[-1])
 
     def maps(self, times: Array) -> tuple[Array, Array]:
@@ -69,7 +73,7 @@ class Curve:
         widths = np.diff(self.breaks)
         piece = np.searchsorted(self.breaks[1:-1], times, side="right")
         place = (times - self.breaks[piece]) / widths[piece]
-        here, slope = lagrange(lobatto(DEGREE), place)
+        here, slope = (part(place) for part in _nodal())
         for i, k in enumerate(piece):
             columns = slice(k * DEGREE, (k + 1) * DEGREE + 1)
             value[i, columns], rate[i, columns] = here[i], slope[i] / widths[k]
@@ -96,6 +100,5 @@ def interpolated(breaks: Array, values: Array) -> BPoly:
     (array([0.25]), array([0.5]))
     """
     pieces = values.reshape(breaks.size - 1, -1, values.shape[-1])
-    points = pieces.shape[1]
-    basis = BPoly(np.eye(points)[:, None], [0.0, 1.0])(gauss(points)[0])
-    return BPoly(np.linalg.solve(basis, pieces).swapaxes(0, 1), breaks)
+    basis = cardinal(gauss(pieces.shape[1])[0]).c[:, 0]
+    return BPoly((basis @ pieces).swapaxes(0, 1), breaks)

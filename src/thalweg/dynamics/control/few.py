@@ -173,12 +173,12 @@ class _Task:
         """A push along that of `start`, or else the steepest, that just reaches the share."""
         nothing = np.zeros_like(start)
         metric = self.metric(self.run(nothing)[2], states)
-        steepest = np.linalg.solve(metric, self.slopes(nothing)[states])
+        steepest: Array = np.linalg.solve(metric, self.slopes(nothing)[states]).astype(float)
         for direction in start[states], steepest:
             size = float(np.abs(direction).max())
             if size == 0:
                 continue
-            way: Array = direction / size
+            way = direction / size
             high = 0.05 * self.limit / _STRONGEST
             while high < self.limit and ran(high * way)[0] < self.share:
                 high = min(2 * high, self.limit)

@@ -17,9 +17,10 @@ with `S` and `W` the time integrals of products of rates and of values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
@@ -201,34 +202,48 @@ def cheapest_path(problem: PlanProblem, nodes: Array, tolerance: float) -> Desce
     return Descent(nodes, Status.MAX_ITERATIONS, decrement, products)
 
 
+def _conjugate(
+    problem: PlanProblem,
+    nodes: Array,
+    at: Moments,
+    residual: Array,
+    share: float,
+    least: float = 0.0,
+) -> Iterator[tuple[Array, float, float]]:
+    """Conjugate directions, each with the size of the residual and the curvature along it.
+
+    Ends when the size is below `least`, or below `share` of the first.
+    """
+    precondition = problem.preconditioner(nodes, at)
+    direction = z = precondition(residual)
+    size = first = float(np.sum(residual * z))
+    while size > max(share * first, least):
+        image = problem.product(nodes, at, direction)
+        bend = float(np.sum(direction * image))
+        yield direction, size, bend
+        residual = residual - size / bend * image
+        z = precondition(residual)
+        fresh = float(np.sum(residual * z))
+        direction, size = z + (fresh / size) * direction, fresh
+
+
 def _direction(
     problem: PlanProblem, nodes: Array, at: Moments, gradient: Array, tolerance: float
 ) -> tuple[Array, int]:
-    """Minus the inverse Hessian times the gradient, by conjugate gradients.
+    """Minus the inverse Hessian times the gradient, and the number of products.
 
     Where the curvature is negative (steep landscapes at little noise) the step so far is taken, and
     then that direction.
     """
-    precondition = problem.preconditioner(nodes, at)
-    change, residual = np.zeros_like(gradient), -gradient
-    z = precondition(residual)
-    direction, size = z, float(np.sum(residual * z))
-    first = size
-    for k in range(MAX_CG):
-        if size <= max(1e-10 * first, 0.1 * tolerance):
-            return change, k
-        image = problem.product(nodes, at, direction)
-        bend = float(np.sum(direction * image))
+    change, count = np.zeros_like(gradient), 0
+    found = _conjugate(problem, nodes, at, -gradient, 1e-10, 0.1 * tolerance)
+    for direction, size, bend in islice(found, MAX_CG):
+        count += 1
         if bend <= 0:
             # As far as a step may go: the cost falls faster and faster that way.
-            return change + problem.longest(nodes, direction) * direction, k + 1
-        alpha = size / bend
-        change = change + alpha * direction
-        residual = residual - alpha * image
-        z = precondition(residual)
-        fresh = float(np.sum(residual * z))
-        direction, size = z + (fresh / size) * direction, fresh
-    return change, MAX_CG
+            return change + problem.longest(nodes, direction) * direction, count
+        change = change + size / bend * direction
+    return change, count
 
 
 def least_curvature(problem: PlanProblem, nodes: Array, steps: int = 40) -> float:
@@ -237,30 +252,22 @@ def least_curvature(problem: PlanProblem, nodes: Array, steps: int = 40) -> floa
     The smallest Ritz value of Lanczos' method on the preconditioned Hessian from a random start:
     positive at a strict local optimum.
     """
-    at = problem.moments(nodes)
-    precondition = problem.preconditioner(nodes, at)
-    noise = np.random.default_rng(0).normal(size=nodes[problem.free].shape)
-    residual = nodes[problem.free] * problem.centred(nodes[problem.free], noise)
-    z = precondition(residual)
-    direction, size = z, float(np.sum(residual * z))
-    diagonal, beside, first, carried = [], [], size, 0.0
-    for _ in range(steps):
-        image = problem.product(nodes, at, direction)
-        bend = float(np.sum(direction * image))
-        if bend <= 0:
-            return bend / float(np.sum(direction * residual))
-        alpha = size / bend
-        diagonal.append(1.0 / alpha + carried)
-        residual = residual - alpha * image
-        z = precondition(residual)
-        fresh = float(np.sum(residual * z))
-        if not fresh > 1e-12 * first:
-            break
-        carried = fresh / size / alpha
-        beside.append(np.sqrt(fresh / size) / alpha)
-        direction, size = z + (fresh / size) * direction, fresh
-    ritz = eigh_tridiagonal(diagonal, beside[: len(diagonal) - 1], eigvals_only=True)
-    return float(ritz[0])
+    p = nodes[problem.free]
+    noise = np.random.default_rng(0).normal(size=p.shape)
+    diagonal: list[float] = []
+    beside: list[float] = []
+    before, last = 1.0, 0.0
+    start = p * problem.centred(p, noise)
+    found = _conjugate(problem, nodes, problem.moments(nodes), start, 1e-12)
+    for _, size, bend in islice(found, steps):
+        own = bend / size
+        if own <= 0:
+            return own
+        if diagonal:
+            beside.append(np.sqrt(size / before) * last)
+        diagonal.append(own + size / before * last)
+        before, last = size, own
+    return float(eigh_tridiagonal(diagonal, beside, eigvals_only=True)[0])
 
 
 def _step(
