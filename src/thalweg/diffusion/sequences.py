@@ -131,10 +131,16 @@ class HammingProcess:
         """The distribution over all sequences after the clock, position by position."""
         self._check_enumerable()
         p = _checks.as_probability(p, self.n_states)
+        return np.asarray(self.noised(p, self.transitions(clock)).ravel())
+
+    def noised(self, p: Array, transitions: Array, kept: int | None = None) -> Array:
+        """`p` after these transitions, one axis per position; the position `kept` stays clean."""
         tensor = p.reshape((self.n_tokens,) * self.length)
-        for position, matrix in enumerate(self.transitions(clock)):
-            tensor = np.moveaxis(np.tensordot(tensor, matrix, axes=(position, 0)), -1, position)
-        return np.asarray(tensor.ravel())
+        for position, matrix in enumerate(transitions):
+            if position != kept:
+                moved = np.tensordot(tensor, matrix, axes=(position, 0))
+                tensor = np.moveaxis(moved, -1, position)
+        return tensor
 
     def transitions(self, clock: float) -> Array:
         """`P_t` at each position: `(length, n_tokens, n_tokens)`. For small alphabets."""

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import softmax
 
 from thalweg import _checks
 from thalweg._door import named
@@ -70,9 +71,7 @@ class NetworkModel(_Network, ContextModel):
     """A trained network in the form that samplers take: arrays in, arrays out."""
 
     def context(self, sequences: Tokens, clock: Array) -> Array:
-        logits = self.outputs(sequences, clock)
-        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+        return np.asarray(softmax(self.outputs(sequences, clock), axis=-1))
 
 
 class NetworkScores(_Network):

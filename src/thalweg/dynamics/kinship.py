@@ -264,7 +264,7 @@ def transition_matrix(
     landscape : Landscape
         Kernel and energy; at most `DENSE_STATES` states (above, use `transition_operator`).
     p0 : array or None
-        The population at `times[0]`; at rest by default.
+        The population at `times[0]`; `None` for the population at rest.
     times : (float, float)
         Start and end.
     rates : {"reversible", "downhill"}
