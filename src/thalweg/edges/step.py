@@ -11,12 +11,16 @@ is written here, once: in densities, where these are numbers, and in logarithms 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from thalweg._compile import inner
 from thalweg._types import Array
 from thalweg.edges.fluxes import internal_derivative, internal_log_slope
 from thalweg.mobility import formulas, logarithmic
+
+_FILLING = 0.1
+"""Share of a state's mass that must be missing for it to count as filling."""
 
 
 class Internal(NamedTuple):
@@ -75,3 +79,40 @@ def _fall(internal: Internal, drop: float, u: float, v: float) -> tuple[float, f
         return drop, 0.0, 0.0
     fall = drop + beta * (internal_derivative(order, u) - internal_derivative(order, v))
     return fall, beta * internal_log_slope(order, u), beta * internal_log_slope(order, v)
+
+
+@inner(cache=True)
+def lifted(now: float, level: float, own: float, residual: float, slope: float) -> float:
+    """The log density at which Newton's method can start for a state that is about to fill.
+
+    Inflow into a nearly empty state falls like `1/z` with its depth `z` below its neighbours, and
+    so the residual, mass missing, vanishes as the state empties: Newton then points downwards,
+    without end. Where it would, the state is given what the present fluxes bring.
+
+    Parameters
+    ----------
+    now : float
+        The log density.
+    level : float
+        The logarithm of the scale of the next three.
+    own, residual, slope : float
+        The state's density, its residual in units of density, and its diagonal entry.
+    """
+    if slope < 0.0 and residual < -_FILLING * own:
+        return level + math.log(own - residual)
+    return now
+
+
+@inner(cache=True)
+def bounded_change(change: float, now: float, before: float, top: float) -> float:
+    """Newton's change of a log density `now`, kept within what a step can be trusted with.
+
+    The balance of an emptying state behaves like `1/z - beta` in its depth `z` below the fullest
+    state, at `top`: there Newton doubles `z` and overshoots upwards, so the limits follow the
+    depth. `before` is the log density at the start of the time step.
+    """
+    depth = top - now
+    if change > 0.0:
+        # What a state had is where its own mass alone would hold it.
+        return min(change, before - now if before - now > 2.0 else max(2.0, 0.5 * depth))
+    return max(change, -max(20.0, 1.5 * depth))

@@ -56,6 +56,20 @@ def somewhere(posterior: Posterior) -> np.ndarray:
 # -------------------------------------------------------------------- the flow
 
 
+def test_states_that_start_empty_are_filled(kernel: MarkovKernel) -> None:
+    low = kernel.coordinates[:, 0] < 0.3
+    p0 = kernel.stationary * np.exp(-20.0 * low)
+    p0 /= p0.sum()
+    energy = FreeEnergy(-2.0 * low, 0.2)
+    run = FlowMap(kernel, np.array([0.0, 0.5]), 64)(
+        np.log(p0 / kernel.stationary), energy.potential, 0.2
+    )
+    assert run is not None
+    p = kernel.stationary * np.exp(run.log_density[-1])
+    other = gradient_flow(kernel, energy, p0, [0.0, 0.5], rtol=1e-9).probabilities[-1]
+    assert abs(p / p.sum() - other).sum() < 1e-3
+
+
 def test_flow_converges_to_the_integrator_with_order_two(kernel: MarkovKernel) -> None:
     p0 = kernel.stationary * np.exp(wavy(kernel))
     p0 /= p0.sum()

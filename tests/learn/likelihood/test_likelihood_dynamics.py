@@ -10,13 +10,17 @@ from scipy.linalg import expm
 
 from thalweg.energy import FreeEnergy, PowerEnergy
 from thalweg.flow import gradient_flow, jump_rates
+from thalweg.graphs import path
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.likelihood.fit import fit_likelihood
 from thalweg.learn.likelihood.frozen import FrozenObjective, frozen_chain
 from thalweg.learn.likelihood.model import FlowModel, Mesh
 from thalweg.learn.likelihood.objective import IndependentObjective
+from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.tracked import TrackedObjective
 from thalweg.learn.time_basis import TimeBasis
 from thalweg.mobility import ArithmeticMean, GeometricMean, PorousMediumMean
+from thalweg.status import Status
 
 
 def random_kernel(n: int, rng: np.random.Generator) -> MarkovKernel:
@@ -50,6 +54,21 @@ def test_agrees_with_gradient_flow(beta: float) -> None:
     energy = FreeEnergy(theta[:6], beta)
     other = gradient_flow(model.kernel, energy, ours[0], model.times).probabilities
     np.testing.assert_allclose(ours, other, atol=2e-6)
+
+
+@pytest.mark.parametrize("depth", [100.0, 300.0])
+def test_states_that_start_empty_are_filled(depth: float) -> None:
+    """Newton's method, left to itself, empties them further without end: the flow was not found."""
+    rng = np.random.default_rng(5)
+    model = FlowModel(random_kernel(8, rng), np.linspace(0.0, 1.0, 3))
+    theta = draw(model, rng, 0.1)
+    theta[model.potential_slice][3:6] -= 2.0  # where the potential is low
+    theta[model.initial_slice][3:6] -= depth
+    ours = model.probabilities(theta, even(2, 64))
+    assert ours is not None
+    energy = FreeEnergy(theta[:8], 0.1)
+    other = gradient_flow(model.kernel, energy, ours[0], model.times, rtol=1e-9).probabilities
+    np.testing.assert_allclose(ours, other, atol=2e-5)
 
 
 def test_heat_flow() -> None:
@@ -169,3 +188,18 @@ def test_large_systems_use_the_same_equations() -> None:
     up = model.sensitivities(theta + 1e-5 * direction, even(2, 2))[0]
     down = model.sensitivities(theta - 1e-5 * direction, even(2, 2))[0]
     np.testing.assert_allclose(slopes @ direction, (up - down) / 2e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", [2, 4])
+def test_a_potential_that_changes_steeply_is_fitted_to_the_end(seed: int) -> None:
+    """States that emptied under the first potential fill under the second."""
+    rng = np.random.default_rng(seed)
+    kernel, times, start = path(6), np.linspace(0.0, 3.0, 7), np.full(6, 1 / 6)
+    before, after = (FreeEnergy(v, 0.05) for v in 3.0 * rng.normal(size=(2, 6)))
+    first = gradient_flow(kernel, before, start, times[:4]).probabilities
+    second = gradient_flow(kernel, after, first[-1], times[3:]).probabilities
+    p = np.vstack([first, second[1:]])
+    counts = np.array([rng.multinomial(300, row / row.sum()) for row in p])
+    options = LikelihoodOptions(time_basis=TimeBasis.piecewise([1.5]))
+    fit = fit_likelihood(kernel, times, counts, options=options)
+    assert fit.status is Status.CONVERGED

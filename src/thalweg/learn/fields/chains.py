@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from thalweg._compile import inner, njit
 from thalweg._types import Array, Index
-from thalweg.mobility import logarithmic
+from thalweg.edges.step import bounded_change, entropy_step, lifted
 
 __all__ = ["Chain", "Graph", "adjoint_chain", "forward_chain", "tangent_chain"]
 
@@ -32,8 +32,6 @@ NEWTON_LIMIT = 60
 """Largest number of Newton iterations per step."""
 SWEEP_LIMIT = 400
 """Largest number of Gauss-Seidel sweeps per system."""
-_UP, _DOWN = 2.0, -20.0
-"""Largest change of `u` up and down in one Newton iteration."""
 
 
 class Graph(NamedTuple):
@@ -80,20 +78,15 @@ def _assemble(
             y = graph.neighbor[e]
             if y < x:
                 continue
-            s, t = rho[x], rho[y]
-            m_u, m_v = logarithmic.from_difference(u[x] - u[y], s, t)
-            drop = V[x] - V[y]
+            m, flux, by_x, by_y = entropy_step(beta, V[x] - V[y], u[x] - u[y], rho[x], rho[y])
             scale = chain.steps[k] * graph.conductance[e]
-            flux = scale * ((m_u + m_v) * drop + beta * (s - t))
-            forth = scale * (m_u * drop + beta * s)
-            back = scale * (beta * t - m_v * drop)
-            residual[x] += flux
-            residual[y] -= flux
-            diagonal[x] += forth
-            diagonal[y] += back
-            leave[e] = forth
-            leave[graph.reverse[e]] = back
-            moved[edge] = scale * (m_u + m_v)
+            residual[x] += scale * flux
+            residual[y] -= scale * flux
+            diagonal[x] += scale * by_x
+            diagonal[y] -= scale * by_y
+            leave[e] = scale * by_x
+            leave[graph.reverse[e]] = -scale * by_y
+            moved[edge] = scale * m
             edge += 1
 
 
@@ -138,15 +131,23 @@ def forward_chain(graph: Graph, V: Array, beta: float, chain: Chain, tolerance: 
         for _ in range(NEWTON_LIMIT):
             _assemble(graph, V, beta, chain, k, before, rho, residual)
             total += 1
+            moved = False
+            for x in range(n):
+                missing, slope = residual[x] / graph.pi[x], chain.diagonal[k, x]
+                now = lifted(current[x], 0.0, rho[x], missing, slope)
+                moved = moved or now != current[x]
+                current[x] = now
+            if moved:
+                continue
             for x in range(n):
                 if not (chain.diagonal[k, x] > 0.0):
                     return -k - 1
                 change[x] = -residual[x] / chain.diagonal[k, x]
             if _sweeps(graph, chain, k, -residual, change, 1e-4) < 0:
                 return -k - 1
-            largest = 0.0
+            largest, top, old = 0.0, current.max(), chain.u[k - 1] if k > 0 else chain.u0
             for x in range(n):
-                step = min(max(change[x], _DOWN), _UP)
+                step = bounded_change(change[x], current[x], old[x], top)
                 largest = max(largest, abs(step))
                 current[x] += step
             if not math.isfinite(largest):

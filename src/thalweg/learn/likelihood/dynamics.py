@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 from thalweg._compile import inner, njit
 from thalweg._dense import copy, factor, solve, solve_factored
 from thalweg._types import Array
-from thalweg.edges.fluxes import internal_derivative, internal_log_slope
+from thalweg.edges.fluxes import internal_derivative
 from thalweg.edges.static import Graph
+from thalweg.edges.step import Internal, bounded_change, edge_step, lifted
 from thalweg.learn.likelihood.births import Births, grow
 from thalweg.mobility import formulas
 
@@ -146,7 +147,7 @@ def _assemble(
     """
     source, target, conductance, pi, spec = graph
     potential, level, weights, jacobian, residual = work
-    order, beta = landscape.order, landscape.beta
+    internal = Internal(landscape.order, landscape.beta)
     n, n_edges, degree = pi.size, source.size, formulas.degree(spec)
     lowest = u[0]
     for x in range(n):
@@ -166,39 +167,34 @@ def _assemble(
         jacobian[x, x] = own
         residual[x, 0] = own - math.exp(u0[x] - level[x])
     if interactions is not None:
-        mass = np.empty(n)
+        mass, field = pi * np.exp(u), np.zeros(n)
         for x in range(n):
-            mass[x] = pi[x] * math.exp(u[x])
+            for z in range(n):
+                field[x] += interactions.total[x, z] * mass[z]
     for e in range(n_edges):
         x, y = source[e], target[e]
-        difference = potential[x] - potential[y]
-        difference += beta * (internal_derivative(order, u[x]) - internal_derivative(order, u[y]))
-        slope_x = beta * internal_log_slope(order, u[x])
-        slope_y = beta * internal_log_slope(order, u[y])
-        factor_x = h * conductance[e] / pi[x]
-        factor_y = h * conductance[e] / pi[y]
-        top = 0.0
+        factor_x, factor_y, top = h * conductance[e] / pi[x], h * conductance[e] / pi[y], 0.0
         if deep:
             top = max(u[x], u[y])
             factor_x *= math.exp(degree * top - level[x])
             factor_y *= math.exp(degree * top - level[y])
-        m, m_x, m_y = formulas.mean_log_partials(spec, u[x] - top, u[y] - top)
-        weights[e, 0], weights[e, 1] = factor_x * m, factor_y * m
+        drop = potential[x] - potential[y]
         if interactions is not None:
-            for z in range(n):
-                kick = (interactions.total[x, z] - interactions.total[y, z]) * mass[z]
-                difference += kick
-                jacobian[x, z] += weights[e, 0] * kick
-                jacobian[y, z] -= weights[e, 1] * kick
-        flux = m * difference
-        by_x = m_x * difference + m * slope_x
-        by_y = m_y * difference - m * slope_y
+            drop += field[x] - field[y]
+        s, t = math.exp(u[x] - top), math.exp(u[y] - top)
+        m, flux, by_x, by_y = edge_step(spec, internal, drop, u[x], u[y], s, t, top)
+        weights[e, 0], weights[e, 1] = factor_x * m, factor_y * m
         residual[x, 0] += factor_x * flux
         residual[y, 0] -= factor_y * flux
         jacobian[x, x] += factor_x * by_x
         jacobian[x, y] += factor_x * by_y
         jacobian[y, x] -= factor_y * by_x
         jacobian[y, y] -= factor_y * by_y
+        if interactions is not None:
+            for z in range(n):
+                kick = (interactions.total[x, z] - interactions.total[y, z]) * mass[z]
+                jacobian[x, z] += weights[e, 0] * kick
+                jacobian[y, z] -= weights[e, 1] * kick
     worst = 0.0
     for x in range(n):
         size = abs(residual[x, 0])
@@ -208,25 +204,27 @@ def _assemble(
 
 
 @inner(cache=True, error_model="numpy")
-def _move(u0: Array, u: Array, update: Array, damp: float) -> float:
-    """Newton's update of `u`, damped and limited; its largest entry relative to the depth."""
-    # The balance of an emptying state behaves like 1/z - beta in its depth z, for which Newton
-    # doubles z and overshoots upwards: the limits follow the depth.
-    biggest, top = 0.0, u[0]
-    for x in range(1, u.size):
-        top = max(top, u[x])
+def _lift(u: Array, work: _Work) -> bool:
+    """Lift states that are about to fill to where Newton's method can start; whether any was."""
+    moved = False
     for x in range(u.size):
-        step = -update[x, 0]
-        depth = top - u[x]
-        if not math.isfinite(step):
+        own = math.exp(u[x] - work.level[x])
+        now = lifted(u[x], work.level[x], own, work.update[x, 0], work.jacobian[x, x])
+        moved = moved or now != u[x]
+        u[x] = now
+    return moved
+
+
+@inner(cache=True, error_model="numpy")
+def _move(u0: Array, u: Array, work: _Work, damp: float) -> float:
+    """Newton's update of `u`, damped and limited; its largest entry relative to the depth."""
+    biggest, top = 0.0, u.max()
+    for x in range(u.size):
+        change = -work.update[x, 0]
+        if not math.isfinite(change):
             return math.inf
-        biggest = max(biggest, abs(step) / max(1.0, depth))
-        if step > 0.0:
-            # What a state had is where its own mass alone would hold it.
-            step = min(step, u0[x] - u[x] if u0[x] - u[x] > 2.0 else max(2.0, 0.5 * depth))
-        else:
-            step = max(step, -max(20.0, 1.5 * depth))
-        u[x] += damp * step
+        biggest = max(biggest, abs(change) / max(1.0, top - u[x]))
+        u[x] += damp * bounded_change(change, u[x], u0[x], top)
     return biggest
 
 
@@ -253,13 +251,15 @@ def _step(
             worst = _assemble(graph, landscape, interactions, trial, u0, u, work)
             if not math.isfinite(worst):
                 break
+            if _lift(u, work):
+                continue
             if pivot.ndim == 1:
                 if not factor(jacobian, pivot):
                     break
                 solve_factored(jacobian, pivot, update)
             elif not solve(jacobian, update):
                 break
-            biggest = _move(u0, u, update, damp)
+            biggest = _move(u0, u, work, damp)
             if not math.isfinite(biggest):
                 break
             if biggest < _NEWTON_TOLERANCE and worst < 1e-5:

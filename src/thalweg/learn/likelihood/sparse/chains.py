@@ -18,6 +18,7 @@ import numpy as np
 
 from thalweg._compile import inner, njit
 from thalweg._types import Array, Index
+from thalweg.edges.step import bounded_change, entropy_step, lifted
 from thalweg.learn.likelihood.sparse.elimination import (
     Plan,
     factor,
@@ -131,14 +132,9 @@ def _assemble(
         out[x] = rho[x] - before[x]
     for e in range(plan.source.size):
         x, y = plan.source[e], plan.target[e]
-        s, t = rho[x], rho[y]
-        m_u, m_v = logarithmic.from_difference(u[x] - u[y], s, t)
-        m = m_u + m_v
-        drop = V[x] - V[y]
+        m, flux, by_x, by_y = entropy_step(beta, V[x] - V[y], u[x] - u[y], rho[x], rho[y])
         at_x, at_y = h * plan.conductance[e] / plan.pi[x], h * plan.conductance[e] / plan.pi[y]
         weights[e, 0], weights[e, 1] = at_x * m, at_y * m
-        flux = m * drop + beta * (s - t)
-        by_x, by_y = m_u * drop + beta * s, m_v * drop - beta * t
         out[x] += at_x * flux
         out[y] -= at_y * flux
         work[x, x] += at_x * by_x
@@ -170,24 +166,23 @@ def _newton(
     damp, last = 1.0, math.inf
     for iteration in range(limit):
         _assemble(plan, given, u, rho, update, work, chain.weights[k])
+        moved = False
+        for x in range(n):
+            now = lifted(u[x], 0.0, rho[x], update[x], work[x, x])
+            moved = moved or now != u[x]
+            u[x] = now
+        if moved:
+            continue
         if not factor(plan, work):
             return False
         _pack(plan, work, chain, k)
         solve(plan, chain.inverse[k], chain.lower[k], chain.upper[k], chain.tail[k], update)
-        # The balance of an emptying state behaves like 1/z - beta in its depth z, for which
-        # Newton doubles z and overshoots upwards: the limits follow the depth.
         biggest, top = 0.0, u.max()
         for x in range(n):
-            step = -update[x]
-            if not math.isfinite(step):
+            if not math.isfinite(update[x]):
                 return False
-            depth = top - u[x]
-            biggest = max(biggest, abs(step) / max(1.0, depth))
-            if step > 0.0:
-                step = min(step, old[x] - u[x] if old[x] - u[x] > 2.0 else max(2.0, 0.5 * depth))
-            else:
-                step = max(step, -max(20.0, 1.5 * depth))
-            u[x] += damp * step
+            biggest = max(biggest, abs(update[x]) / max(1.0, top - u[x]))
+            u[x] += damp * bounded_change(-update[x], u[x], old[x], top)
             if u[x] < _DEEPEST:
                 return False
         if biggest < _NEWTON_TOLERANCE:
