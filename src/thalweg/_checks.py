@@ -94,9 +94,11 @@ def as_probabilities(values: ArrayLike, n_states: int, name: str = "ps") -> NDAr
             f"{name} has shape {array.shape}, but the kernel has {n_states} states: "
             f"give one distribution per row, shape (number of distributions, {n_states})."
         )
-    for k, row in enumerate(array):
-        _check_mass(row, f"{name}[{k}]")
-    return np.asarray(array / array.sum(axis=1, keepdims=True))
+    sums = array.sum(axis=1)
+    wrong = (array.min(axis=1) < 0) | (np.abs(sums - 1) > SUM_TOLERANCE)
+    for k in np.flatnonzero(wrong):
+        _check_mass(array[k], f"{name}[{k}]")
+    return np.asarray(array / sums[:, None])
 
 
 def _check_mass(array: NDArray[np.float64], name: str) -> None:

@@ -179,7 +179,9 @@ class FreeEnergy:
             raise InputError(f"potential has shape {values.shape}; give one number per state.")
         object.__setattr__(self, "potential", values)
         object.__setattr__(self, "beta", _checks.positive(beta, "beta", zero=True))
-        object.__setattr__(self, "interaction", _interaction(interaction, values.size))
+        if interaction is not None:
+            interaction = as_interaction(interaction, values.size, "interaction")
+        object.__setattr__(self, "interaction", interaction)
         object.__setattr__(self, "internal", as_internal(internal))
 
     @property
@@ -339,19 +341,22 @@ def edge_interaction(
     return sparse.csr_array(upper + upper.T)
 
 
-def _interaction(matrix: ArrayLike | sparse.sparray | None, n: int) -> Interaction | None:
-    if matrix is None:
-        return None
-    if sparse.issparse(matrix):
-        w = as_sparse(matrix, "interaction")
-    else:
-        w = _checks.as_array(matrix, "interaction")
+def as_interaction(matrix: ArrayLike | sparse.sparray, n: int, name: str) -> Interaction:
+    """`matrix` as a symmetric interaction of `n` states.
+
+    >>> as_interaction([[0, 1], [0, 0]], 2, "interaction")
+    Traceback (most recent call last):
+    ...
+    thalweg.errors.InputError: interaction must be symmetric, but differs from its transpose by 1;
+    use (W + W.T) / 2.
+    """
+    w = as_sparse(matrix, name) if sparse.issparse(matrix) else _checks.as_array(matrix, name)
     if w.shape != (n, n):
-        raise InputError(f"interaction has shape {w.shape}; it must be ({n}, {n}).")
+        raise InputError(f"{name} has shape {w.shape}; it must be ({n}, {n}).")
     gap = abs(w - w.T).max()
     if gap > 1e-10 * (1 + abs(w).max()):
         raise InputError(
-            f"interaction must be symmetric, but differs from its transpose by {gap:.3g}; use "
+            f"{name} must be symmetric, but differs from its transpose by {gap:.3g}; use "
             "(W + W.T) / 2."
         )
     return w

@@ -10,6 +10,7 @@ from thalweg.flow import gradient_flow
 from thalweg.geometry.operators import transport_laplacian
 from thalweg.graphs import make_graph
 from thalweg.learn import FreeEnergyRegressor
+from thalweg.learn.fields import scoring
 from thalweg.learn.weak.regression import fit_regression, normal_equations, with_errors
 from thalweg.mobility import GeometricMean, LogMean, Mobility
 from thalweg.report.findings import findings
@@ -142,8 +143,9 @@ def test_equals_the_dense_least_squares(mobility: Mobility, beta: float | None) 
     assert found[-1] == pytest.approx(expected[-1] if beta is None else beta, rel=1e-5)
 
 
-def test_a_search_that_does_not_end_claims_no_fit() -> None:
+def test_a_search_that_does_not_end_claims_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixty states with five individuals each: no p-value, no errors, and what to use instead."""
+    monkeypatch.setattr(scoring, "_MOST_STEPS", 1)
     rng = np.random.default_rng(7)
     kernel = make_graph("watts_strogatz", 60, rng=rng)
     truth, times = FreeEnergy(rng.uniform(-0.6, 0.6, 60), 0.2), np.linspace(0, 4, 6)
