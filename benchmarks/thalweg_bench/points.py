@@ -18,7 +18,9 @@ from thalweg._types import Array
 from thalweg.points import PointLandscape, leave_one_time_out
 from thalweg.points.baselines import even
 from thalweg.points.coupling import wasserstein1
-from thalweg.points.landscape.tracked import coupled_gradient
+from thalweg.points.landscape.features import Basis, Gaussians, Polynomials
+from thalweg.points.landscape.field import Field
+from thalweg.points.landscape.tracked import Normal, Tracks
 from thalweg.points.methods import Methods
 from thalweg.snapshots import WeightedPoints
 from thalweg_bench import BenchResult, BenchSettings, points_scale
@@ -73,20 +75,34 @@ def one_forecast(cell: Cell, rng: np.random.Generator) -> Row:
     model = inner.landscape
     slope = gradient(particles.potential, held)
     error = model.gradient(held) - slope
-    other = coupled_gradient(times[:-1], tuple(clouds[:-1]))
-    rival = last - particles.tau * other(last)
+    other = _coupled(times[:-1], tuple(clouds[:-1]))
+    rival = last - particles.tau * other.gradient(last, 0.0)
     size = float(np.sqrt((slope**2).sum()))
     ours = _w1(guess, truth)
     return {
         "ours": ours, "oracle": oracle, "ratio": ours / oracle, "none": _w1(even(last), truth),
         "floor": _w1(floor, truth), "couplings": _w1(even(rival), truth),
         "gradient_error": float(np.sqrt((error**2).sum())) / size,
-        "couplings_error": float(np.sqrt(((other(held) - slope) ** 2).sum())) / size,
+        "couplings_error": float(np.sqrt(((other.gradient(held, 0.0) - slope) ** 2).sum())) / size,
         "covered": float((np.abs(error) < 1.96 * model.gradient_stderr(held)).mean()),
         "beta_fit": model.beta_, "beta_stderr": model.beta_stderr_, "seen_as": "tracked" if
         model.tracked_ else "fresh", "p": inner.fixed.goodness_.p_value, "fit": model.status_.name,
         "cpu": cpu,
     }  # fmt: skip
+
+
+def _coupled(times: Array, clouds: tuple[Array, ...]) -> Field:
+    """Regression on optimal couplings, with polynomials to degree 4 and 100 Gaussians.
+
+    It is the first-order condition that JKOnet* solves in its linear form, valid for tracked
+    individuals only.
+    """
+    pool = np.concatenate(clouds)
+    bumps = Gaussians.over(pool, 100, 1.5, np.random.default_rng(0))
+    basis = Basis((Polynomials.over(pool, 4 if pool.shape[1] <= 3 else 2), bumps))
+    tracks = Tracks.of(times, clouds)
+    fit = Normal(tracks, basis, np.ones(basis.size), 0).solve(tracks.velocities)
+    return Field(basis, fit.weights[None], times)
 
 
 def _w1(guess: WeightedPoints, truth: WeightedPoints) -> float:

@@ -37,7 +37,7 @@ from thalweg.laplacian import LaplacianSolver
 from thalweg.learn.network.paper import Engine, Training, fit_neural, geodesic_velocity
 from thalweg.learn.regressor import FreeEnergyRegressor
 from thalweg.learn.weak.fit import fit_weak
-from thalweg.learn.weak.terms import Setting, assemble, nodes_of
+from thalweg.learn.weak.terms import Nodes, Setting, assemble
 from thalweg.mobility import LogMean
 from thalweg.plots.layout import PALETTE
 from thalweg.snapshots import Snapshots, hellinger
@@ -246,7 +246,7 @@ def _large(n_states: int, rng: np.random.Generator) -> dict[str, Any]:
     v, kernel, times, p = smooth_population(n_states, rng)
     # Few jumps fit into the horizon of a graph this fine: only huge samples show them.
     sizes = np.full(N_SNAPSHOTS, 1e9 * n_states)
-    nodes = nodes_of(times, "trapezoid")
+    nodes = Nodes(times, "trapezoid")
 
     def pass_over_data() -> Any:
         return assemble(kernel, nodes, p, Setting(LogMean()))

@@ -19,55 +19,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
-    "thalweg._version": ["__version__"],
-    "thalweg.diffusion": ["HammingProcess", "reverse_rates", "score_ratios"],
-    "thalweg.energy": ["Entropy", "FreeEnergy", "PowerEnergy", "centred", "edge_interaction"],
-    "thalweg.errors": ["ConvergenceError", "InputError", "MissingDependencyError", "ThalwegError"],
-    "thalweg.flow": [
-        "JkoResult",
-        "Trajectory",
-        "gradient_flow",
-        "jko_flow",
-        "jko_step",
-        "jump_rates",
-        "simulate",
-    ],
-    "thalweg.geometry": ["Geodesic", "TransportGeometry"],
-    "thalweg.graphs": ["GRAPH_FAMILIES", "hamming_kernel", "make_graph"],
-    "thalweg.kernel": ["MarkovKernel"],
-    "thalweg.laplacian": ["LaplacianSolver"],
-    "thalweg.learn": [
-        "BetaVerdict",
-        "FreeEnergyRegressor",
-        "TimeBasis",
-        "WeakOptions",
-        "cross_validate",
-        "fit_weak",
-        "interpolate",
-        "load",
-    ],
-    "thalweg.mobility": [
-        "ArithmeticMean",
-        "GeometricMean",
-        "HarmonicMean",
-        "LogMean",
-        "PorousMediumMean",
-        "PowerHeatMean",
-        "PowerProduct",
-    ],
-    "thalweg.points": ["PointInterpolator", "PointLandscape", "leave_one_time_out"],
-    "thalweg.snapshots": [
-        "Dirichlet",
-        "HeatKernel",
-        "Snapshots",
-        "TimeScale",
-        "estimate_probabilities",
-        "hellinger",
-    ],
-    "thalweg.status": ["Status"],
+    "thalweg._version": "__version__",
+    "thalweg.diffusion": "HammingProcess reverse_rates score_ratios",
+    "thalweg.energy": "Entropy FreeEnergy PowerEnergy centred edge_interaction",
+    "thalweg.errors": "ConvergenceError InputError MissingDependencyError ThalwegError",
+    "thalweg.flow": "JkoResult Trajectory gradient_flow jko_flow jko_step jump_rates simulate",
+    "thalweg.geometry": "Geodesic TransportGeometry",
+    "thalweg.graphs": "GRAPH_FAMILIES hamming_kernel make_graph",
+    "thalweg.kernel": "MarkovKernel",
+    "thalweg.laplacian": "LaplacianSolver",
+    "thalweg.learn": "BetaVerdict FreeEnergyRegressor TimeBasis WeakOptions cross_validate "
+    "fit_weak interpolate load",
+    "thalweg.mobility": "ArithmeticMean GeometricMean HarmonicMean LogMean PorousMediumMean "
+    "PowerHeatMean PowerProduct",
+    "thalweg.points": "PointInterpolator PointLandscape leave_one_time_out",
+    "thalweg.snapshots": "Dirichlet HeatKernel Snapshots TimeScale estimate_probabilities "
+    "hellinger",
+    "thalweg.status": "Status",
 }
 _MODULES = ("diffusion", "dynamics", "graphs", "pl", "plots", "points", "tl")
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 if TYPE_CHECKING:
     from thalweg._version import __version__ as __version__

@@ -6,7 +6,7 @@ with one sentence that names the number, the place and the remedy.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -94,9 +94,11 @@ def as_probabilities(values: ArrayLike, n_states: int, name: str = "ps") -> NDAr
             f"{name} has shape {array.shape}, but the kernel has {n_states} states: "
             f"give one distribution per row, shape (number of distributions, {n_states})."
         )
-    for k, row in enumerate(array):
-        _check_mass(row, f"{name}[{k}]")
-    return np.asarray(array / array.sum(axis=1, keepdims=True))
+    sums = array.sum(axis=1)
+    wrong = (array.min(axis=1) < 0) | (np.abs(sums - 1) > SUM_TOLERANCE)
+    for k in np.flatnonzero(wrong):
+        _check_mass(array[k], f"{name}[{k}]")
+    return np.asarray(array / sums[:, None])
 
 
 def _check_mass(array: NDArray[np.float64], name: str) -> None:
@@ -240,6 +242,19 @@ def positive(value: float, name: str, *, zero: bool = False) -> float:
             f"{name} is {number:g}; it must be {'zero or ' if zero else ''}positive and finite."
         )
     return number
+
+
+def word(value: str, name: str, known: Any) -> None:
+    """Reject a word that is not one of the `Literal` type `known`.
+
+    >>> from typing import Literal
+    >>> word("fast", "method", Literal["exact", "quick"])
+    Traceback (most recent call last):
+    ...
+    thalweg.errors.InputError: method is 'fast'; choose 'exact' or 'quick'.
+    """
+    if value not in get_args(known):
+        raise InputError(f"{name} is {value!r}; choose {' or '.join(map(repr, get_args(known)))}.")
 
 
 def share(value: float, name: str) -> float:

@@ -16,6 +16,9 @@ from typing import IO, Any
 
 from thalweg.errors import InputError
 
+_FORBIDDEN = "choose a folder that you may write to"
+_FULL = "free some space or choose another folder"
+
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
@@ -31,29 +34,30 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
     """
     target = Path(path)
     make_folder(target.parent)
-    try:
+    with _reported(f"write {target}", _FORBIDDEN):
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise InputError(
-            f"cannot write {target}: {error.strerror}; choose a folder that you may write to."
-        ) from None
     try:
         encoding = None if "b" in mode else "utf-8"
-        with os.fdopen(handle, mode, encoding=encoding) as file:
-            yield file
-            file.flush()
-            _set_mode(file.fileno(), target, 0o666)
-            os.fsync(file.fileno())
-        os.replace(name, target)
-    except BaseException as error:
+        with _reported(f"write {target}", _FULL):
+            with os.fdopen(handle, mode, encoding=encoding) as file:
+                yield file
+                file.flush()
+                _set_mode(file.fileno(), target, 0o666)
+                os.fsync(file.fileno())
+            os.replace(name, target)
+    except BaseException:
         with suppress(OSError):
             os.unlink(name)
-        if isinstance(error, OSError):
-            raise InputError(
-                f"cannot write {target}: {error.strerror or error}; free some space or choose "
-                "another folder."
-            ) from None
         raise
+
+
+@contextmanager
+def _reported(what: str, remedy: str) -> Iterator[None]:
+    """Report a failure of the system in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot {what}: {error.strerror or error}; {remedy}.") from None
 
 
 def _set_mode(new: int | Path, old: Path, usual: int) -> None:
@@ -73,12 +77,8 @@ def _set_mode(new: int | Path, old: Path, usual: int) -> None:
 
 def make_folder(path: Path) -> None:
     """Make a folder and those above it; a failure is reported in one sentence."""
-    try:
+    with _reported(f"make the folder {path}", "choose one that you may write to"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot make the folder {path}: {error.strerror}; choose one that you may write to."
-        ) from None
 
 
 @contextmanager
@@ -103,26 +103,18 @@ def atomic_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     stays = target.is_dir() and (_is_here(target) or target.is_mount())
     place = target if stays else target.parent
     _sweep(place, target)
-    try:
+    with _reported(f"write {path}", _FORBIDDEN):
         # A random name that only this user may read, so that nothing can be planted in it.
         staged = Path(tempfile.mkdtemp(prefix=f"{_prefix(target)}{os.getpid()}-", dir=place))
-    except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {error.strerror}; choose a folder that you may write to."
-        ) from None
     try:
-        yield staged
-        for entry in staged.iterdir():
-            _set_mode(entry, target / entry.name, stat.S_IMODE(entry.stat().st_mode))
-        _sync(staged)
-        _take_place(staged, target, stays)
+        with _reported(f"write {path}", _FULL):
+            yield staged
+            for entry in staged.iterdir():
+                _set_mode(entry, target / entry.name, stat.S_IMODE(entry.stat().st_mode))
+            _sync(staged)
+            _take_place(staged, target, stays)
     except InputError as error:
         raise InputError(str(error).replace(str(staged), str(path))) from None
-    except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {error.strerror or error}; free some space or choose another "
-            "folder."
-        ) from None
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 

@@ -15,14 +15,26 @@ def p_text(p: float, digits: int = 2) -> str:
     return "p < 1e-12" if p < 1e-12 else f"p = {p:.{digits}g}"
 
 
+def listed(items: Iterable[object], most: int = 12) -> str:
+    """The first items as text, each at most 40 characters long, and how many more there are.
+
+    >>> listed(["liver", "lung"]), listed(range(5), 2)
+    ('liver, lung', '0, 1 and 3 more')
+    """
+    texts = [str(item)[:40] for item in items]
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
+
+
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """The end of a sentence about an unknown word: the known one most like it, if there is one.
 
-    >>> did_you_mean("vally", ["valleys", "cells"]), did_you_mean("x", ["cells"])
-    ("; did you mean 'valleys'?", '.')
+    >>> did_you_mean("vally", ["Valleys", "cells"]), did_you_mean("x", ["cells"])
+    ("; did you mean 'Valleys'?", '.')
     """
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
-    return f"; did you mean {close[0]!r}?" if close else "."
+    lower = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=cutoff)
+    return f"; did you mean {lower[close[0]]!r}?" if close else "."
 
 
 def damage(error: Exception) -> str:

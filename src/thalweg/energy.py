@@ -179,7 +179,9 @@ class FreeEnergy:
             raise InputError(f"potential has shape {values.shape}; give one number per state.")
         object.__setattr__(self, "potential", values)
         object.__setattr__(self, "beta", _checks.positive(beta, "beta", zero=True))
-        object.__setattr__(self, "interaction", _interaction(interaction, values.size))
+        if interaction is not None:
+            interaction = as_interaction(interaction, values.size, "interaction")
+        object.__setattr__(self, "interaction", interaction)
         object.__setattr__(self, "internal", as_internal(internal))
 
     @property
@@ -226,12 +228,14 @@ class FreeEnergy:
 
         With an interaction, a critical point with less free energy than that, by Newton's method
         where `F` is convex; if `F` is convex everywhere, it is the minimiser. For `beta = 0`, all
-        mass lies on the states of least potential.
+        mass lies on the states of least potential, or moves from there by projected gradients if
+        there is an interaction.
         """
         self._check(kernel)
         if self.beta == 0:
             lowest = np.isclose(self.potential, self.potential.min(), rtol=0, atol=1e-14)
-            return np.where(lowest, kernel.stationary, 0.0) / kernel.stationary[lowest].sum()
+            p = np.where(lowest, kernel.stationary, 0.0) / kernel.stationary[lowest].sum()
+            return p if self.interaction is None else self._descend(p, tolerance)
         p = self._equilibrium_in(kernel, self.potential)
         if self.interaction is None:
             return p
@@ -248,6 +252,23 @@ class FreeEnergy:
             while self(kernel, p + step * move) > value + slack and step > 1e-12:
                 step *= 0.5
             p = p + step * move
+        return p
+
+    def _descend(self, p: Array, tolerance: float) -> Array:
+        """A critical point without noise, of less energy than `p`, by projected gradients."""
+        matrix: Any = self.interaction
+        steepest = float(abs(matrix).sum(axis=1).max())
+        for _ in range(10_000 if steepest > 0 else 0):
+            f = self.external(p)
+            q = p - (f - f.min()) / steepest
+            # The nearest point of the simplex: what exceeds a level that leaves mass one.
+            falling = np.sort(q)[::-1]
+            levels = (np.cumsum(falling) - 1.0) / np.arange(1, q.size + 1)
+            q = np.maximum(q - levels[np.flatnonzero(falling > levels)[-1]], 0.0)
+            moved = abs(q - p).max()
+            p = q
+            if moved < tolerance:
+                break
         return p
 
     def _newton_step(self, kernel: MarkovKernel, p: Array, held: NDArray[np.bool_]) -> Array | None:
@@ -339,19 +360,22 @@ def edge_interaction(
     return sparse.csr_array(upper + upper.T)
 
 
-def _interaction(matrix: ArrayLike | sparse.sparray | None, n: int) -> Interaction | None:
-    if matrix is None:
-        return None
-    if sparse.issparse(matrix):
-        w = as_sparse(matrix, "interaction")
-    else:
-        w = _checks.as_array(matrix, "interaction")
+def as_interaction(matrix: ArrayLike | sparse.sparray, n: int, name: str) -> Interaction:
+    """`matrix` as a symmetric interaction of `n` states.
+
+    >>> as_interaction([[0, 1], [0, 0]], 2, "interaction")
+    Traceback (most recent call last):
+    ...
+    thalweg.errors.InputError: interaction must be symmetric, but differs from its transpose by 1;
+    use (W + W.T) / 2.
+    """
+    w = as_sparse(matrix, name) if sparse.issparse(matrix) else _checks.as_array(matrix, name)
     if w.shape != (n, n):
-        raise InputError(f"interaction has shape {w.shape}; it must be ({n}, {n}).")
+        raise InputError(f"{name} has shape {w.shape}; it must be ({n}, {n}).")
     gap = abs(w - w.T).max()
     if gap > 1e-10 * (1 + abs(w).max()):
         raise InputError(
-            f"interaction must be symmetric, but differs from its transpose by {gap:.3g}; use "
+            f"{name} must be symmetric, but differs from its transpose by {gap:.3g}; use "
             "(W + W.T) / 2."
         )
     return w

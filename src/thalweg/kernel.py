@@ -96,7 +96,7 @@ class MarkovKernel:
         names : sequence, optional
             One name per state; by default their numbers.
         """
-        w = _as_csr(weights, "weights")
+        w = as_csr(weights, "weights")
         _check_entries(w, "weights", "a weight")
         asymmetry = abs(w - w.T).tocoo()
         worst = int(np.argmax(asymmetry.data)) if asymmetry.nnz else 0
@@ -106,7 +106,7 @@ class MarkovKernel:
                 f"weights are not symmetric: {w[x, y]:.6g} from {x} to {y} but {w[y, x]:.6g} back; "
                 "symmetrise them with (w + w.T) / 2."
             )
-        _check_connected(w, "weights", names=names)
+        inside_largest(w, "of the weights", names=names)
         upper = sparse.triu(w, k=1).tocoo()
         # The upper triangle is what is kept, so the degrees must be its own for exact balance.
         degree = np.bincount(upper.row, upper.data, w.shape[0])
@@ -155,7 +155,7 @@ class MarkovKernel:
             raise InputError(
                 f"reversible is {reversible!r}; choose 'check', 'additive' or 'metropolis'."
             )
-        k = _as_csr(matrix, "matrix")
+        k = as_csr(matrix, "matrix")
         _check_entries(k, "matrix", "a transition probability")
         sums = np.asarray(k.sum(axis=1)).ravel()
         worst = int(np.argmax(abs(sums - 1)))
@@ -164,13 +164,13 @@ class MarkovKernel:
                 f"row {worst} of the matrix sums to {sums[worst]:.10g}, not 1; divide each row by "
                 "its sum, or use from_weights if these are symmetric weights."
             )
-        _check_connected(k, "matrix", connection="strong", names=names)
+        inside_largest(k, "of the matrix", names=names, strong=True)
         k = sparse.diags_array(1 / sums) @ k
         stationary = _stationary(k)
         flow = (sparse.diags_array(stationary) @ k).tocsr()
         if reversible == "metropolis":
             flow = flow.minimum(flow.T)
-            _check_connected(flow, "metropolis reversibilisation")
+            inside_largest(flow, "of the metropolis reversibilisation")
         else:
             if reversible == "check":
                 _check_balance(flow)
@@ -324,6 +324,16 @@ class MarkovKernel:
         np.cumsum(np.bincount(rows, minlength=n), out=indptr[1:])
         return Adjacency(indptr, columns[order].astype(np.int32), order % count)
 
+    def same_graph(self, other: MarkovKernel) -> bool:
+        """Whether both have the same states and edges, with the same conductances to rounding."""
+        mine, theirs = self.edges, other.edges
+        return (
+            self.n_states == other.n_states
+            and np.array_equal(mine.source, theirs.source)
+            and np.array_equal(mine.target, theirs.target)
+            and np.allclose(mine.conductance, theirs.conductance, rtol=1e-9, atol=0)
+        )
+
     def to_networkx(self) -> nx.Graph[Any]:
         """The graph with names as nodes, conductances as weights, coordinates as `pos`.
 
@@ -368,7 +378,8 @@ class MarkovKernel:
 # -------------------------------------------------------------------- checks at the door
 
 
-def _as_csr(matrix: Any, name: str) -> sparse.csr_array:
+def as_csr(matrix: Any, name: str) -> sparse.csr_array:
+    """A square matrix of numbers, dense or sparse, as a checked CSR array."""
     if sparse.issparse(matrix):
         from thalweg._sparse import as_sparse
 
@@ -386,34 +397,40 @@ def _as_csr(matrix: Any, name: str) -> sparse.csr_array:
 
 
 def _check_entries(csr: sparse.csr_array, name: str, what: str) -> None:
-    bad = ~np.isfinite(csr.data) | (csr.data < 0)
-    if bad.any():
+    if csr.data.size and csr.data.min() < 0:
         coo = csr.tocoo()
-        k = int(np.argmax(~np.isfinite(coo.data) | (coo.data < 0)))
+        k = int(np.argmax(coo.data < 0))
         raise InputError(
             f"{name} is {coo.data[k]:.6g} between {int(coo.row[k])} and {int(coo.col[k])}; "
-            f"{what} must be finite and not negative: remove the edge or correct its weight."
+            f"{what} cannot be negative: remove the edge or correct its weight."
         )
     csr.eliminate_zeros()
 
 
-def _check_connected(
+def inside_largest(
     csr: sparse.csr_array,
-    name: str,
+    what: str,
     *,
-    connection: Literal["weak", "strong"] = "weak",
     names: Sequence[Hashable] | None = None,
-) -> None:
-    count, label = connected_components(csr, directed=connection == "strong", connection=connection)
-    if count > 1:
-        sizes = np.sort(np.bincount(label))[::-1]
-        shown = ", ".join(str(int(size)) for size in sizes[:5]) + (", ..." if count > 5 else "")
-        stray = int(np.flatnonzero(label != np.argmax(np.bincount(label)))[0])
-        called = repr(names[stray]) if names is not None and len(names) > stray else stray
+    strong: bool = False,
+    remedy: str = "keep one component",
+    wanted: bool = False,
+) -> NDArray[np.bool_]:
+    """Which states the largest component holds; unless it is `wanted`, several are an error."""
+    connection = "strong" if strong else "weak"
+    count, label = connected_components(csr, directed=strong, connection=connection)
+    sizes = np.bincount(label)
+    inside = np.asarray(label == np.argmax(sizes))
+    if count > 1 and not wanted:
+        shown = ", ".join(map(str, np.sort(sizes)[:-6:-1])) + (", ..." if count > 5 else "")
+        stray = int(np.argmin(inside))
+        name = names[stray] if names is not None and len(names) > stray else stray
+        called = repr(name[:40] if isinstance(name, str) else name)
         raise InputError(
-            f"the graph of the {name} falls into {count} components of sizes {shown} (state "
-            f"{called} is outside the largest); add edges between them, or keep one component."
+            f"the graph {what} falls into {count} components of sizes {shown} (state {called} is "
+            f"outside the largest); add edges between them, or {remedy}."
         )
+    return inside
 
 
 def _stationary(k: sparse.csr_array) -> Array:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from thalweg._sparse import dense
-from thalweg.adapters.cells import Keys, embedding
+from thalweg._words import listed
+from thalweg.adapters.cells import Keys, check_written, embedding
 from thalweg.errors import InputError
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.forecast import Forecast
@@ -59,15 +60,14 @@ def landscape(
             f"pl.landscape draws AnnData or a fitted model, not a {type(data).__name__}; for "
             "arrays use thalweg.plots.mpl.landscape."
         )
-    column = Keys(key).potential if color is None else color
-    if column not in data.obs:
-        raise InputError(
-            f"adata.obs has no {column!r}; run thalweg.tl.free_energy(adata, ...) first."
-            if color is None
-            else f"adata.obs has no {column!r}; it has {', '.join(map(str, data.obs.columns))}."
-        )
-    label = "V" if color is None else str(color)
-    return _cells(data, basis, np.asarray(data.obs[column]), label=label, **options)
+    if color is None:
+        color, label = Keys(key).potential, "V"
+        check_written(data, "obs", color, "free_energy(adata, ...)")
+    elif color not in data.obs:
+        raise InputError(f"adata.obs has no {color!r}; it has {listed(data.obs)}.")
+    else:
+        label = str(color)
+    return _cells(data, basis, np.asarray(data.obs[color]), label=label, **options)
 
 
 def fates(
@@ -81,16 +81,15 @@ def fates(
         The cells.
     fate : str or int
         Name or number of the fate.
-    basis, key : str
-        Embedding, and the `key_added` of `thalweg.tl.fates`.
+    basis : str
+        The embedding, `"umap"` for `obsm["X_umap"]`.
+    key : str
+        The `key` of `thalweg.tl.fates`.
     **options
         `ax`, `save`, `show`, `cmap`, as `thalweg.plots.mpl.scatter` takes them.
     """
     keys = Keys(key)
-    if keys.fates not in adata.obsm:
-        raise InputError(
-            f"adata.obsm has no {keys.fates!r}; run thalweg.tl.fates(adata, model) first."
-        )
+    check_written(adata, "obsm", keys.fates, "fates(adata, model)")
     names = [str(name) for name in adata.uns[keys.fates]["names"]]
     which = names.index(fate) if fate in names else fate
     if not isinstance(which, int) or not 0 <= which < len(names):
@@ -115,8 +114,10 @@ def velocity(
     ----------
     adata : AnnData
         The cells.
-    basis, key : str
-        Embedding, and the `key_added` of `thalweg.tl.free_energy`.
+    basis : str
+        The embedding, `"umap"` for `obsm["X_umap"]`.
+    key : str
+        The `key_added` of `thalweg.tl.free_energy`.
     save : path, optional
         File to write.
     show : bool, optional
@@ -126,10 +127,7 @@ def velocity(
     """
     place, xy = embedding(adata, basis)
     name = place.removeprefix("X_")
-    if f"velocity_{name}" not in adata.obsm:
-        raise InputError(
-            f"adata.obsm has no 'velocity_{name}'; run thalweg.tl.velocity(adata, model) first."
-        )
+    check_written(adata, "obsm", f"velocity_{name}", "velocity(adata, model)")
     options.setdefault("title", "Where the cells go")
     axes = landscape(adata, basis=basis, key=key, show=False, **options)
     return mpl.quiver(axes, xy, adata.obsm[f"velocity_{name}"], save=save, show=show)
@@ -153,6 +151,7 @@ def fit(model: FreeEnergyRegressor, snapshots: Snapshots, **options: Any) -> Axe
     **options
         `ax`, `color`, `save`, `show`, `most`, as `thalweg.plots.mpl.fit` takes them.
     """
+    snapshots = snapshots.on(model.time_scale_)
     fine = np.union1d(np.linspace(model.times_[0], snapshots.times[-1], 61), snapshots.times)
     curve = model.predict(None, fine).probabilities
     seen = dense(snapshots.frequencies)

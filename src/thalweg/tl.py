@@ -47,13 +47,13 @@ def free_energy(
     n_states : int, optional
         Number of groups without a `state_key`.
     key_added : str
-        Prefix of what is written.
+        Prefix of the keys to write.
     copy : bool
         Whether to annotate and return a copy.
     seed : int
         Seed of every random number generator used.
     **options
-        Of `FreeEnergyRegressor`.
+        Options of `FreeEnergyRegressor`.
     """
     adata = adata.copy() if copy and adata is not None else adata
     problem = cell_problem(
@@ -79,11 +79,11 @@ def fates(
     adata : AnnData
         Cells that `free_energy` was run on.
     model : FreeEnergyRegressor
-        What it returned.
+        The model that `free_energy` returned.
     targets : mapping or sequence, optional
         Sets of states, `{name: states}`; by default the sets that hold a cell longest.
     key : str
-        The prefix that was given to `free_energy`.
+        The `key_added` of `free_energy`.
 
     Writes `obsm[key + "_fates"]`, `obsm[key + "_fates_stderr"]` and, with the names,
     `uns[key + "_fates"]`. Returns the fates of the states.
@@ -117,11 +117,11 @@ def landscape(
     basis : str, optional
         The embedding, by default X_pca.
     key_added : str
-        Prefix of what is written.
+        Prefix of the keys to write.
     seed : int
         Seed of every random number generator used.
     **options
-        Of `PointLandscape`.
+        Options of `PointLandscape`.
     """
     cells = embedded_cells(adata, time_key, basis)
     model = PointLandscape(seed=seed, **options).fit(cells.times, cells.clouds)
@@ -141,8 +141,8 @@ def interpolate(
 ) -> Interpolation:
     """Estimate the cells at a time between or after the observed ones.
 
-    Writes `uns[key_added]`: the cloud in the embedding `basis` (by default X_pca), its weights, the
-    method and why, the test of fit, warnings, and the interval of W1 that the trials expect.
+    Writes `uns[key_added]`: the cloud in the embedding, its weights, the method and the reason for
+    it, the test of fit, warnings, and the interval of W1 expected from trials.
 
     Parameters
     ----------
@@ -153,11 +153,11 @@ def interpolate(
     time : float
         The time to interpolate or forecast at.
     basis : str, optional
-        The embedding.
+        The embedding; by default X_pca.
     method : str
-        See `PointInterpolator.interpolate` and `PointInterpolator.forecast`.
+        A method of `PointInterpolator.interpolate` or, after the last time, of `forecast`.
     key_added : str
-        Where to write.
+        Key of `uns` to write to.
     seed : int
         Seed of every random number generator used.
     """
@@ -195,15 +195,15 @@ def velocity(
     adata : AnnData
         Cells that `free_energy` was run on, with an embedding and a neighbour graph.
     model : FreeEnergyRegressor or PointLandscape
-        What it, or `landscape`, returned.
+        The model that `free_energy`, or `landscape`, returned.
     basis : str
         The embedding, `obsm["X_" + basis]`.
     neighbors_key : str, optional
-        Which neighbour graph.
+        Key of the neighbour graph; by default `obsp["connectivities"]`.
     layer : str, optional
         Expression whose velocities, gene by gene, go to `layers["velocity"]` as well.
     key : str
-        The prefix that was given to `free_energy`.
+        The `key_added` of `free_energy`.
 
     Writes `obsm["velocity_" + basis]`, which `scvelo.pl.velocity_embedding_stream` draws, and
     `obsp["T_fwd"]`, which `cellrank.kernels.PrecomputedKernel(adata, obsp_key="T_fwd")` takes.

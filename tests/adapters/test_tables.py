@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from thalweg.adapters.pieces import as_numbers
 from thalweg.adapters.tables import read_snapshots
 from thalweg.errors import ThalwegError
 from thalweg.snapshots.times import TimeScale
@@ -177,3 +180,31 @@ def test_no_table_causes_a_traceback(tmp_path_factory, rows):
         read_snapshots(path)
     except ThalwegError as error:
         assert str(error)
+
+
+@pytest.mark.parametrize("other", ["2", "few"])
+def test_an_endless_exponent_is_rejected_and_crashes_nothing(tmp_path, other):
+    path = _write(tmp_path, f"time,state,count\n0,a,1e999999999999999\n1,a,{other}\n")
+    code = f"from thalweg.adapters.tables import read_snapshots; read_snapshots({str(path)!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "count is inf in row 2" in done.stderr or "count is 'few' in row 3" in done.stderr
+
+
+def test_numbers_in_text_are_read_as_python_reads_them():
+    column = pd.Series(["1.5", " 2 ", "1_000", "x", None, "-3e2", "0.1"], dtype=object)
+    expected = [1.5, 2.0, np.nan, np.nan, np.nan, -300.0, 0.1]
+    np.testing.assert_array_equal(as_numbers(column), expected)
+    assert np.isnan(as_numbers(pd.Series(pd.to_datetime(["2024-01-01"])))).all()
+
+
+def test_repeated_counts_are_reported_beside_individuals_left_out(tmp_path):
+    text = "time,state,count\n0,b,5\n0,far,3\n1,a,1\n1,a,2\n1,b,4\n"
+    table = read_snapshots(_write(tmp_path, text), states=["a", "b"], outside=["far"])
+    np.testing.assert_array_equal(table.snapshots.counts, [[0, 5], [3, 4]])
+    said = " ".join(table.messages)
+    assert "1 count repeats the time and state of another" in said
+    assert "3 individuals outside the largest component are left out" in said
+    with pytest.raises(ThalwegError, match=r"snapshot at time 0 .* is empty"):
+        lost = _write(tmp_path, "time,state,count\n0,far,5\n1,a,3\n")
+        read_snapshots(lost, states=["a", "b"], outside=["far"])

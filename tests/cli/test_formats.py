@@ -177,6 +177,32 @@ def test_cells_through_the_command_line(capsys, tmp_path):
     assert states["potential"].iloc[0] > states["potential"].iloc[-1]
 
 
+def test_groups_of_cells_mean_nothing_in_another_file(capsys, tmp_path):
+    anndata = pytest.importorskip("anndata")
+    scanpy = pytest.importorskip("scanpy")
+    days = np.repeat([0, 1, 2], 110)
+    for seed, name in enumerate(("one.h5ad", "two.h5ad")):
+        points = np.random.default_rng(seed).normal(size=(330, 2)) + days[:, None]
+        adata = anndata.AnnData(points.astype(np.float32))
+        adata.obs["day"] = days
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scanpy.pp.neighbors(adata, n_neighbors=10, use_rep="X", method="gauss")
+            adata.write_h5ad(tmp_path / name)
+    one, two, model = tmp_path / "one.h5ad", tmp_path / "two.h5ad", tmp_path / "m" / "model.thalweg"
+    _json(capsys, "fit", one, "--out", model.parent, "--method", "weak")
+    between = ("--model", model, "--times", "0.5")
+    assert _json(capsys, "interpolate", one, *between)["interpolation"]
+    for command, sentence in (
+        (("compare", one, two), "groups of its own cells"),
+        (("interpolate", two, *between), "fitted on other states"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main([str(a) for a in command])
+        assert ended.value.code == 2
+        assert sentence in capsys.readouterr().err
+
+
 def test_demo_names(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["demo", "cell"])

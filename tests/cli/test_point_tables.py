@@ -99,3 +99,18 @@ def test_cells_get_a_velocity_and_a_cloud() -> None:
     assert abs(guess.points.mean[0] - 3.0) < 0.2
     with pytest.raises(InputError, match="obsm has no 'X_umap'"):
         embedded_cells(cells, "day", "X_umap")
+
+
+def test_a_missing_coordinate_is_named_by_its_row(tmp_path, capsys):
+    (tmp_path / "p.csv").write_text("time,x,y\n0,1,2\n0,3,\n1,2,2\n1,1,0\n")
+    (tmp_path / "edges.csv").write_text("source,target\na,b\n")
+    (tmp_path / "seen.csv").write_text("time,a,b\n0,9,1\n1,5,5\n2,3,7\n")
+    (tmp_path / "place.csv").write_text("state,x,y\nc,,\nb,1,inf\na,0,0\n")
+    points = ["forecast", "p.csv", "--points", "--times", "2"]
+    graph = ["check", "seen.csv", "--graph", "edges.csv", "--positions", "place.csv", "--no-cost"]
+    for command in (points, graph):
+        with pytest.raises(SystemExit) as ended:
+            main([str(tmp_path / a) if a.endswith(".csv") else a for a in command])
+        assert ended.value.code == 2
+        assert "missing or infinite in 1 of" in (said := " ".join(capsys.readouterr().err.split()))
+        assert "row 3 for one" in said

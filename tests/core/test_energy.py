@@ -141,3 +141,14 @@ def test_bad_energies_get_one_sentence(make, sentence):
     with pytest.raises(InputError, match=sentence) as caught:
         make(kernel)
     assert "\n" not in str(caught.value)
+
+
+def test_without_noise_an_interaction_spreads_the_population():
+    kernel = MarkovKernel.from_weights([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    alike = FreeEnergy(np.zeros(3), 0.0, interaction=np.eye(3)).equilibrium(kernel)
+    np.testing.assert_allclose(alike, 1 / 3, atol=1e-12)
+    # 2 p^2 + (1 - p) is least at p = 1/4; the third state is too high for anyone.
+    crowded = FreeEnergy([0.0, 1.0, 9.0], 0.0, interaction=np.diag([4.0, 0.0, 0.0]))
+    np.testing.assert_allclose(crowded.equilibrium(kernel), [0.25, 0.75, 0.0], atol=1e-11)
+    almost = FreeEnergy([0.0, 1.0, 9.0], 1e-5, interaction=np.diag([4.0, 0.0, 0.0]))
+    np.testing.assert_allclose(crowded.equilibrium(kernel), almost.equilibrium(kernel), atol=1e-4)

@@ -21,6 +21,11 @@ def test_importing_the_package_loads_nothing_heavy():
     assert not loaded & {"numpy", "scipy", "numba", "plotly", "torch", "sklearn"}
 
 
+def test_files_are_read_before_the_learner_is_loaded():
+    loaded = _loaded_after("import thalweg.cli.problem")
+    assert not loaded & {"thalweg.learn", "sklearn", "plotly", "torch"}
+
+
 _DISTANCE = (
     "import numpy as np\n"
     "from thalweg.geometry import TransportGeometry\n"

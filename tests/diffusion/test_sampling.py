@@ -113,26 +113,26 @@ def test_the_bound_on_reverse_rates_holds(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["uniform", "ordinal"])
 def test_langevin_moves_leave_the_law_alone(kind: str) -> None:
-    from thalweg.diffusion.sampling import _langevin
+    from thalweg.diffusion.sampling import _Sampler
 
     exact, p = model(kind)
     rng = np.random.default_rng(4)
     clock = 0.6
     law = exact.process.heat_flow(p, clock)
     x = exact.process.decode(rng.choice(27, size=N_SAMPLES, p=law))
-    free = np.full(3, -1)
+    moves = _Sampler(exact, np.full(3, -1), rng)
     for _ in range(20):
-        x = _langevin(exact, x, free, rng, clock)
+        x = moves.langevin(x, clock)
     assert distance(x, law) < 0.02
     # From another start it converges to the law.
     x = np.zeros_like(x)
     for _ in range(60):
-        x = _langevin(exact, x, free, rng, clock)
+        x = moves.langevin(x, clock)
     assert distance(x, law) < 0.02
 
 
 @pytest.mark.parametrize("corrector", ["langevin", "birth-death"])
-def test_a_corrector_mends_coarse_steps(corrector: str) -> None:
+def test_a_corrector_reduces_the_error_of_coarse_steps(corrector: str) -> None:
     exact, p = model("uniform")
     rng = np.random.default_rng(5)
     plain = distance(sample(exact, SCHEDULE, N_SAMPLES, rng=rng, n_steps=6), p)

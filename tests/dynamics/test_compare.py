@@ -15,7 +15,7 @@ from thalweg import (
     make_graph,
 )
 from thalweg.dynamics import compare, compare_globally
-from thalweg.dynamics.compare import _state_differences, false_discovery
+from thalweg.dynamics.compare import _state_differences
 from thalweg.dynamics.joint import quadratic_tail
 
 
@@ -124,13 +124,6 @@ def test_the_score_form_is_the_likelihood_ratio_where_counts_are_many():
     assert found.same.degrees == pytest.approx(5, abs=0.2)
     gain = 2 * found.joint.value - apart
     assert found.same.statistic == pytest.approx(gain, rel=0.1, abs=0.1)
-
-
-def test_false_discovery_is_benjamini_hochberg():
-    from scipy.stats import false_discovery_control
-
-    p = np.random.default_rng(0).random(30) ** 2
-    assert np.allclose(false_discovery(p), false_discovery_control(p))
 
 
 def test_bad_input_gets_one_sentence():

@@ -16,6 +16,7 @@ from thalweg import (
     gradient_flow,
     make_graph,
 )
+from thalweg.energy import PowerEnergy
 from thalweg.learn.questions import Questions
 
 
@@ -105,3 +106,19 @@ def test_level_of_the_held_out_check(problem):
         fresh = seen(model.kernel_, energy, p0, np.array([1.0]), 500, rng)
         low += model.held_out(fresh, n_draws=39, seed=k).p_value[0] <= 0.05
     assert low <= 9
+
+
+def test_held_out_snapshots_under_another_internal_energy():
+    rng = np.random.default_rng(7)
+    kernel = make_graph("complete", 4, rng=rng)
+    right, wrong = (
+        FreeEnergy(v, 1.0, internal=PowerEnergy(3.0))
+        for v in ([0.0, 0.5, 1.0, -0.5], [0.6, 0.5, 0.2, -0.5])
+    )
+    p0 = np.array([0.7, 0.1, 0.1, 0.1])
+    fitted = seen(kernel, right, p0, np.array([0.01, 0.5, 1.0, 2.0, 3.0]), 4000, rng)
+    model = FreeEnergyRegressor(internal=PowerEnergy(3.0)).fit(kernel, fitted)
+    when = np.array([0.25, 0.75, 1.5])
+    same, other = (seen(kernel, e, p0, when, 2000, rng) for e in (right, wrong))
+    assert model.held_out(same, n_draws=99).p_value.min() > 0.05
+    assert model.held_out(other, n_draws=99).p_value.max() < 0.05

@@ -132,6 +132,17 @@ def test_many_states_agree_with_dense(monkeypatch):
     assert np.allclose(again.value, slow, rtol=1e-4)
 
 
+def test_few_vectors_hold_the_answer_of_a_symmetric_graph(monkeypatch):
+    # All leaves of a star are alike: two vectors span all that happens.
+    star = MarkovKernel.from_weights(np.pad(np.zeros((11, 11)), (1, 0), constant_values=1.0))
+    land = Landscape(star, FreeEnergy(np.zeros(12), 1.0))
+    exact = passage_quantiles(land, 1, [0.5]).value
+    monkeypatch.setattr(passage_module, "DENSE_STATES", 10)
+    found = passage_quantiles(land, 1, [0.5])
+    assert found.status
+    assert np.allclose(found.value, exact, rtol=1e-9)
+
+
 def test_derivatives_against_differences():
     rng = np.random.default_rng(11)
     land = random_landscape(7, rng)
@@ -175,9 +186,20 @@ def test_simulated_individuals_agree():
     assert abs(np.mean(when < median) - 0.5) < 5 * 0.5 / np.sqrt(20_000)
 
 
+def test_targets_are_states_or_sets_by_number_or_by_name():
+    kernel = random_kernel(5, np.random.default_rng(0)).with_labels(names=[1, 2, 0, "d", "e"])
+    land = Landscape(kernel, FreeEnergy(np.zeros(5), 1.0))
+    fates = fate_probabilities(land, [[1, "d"], 2, "0"])
+    assert fates.names == ("target 0", "2", "0")
+    assert [list(x) for x in fates.targets] == [[0, 3], [1], [2]]
+    assert np.allclose(committor(land, {1, "d"}, "e").value[[0, 3, 4]], [0, 0, 1])
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda l: fate_probabilities(l, [0, 99]), "not in the graph"),
+        (lambda l: committor(l, [[0], [1]], 2), "not in the graph"),
         (lambda l: committor(l, [], 1), "a is empty"),
         (lambda l: committor(l, 0, [0, 1]), "in both a and b"),
         (lambda l: committor(l, [0, 1], [2, 3, 4]), "cover all"),

@@ -13,7 +13,7 @@ from thalweg import (
     gradient_flow,
     make_graph,
 )
-from thalweg.dynamics import perturb
+from thalweg.dynamics import perturb, without
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +83,13 @@ def test_removed_state_and_other_noise(model):
     band = less.forecast([0.0, 1.0])
     assert np.all(band.lower <= band.probabilities)
     assert np.all(band.upper >= band.probabilities)
+
+
+def test_a_kernel_without_states_given_by_name(model):
+    graph, kept = without(model.kernel_, remove_states="d", remove_edges=[])
+    assert graph.names == tuple("abcefgh")
+    assert list(kept) == [0, 1, 2, 4, 5, 6, 7]
+    assert without(model.kernel_, remove_states={3, "d"})[0].names == graph.names
 
 
 def test_bad_interventions_get_one_sentence(model):

@@ -80,7 +80,7 @@ def test_kinetic_terms_are_derivatives_of_the_action(
     np.testing.assert_allclose(force, slopes, rtol=1e-6, atol=1e-8)
     weights = static.stage_weights(graph, both)
     single = static.edge_weights(*kernel.edges, rho, mobility.spec)
-    np.testing.assert_allclose(single, weights[0], rtol=1e-15)
+    np.testing.assert_allclose(single, weights[0], rtol=1e-13)
     flux = weights * differences
     np.testing.assert_allclose(kinetic.flux_force(graph, both, flux), force, rtol=1e-9)
     table, again = kinetic.linearise_stages(graph, both, differences)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from thalweg._spreadsheet import guarded, unguarded
 from thalweg.adapters.pieces import read_table
-from thalweg.adapters.spreadsheet import guarded, unguarded
 from thalweg.cli import main
 
 HOSTILE = [

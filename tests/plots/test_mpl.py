@@ -19,6 +19,7 @@ from thalweg.errors import InputError  # noqa: E402
 from thalweg.kernel import MarkovKernel  # noqa: E402
 from thalweg.learn import FreeEnergyRegressor  # noqa: E402
 from thalweg.plots import mpl  # noqa: E402
+from thalweg.report import findings, fit_page  # noqa: E402
 from thalweg.snapshots import Snapshots  # noqa: E402
 
 NAMES = ["north", "cost $5", "south"]
@@ -84,3 +85,18 @@ def test_plotly_is_not_needed():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_later_snapshots_are_drawn_at_their_own_dates():
+    counts = [[80, 20], [60, 40], [50, 50]]
+    kernel = MarkovKernel.from_weights([[0, 1], [1, 0]])
+    seen = Snapshots.from_counts(["2024-03-01", "2024-03-02", "2024-03-04"], counts)
+    model = FreeEnergyRegressor(method="weak").fit(kernel, seen)
+    later = Snapshots.from_counts(["2024-03-06", "2024-03-08"], counts[1:])
+    axes = pl.fit(model, later)
+    drawn = [line.get_xdata() for line in axes.get_lines()]
+    assert any(np.array_equal(x, [5.0, 7.0]) for x in drawn)
+    text = fit_page(model, snapshots=later)
+    assert "2024" in text
+    assert "\\r\\n5," in text  # the data of the curves begin five days after the first snapshot
+    assert findings(model, later) == findings(model, later.on(model.time_scale_))

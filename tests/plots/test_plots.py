@@ -81,3 +81,11 @@ def test_many_states_are_drawn_as_patches_that_keep_the_mass():
 def test_names_are_text():
     kernel = MarkovKernel.from_weights([[0, 1], [1, 0]], names=["<b>", "b"])
     assert "<b>" not in str(plots.landscape(kernel, [0.0, 1.0]).data[1].text)
+
+
+def test_more_states_than_colours_are_drawn():
+    n = 12
+    kernel = MarkovKernel.from_weights(np.ones((n, n)))
+    p = np.random.default_rng(0).dirichlet(np.ones(n), size=3)
+    assert len(plots.fit(kernel, [0, 1, 2], p, p, most=10).data) == 20
+    assert len(plots.forecast(kernel, [0, 1, 2], p, most=10).data) == 10

@@ -17,6 +17,7 @@ from thalweg.points import (
     wasserstein1,
 )
 from thalweg.points.coupling import Couplings, unbalanced_coupling
+from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.methods import Guess
 from thalweg.points.relaxation import path_entropy
 from thalweg.points.trials import Choice, Trial, choose, combine
@@ -55,6 +56,13 @@ def test_the_clock_follows_the_unit_of_time() -> None:
     assert np.isclose(one.energy.beta, 10 * ten.energy.beta, rtol=1e-6)
     half = one.predict(kernel, [0.5])[0]
     assert np.allclose(half, ten.predict(kernel, [5.0])[0], atol=1e-4)
+
+
+def test_a_fitted_flow_does_not_run_backwards() -> None:
+    seen = Snapshots.from_counts([1.0, 2.0], [[70, 20, 10], [10, 30, 60]])
+    fit = fit_relaxation(ring(3), seen)
+    with pytest.raises(InputError, match="before the first snapshot"):
+        fit.predict(ring(3), [0.5, 1.5])
 
 
 def test_path_entropy_of_free_diffusion_is_zero_and_else_positive() -> None:
@@ -96,6 +104,19 @@ def test_displacement_of_a_shift_is_the_shift_and_curves_follow_a_parabola() -> 
     curved = displace(times, bent, 1.5, Displacement(curvature=1.0), rng=rng)
     assert wasserstein1(curved, truth) < 1e-7
     assert wasserstein1(displace(times, bent, 1.5, Displacement(), rng=rng), truth) > 0.2
+
+
+def test_individuals_with_entropic_partners_follow_the_curve_of_their_own_past() -> None:
+    times, x = np.array([0.0, 1.0, 2.0]), np.random.default_rng(0).normal(size=(900, 1))
+    clouds = (x, x + 5.0, x + 10.0)
+    straight, curved = (
+        displace(
+            times, clouds, 0.5, Displacement(curvature=bend, entropic=True),
+            rng=np.random.default_rng(1),
+        ).points.std()
+        for bend in (0.0, 1.0)
+    )  # fmt: skip
+    assert abs(curved / straight - 1) < 0.02
 
 
 def test_wasserstein_against_the_line() -> None:
@@ -142,6 +163,14 @@ def test_forecast_beats_persistence_on_a_travelling_cloud(moving: tuple) -> None
         model.forecast(1.0)
 
 
+@pytest.mark.parametrize("time", [np.nan, np.inf])
+def test_a_time_that_is_not_finite_is_rejected(moving: tuple, time: float) -> None:
+    model = PointInterpolator(n_states=10, n_partitions=1).fit(*moving)
+    for ask in (model.interpolate, model.forecast):
+        with pytest.raises(InputError, match=f"time is {time}"):
+            ask(time, method="persistence")
+
+
 def test_two_snapshots_use_the_documented_default(moving: tuple) -> None:
     times, clouds = moving
     model = PointInterpolator(n_states=12, n_partitions=1).fit(times[:2], clouds[:2])
@@ -176,10 +205,12 @@ def test_births_and_deaths_instead_of_long_ways() -> None:
     x = np.vstack([stay, rng.normal(size=(20, 2)) * 0.2 + [5, 0]])
     y = np.vstack([stay + 0.05, rng.normal(size=(20, 2)) * 0.2 + [0, 5]])
     times = np.array([0.0, 1.0])
-    plan = unbalanced_coupling(x, y)
-    assert np.isclose(plan.mass.sum() + plan.dying_mass.sum(), 1)
-    assert np.isclose(plan.mass.sum() + plan.born_mass.sum(), 1)
-    assert set(plan.dying) <= set(range(60, 80))
+    i, j, mass = unbalanced_coupling(x, y)
+    born, dying = i == len(x), j == len(y)
+    assert np.isclose(mass[~born].sum(), 1)
+    assert np.isclose(mass[~dying].sum(), 1)
+    assert dying.any()
+    assert set(i[dying]) <= set(range(60, 80))
     cloud = displace(times, (x, y), 0.5, Displacement(unbalanced=True), rng=rng)
     between = np.linalg.norm(cloud.points - [2.5, 2.5], axis=1) < 1.5
     assert cloud.weights[between].sum() < 1e-9
@@ -297,6 +328,19 @@ def test_mixtures_are_weighed_by_their_trials_and_named() -> None:
     assert single[1] / single[0] > high / low
     guess = combine(choice, lambda name: Guess(trial.clouds[name]))
     assert wasserstein1(guess.points, truth) < 0.5 * min(trial.scores.values())
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_mixture_carries_the_test_that_rejects_not_the_one_that_could_not_be_made(
+    order: int,
+) -> None:
+    cloud = even(np.zeros((2, 1)))
+    tests = [GoodnessOfFit(0.0, 0, "untested"), GoodnessOfFit(100.0, 5, "rejected")][::order]
+    guesses = dict(zip("ab", tests, strict=True))
+    choice = Choice(("a", "b"), np.full(2, 0.5), False, {}, "", None)
+    found = combine(choice, lambda name: Guess(cloud, guesses[name])).goodness
+    assert found is not None
+    assert found.rejected
 
 
 def test_a_choice_that_fails_on_all_snapshots_gives_way_to_the_next(

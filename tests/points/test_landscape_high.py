@@ -73,3 +73,18 @@ def test_directions_that_move_and_are_left_are_in_the_warning() -> None:
     assert "others move as well" in model.warning_
     at_rest = [rng.normal(size=(200, 12)) for _ in TIMES]
     assert Chart.of(tuple(at_rest)).left == 0
+
+
+def test_the_reason_does_not_doubt_the_chosen_functions_with_themselves() -> None:
+    """Where an explicit step would overshoot, the functions are chosen again."""
+    rng, clouds = np.random.default_rng(14), []
+    for t in (0.0, 2.0, 4.0):
+        x, h = rng.normal(0.3, 1.0, size=(150, 12)), t / 20
+        for _ in range(20 if t else 0):
+            slope = np.column_stack([x[:, 0] ** 3 - x[:, 0], x[:, 1:]])
+            x = x - h * slope + np.sqrt(0.4 * h) * rng.standard_normal(x.shape)
+        clouds.append(x)
+    why = PointLandscape().fit([0.0, 2.0, 4.0], clouds).why_
+    chosen = why.split(" had the largest")[0]
+    assert "perhaps as right" in why
+    assert f"with {chosen}," not in why

@@ -180,3 +180,25 @@ def test_bad_frames_are_refused_in_a_sentence(
     arguments = {"time": "day", "state": "type", "states": ["alpha", "beta"], **options}
     with pytest.raises(InputError, match=message):
         Snapshots.from_frame(frame, **arguments)
+
+
+@pytest.mark.parametrize("individuals", [1.0, 0.5])
+def test_shares_of_replicates_are_rejected_as_those_of_one_population_are(individuals):
+    shares = individuals * np.array([[0.2, 0.8], [0.4, 0.6], [0.5, 0.5], [1.0, 0.0]])
+    with pytest.raises(InputError, match="shares do not say how many"):
+        Snapshots.from_counts([0, 0, 1, 1], shares, replicates=["a", "b", "a", "b"])
+
+
+def test_one_snapshot_is_dropped_where_times_are_large_and_close() -> None:
+    times = 1.7e9 + np.arange(3)
+    seen = Snapshots.from_counts(times, [[1, 2]] * 3)
+    np.testing.assert_array_equal(seen.drop(times[1]).times, times[[0, 2]])
+
+
+def test_thinning_keeps_replicates_apart() -> None:
+    rows = [[800, 200], [600, 400], [500, 500], [300, 700]]
+    seen = Snapshots.from_counts([0, 0, 1, 1], rows, replicates=["a", "b", "a", "b"])
+    thin = seen.thin(0.5, rng=np.random.default_rng(0))
+    assert thin.replicates is not None
+    np.testing.assert_allclose(thin.replicates.counts, 0.5 * np.array(rows), atol=60)
+    np.testing.assert_array_equal(thin.replicates.pooled(2), thin.counts)

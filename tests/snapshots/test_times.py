@@ -142,3 +142,8 @@ def test_parts_keep_the_scale():
     np.testing.assert_array_equal(
         Snapshots.from_frame(frame, time="day", state="state").times, [0, 2, 6]
     )
+
+
+def test_a_time_beyond_the_calendar_is_named():
+    with pytest.raises(InputError, match=r"time -1e\+09 days is beyond the calendar"):
+        TimeScale("days", "2024-02-28").labels([0.0, 5.0, -1e9])

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg._types import Array
-from thalweg.adapters.cells import Keys, connectivities, embedding
+from thalweg._words import listed
+from thalweg.adapters.cells import Keys, check_written, connectivities, embedding
 from thalweg.dynamics import Fates, transition_rates, velocity
 from thalweg.dynamics.velocity import velocity_map
 from thalweg.energy import FreeEnergy
@@ -20,18 +21,13 @@ from thalweg.learn import FreeEnergyRegressor
 
 TRANSITIONS = "T_fwd"
 """`obsp`: the matrix that `cellrank.kernels.PrecomputedKernel` reads."""
-
-
 _HOLD = 0.02
 """Smooths over about seven steps of the walk, more than the diameter of a group of 30 cells."""
 
 
 def cell_labels(adata: Any, model: FreeEnergyRegressor, keys: Keys) -> NDArray[np.int64]:
     """The number of each cell's state in the model."""
-    if keys.state not in adata.obs:
-        raise InputError(
-            f"adata.obs has no {keys.state!r}; run thalweg.tl.free_energy(adata, ...) first."
-        )
+    check_written(adata, "obs", keys.state, "free_energy(adata, ...)")
     place = {str(name): x for x, name in enumerate(model.kernel_.names or ())}
     names = adata.obs[keys.state].astype(str)
     stray = [name for name in names.unique() if name not in place]
@@ -66,10 +62,8 @@ def write_velocity(
     `layers["velocity"]`.
     """
     if layer is not None and layer not in adata.layers:
-        raise InputError(
-            f"adata.layers has no {layer!r}; there are "
-            f"{', '.join(map(str, adata.layers)) or 'none'}."
-        )
+        there = listed(adata.layers) or "none"
+        raise InputError(f"adata.layers has no {layer!r}; there are {there}.")
     label = cell_labels(adata, model, keys)
     place, xy = embedding(adata, basis)
     kernel = MarkovKernel.from_weights(connectivities(adata, neighbors_key))
@@ -95,10 +89,10 @@ def _spread(kernel: MarkovKernel, values: Array) -> Array:
     if np.ptp(values) == 0:
         return values
     source, target, c = kernel.edges
+    pi = kernel.stationary
     solver = LaplacianSolver(kernel.n_states, source, target, grounded=True)
-    hold = _HOLD * kernel.stationary
-    mean = float(kernel.stationary @ values)
-    smooth = solver.factor(c, hold).solve(hold * (values - mean), tolerance=1e-8, throw=True).x
-    smooth -= float(kernel.stationary @ smooth)
-    gain = float(kernel.stationary @ (values - mean) ** 2)
-    return np.asarray(mean + smooth * gain / float(kernel.stationary @ (smooth * (values - mean))))
+    hold, mean = _HOLD * pi, pi @ values
+    off = values - mean
+    smooth = solver.factor(c, hold).solve(hold * off, tolerance=1e-8, throw=True).x
+    smooth -= pi @ smooth
+    return np.asarray(mean + smooth * (pi @ off**2) / (pi @ (smooth * off)))

@@ -16,14 +16,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
-from thalweg import _checks
 from thalweg._optional import optional
-from thalweg._sparse import as_sparse
 from thalweg._types import Array
-from thalweg._words import damage
+from thalweg._words import damage, listed
 from thalweg.adapters.edges import largest
 from thalweg.errors import InputError
-from thalweg.kernel import MarkovKernel
+from thalweg.kernel import MarkovKernel, as_csr
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.learn.answer import SMALL_STATES
 from thalweg.snapshots import Snapshots, TimeScale, read_times
@@ -31,15 +29,13 @@ from thalweg.snapshots.columns import Oddity
 
 MOST_CELLS_AS_STATES = 300
 """Number of cells up to which each is its own state, and above which cells are grouped."""
-
-
 _PROBE_SECONDS, _PROBE_BYTES = 5, 20_000_000
 """CPU seconds to probe a file's structure, and the bytes that add one; it takes 0.01 s."""
 _LOOKED_AT = 2**20
 """Bytes of an array below which that probe reads it."""
+_EMBEDDINGS = ("X_umap", "X_tsne", "X_draw_graph_fa", "X_phate", "X_diffmap")
 
 
-@dataclass(frozen=True)
 class Keys:
     """The keys under which results are written, for a prefix such as `thalweg`.
 
@@ -47,47 +43,25 @@ class Keys:
     'thalweg_potential'
     """
 
-    prefix: str = "thalweg"
-
-    @property
-    def state(self) -> str:
-        """`obs`: the state that a cell belongs to."""
-        return f"{self.prefix}_state"
-
-    @property
-    def potential(self) -> str:
-        """`obs`: the potential at the cell."""
-        return f"{self.prefix}_potential"
-
-    @property
-    def potential_stderr(self) -> str:
-        """`obs`: standard error of the potential of the cell's state."""
-        return f"{self.prefix}_potential_stderr"
-
-    @property
-    def equilibrium(self) -> str:
-        """`obs`: the cell's share of the population at rest."""
-        return f"{self.prefix}_equilibrium"
-
-    @property
-    def probabilities(self) -> str:
-        """`obsm`: the cell's share of the fitted population, one column per time."""
-        return f"{self.prefix}_probabilities"
-
-    @property
-    def fates(self) -> str:
-        """`obsm`: probability of each fate of the cell's state; `uns`: their names."""
-        return f"{self.prefix}_fates"
-
-    @property
-    def fates_stderr(self) -> str:
-        """`obsm`: standard errors of the fates."""
-        return f"{self.prefix}_fates_stderr"
-
-    @property
-    def summary(self) -> str:
+    def __init__(self, prefix: str = "thalweg") -> None:
+        self.summary = prefix
         """`uns`: beta, times, status, settings."""
-        return self.prefix
+        self.state = f"{prefix}_state"
+        """`obs`: the state that a cell belongs to."""
+        self.potential = f"{prefix}_potential"
+        """`obs`: the potential at the cell."""
+        self.potential_stderr = f"{prefix}_potential_stderr"
+        """`obs`: standard error of the potential of the cell's state."""
+        self.equilibrium = f"{prefix}_equilibrium"
+        """`obs`: the cell's share of the population at rest."""
+        self.probabilities = f"{prefix}_probabilities"
+        """`obsm`: the cell's share of the fitted population, one column per time."""
+        self.fates = f"{prefix}_fates"
+        """`obsm`: probability of each fate of the cell's state; `uns`: their names."""
+        self.fates_stderr = f"{prefix}_fates_stderr"
+        """`obsm`: standard errors of the fates."""
+        self.landscape = f"{prefix}_landscape"
+        """`obs`: a potential learned on an embedding; `uns`: its beta, test of fit and warnings."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,9 +129,6 @@ def _look(item: Any) -> None:
             item[()]
 
 
-_EMBEDDINGS = ("X_umap", "X_tsne", "X_draw_graph_fa", "X_phate", "X_diffmap")
-
-
 def cell_problem(
     adata: Any,
     *,
@@ -179,7 +150,7 @@ def cell_problem(
     weights = connectivities(adata, neighbors_key)
     if state_key is not None:
         if state_key not in adata.obs:
-            raise InputError(_missing("state_key", state_key, adata.obs.columns))
+            raise _missing("state_key", state_key, adata.obs.columns)
         _labelled(adata, state_key)
         names, label = np.unique(adata.obs[state_key].astype(str).to_numpy(), return_inverse=True)
         shown = [str(name) for name in names]
@@ -203,17 +174,17 @@ def cell_problem(
         messages.append(f"kept the largest component: {len(keep)} of {count} states")
         messages.append(Oddity(f"{int((label < 0).sum())} cells outside it are left out"))
         shown = [shown[k] for k in keep]
+    inside = label >= 0
+    middle = None
     # Coordinates of larger problems would shape the prior: an embedding is for pictures only.
     xy = _embedding(adata) if len(shown) <= SMALL_STATES else None
-    middle = None
     if xy is not None:
-        inside = label >= 0
         size = np.bincount(label[inside], minlength=len(shown))
         sums = [np.bincount(label[inside], axis[inside], len(shown)) for axis in xy.T]
         middle = np.column_stack(sums) / size[:, None]
     kernel = MarkovKernel.from_weights(between, names=shown, coordinates=middle)
     counts = np.zeros((moments.size, len(shown)))
-    np.add.at(counts, (row[label >= 0], label[label >= 0]), 1.0)
+    np.add.at(counts, (row[inside], label[inside]), 1.0)
     seen = Snapshots.from_counts(moments, counts, names=shown)
     if scale.unit:
         example = str(adata.obs[time_key].iloc[0])[:40]
@@ -221,12 +192,17 @@ def cell_problem(
     return CellProblem(kernel, replace(seen, scale=scale), label, weights, tuple(messages))
 
 
+def check_written(adata: Any, place: str, key: str, step: str) -> None:
+    """Reject cells that lack what an earlier step writes to `adata.obs` or another place."""
+    if key not in getattr(adata, place):
+        raise InputError(f"adata.{place} has no {key!r}; run thalweg.tl.{step} first.")
+
+
 def embedding(adata: Any, basis: str) -> tuple[str, Array]:
     """The key of an embedding, with or without `X_`, and its coordinates."""
     key = basis if basis in adata.obsm else f"X_{basis}"
     if key not in adata.obsm:
-        there = ", ".join(map(str, adata.obsm)) or "none"
-        raise InputError(f"adata.obsm has no {basis!r}; there are {there}.")
+        raise InputError(f"adata.obsm has no {basis!r}; there are {listed(adata.obsm) or 'none'}.")
     return key, np.asarray(adata.obsm[key], dtype=np.float64)
 
 
@@ -234,7 +210,7 @@ def _embedding(adata: Any) -> Any | None:
     """Positions to draw the cells at: two columns of the first common embedding."""
     for key in _EMBEDDINGS:
         if key in adata.obsm:
-            xy = np.asarray(adata.obsm[key], dtype=np.float64)
+            xy = embedding(adata, key)[1]
             if xy.ndim == 2 and xy.shape[1] >= 2 and np.isfinite(xy[:, :2]).all():
                 return xy[:, :2]
     return None
@@ -245,8 +221,7 @@ def write_results(adata: Any, problem: CellProblem, model: FreeEnergyRegressor, 
     label = problem.label
     size = np.bincount(label, minlength=problem.kernel.n_states)
     names = problem.kernel.names or ()
-    adata.obs[keys.state] = [str(names[x]) for x in label]
-    adata.obs[keys.state] = adata.obs[keys.state].astype("category")
+    adata.obs[keys.state] = pd.Categorical([str(names[x]) for x in label])
     adata.obs[keys.potential] = _smoothed(problem, model.potential_)
     adata.obs[keys.potential_stderr] = model.potential_stderr_[label]
     rest = model.energy_.equilibrium(problem.kernel)
@@ -270,7 +245,7 @@ def cell_times(adata: Any, key: str) -> tuple[Array, NDArray[np.intp], TimeScale
     if not hasattr(adata, "obs"):
         raise InputError(f"adata is a {type(adata).__name__}; give an AnnData of cells.")
     if key not in adata.obs:
-        raise InputError(_missing("time_key", key, adata.obs.columns))
+        raise _missing("time_key", key, adata.obs.columns)
     _labelled(adata, key)
     code, values = pd.factorize(adata.obs[key])
 
@@ -309,18 +284,14 @@ def connectivities(adata: Any, neighbors_key: str | None) -> sparse.csr_array:
     key = "connectivities"
     if neighbors_key is not None:
         if neighbors_key not in adata.uns:
-            raise InputError(_missing("neighbors_key", neighbors_key, list(adata.uns)))
+            raise _missing("neighbors_key", neighbors_key, list(adata.uns))
         key = adata.uns[neighbors_key].get("connectivities_key", key)
     if key not in adata.obsp:
         raise InputError(
             f"adata.obsp has no {key!r}; compute the neighbours first, with "
             "scanpy.pp.neighbors(adata)."
         )
-    stored = adata.obsp[key]
-    if sparse.issparse(stored):
-        weights = as_sparse(stored, f"obsp[{key!r}]")
-    else:
-        weights = sparse.csr_array(_checks.as_array(stored, f"obsp[{key!r}]"))
+    weights = as_csr(adata.obsp[key], f"obsp[{key!r}]")
     weights = (weights + weights.T) / 2
     weights.eliminate_zeros()
     return sparse.csr_array(weights)
@@ -352,6 +323,7 @@ def _smoothed(problem: CellProblem, potential: Array) -> Array:
     return np.asarray(0.5 * own + 0.5 * (weights @ own) / degree)
 
 
-def _missing(option: str, key: str, there: Any) -> str:
-    names = [str(name) for name in there][:12]
-    return f"{option} is {key!r}, which the data do not have; there are {', '.join(names)}."
+def _missing(option: str, key: str, there: Any) -> InputError:
+    return InputError(
+        f"{option} is {key!r}, which the data do not have; there are {listed(there)}."
+    )

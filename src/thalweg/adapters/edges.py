@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg._sparse import as_sparse
+from thalweg._types import Array, Index
 from thalweg._words import damage
-from thalweg.adapters.pieces import read_table
+from thalweg.adapters.pieces import as_numbers, read_table
 from thalweg.adapters.tables import state_key
 from thalweg.errors import InputError
-from thalweg.kernel import MarkovKernel
+from thalweg.kernel import MarkovKernel, inside_largest
 from thalweg.snapshots.columns import SOURCE_NAMES, TARGET_NAMES, Oddity, choose
 
 _WEIGHT_NAMES = ("weight", "w", "weights", "conductance", "strength", "value", "similarity")
@@ -32,6 +33,16 @@ _MOST_PACKED = 200
 """Ratio of unpacked to packed size above which a file is no matrix (deflate reaches 1000)."""
 _MOST_STATES = 5_000_000
 """Largest number of states in a file."""
+
+
+class _Edges(NamedTuple):
+    """Directed edges as a file lists them: the numbers of their ends, their weights, and names."""
+
+    x: Any
+    y: Any
+    value: Array
+    names: list[str]
+    coordinates: Array | None = None
 
 
 class GraphFile(NamedTuple):
@@ -66,18 +77,18 @@ def read_graph(
         raise InputError(f"there is no file {file}; check the name and the folder.")
     suffix = file.suffix.lower()
     messages: list[str] = []
-    coordinates: Any = None
     if suffix == ".npz":
-        weights, names = _npz(file, messages)
+        found = _npz(file)
     elif suffix in (".graphml", ".xml"):
-        weights, names, coordinates = _graphml(file, weight, messages)
+        found = _graphml(file, weight, messages)
     else:
-        weights, names = _edge_list(file, source, target, weight, messages)
+        found = _edge_list(file, source, target, weight, messages)
+    weights, names, coordinates = _symmetric(found, messages), found.names, found.coordinates
     keep = largest(weights, file.name, names, largest_component)
     outside: tuple[str, ...] = ()
-    if len(keep) < len(names):
-        messages.append(f"kept the largest component: {len(keep)} of {len(names)} states")
-        outside = tuple(names[i] for i in sorted(set(range(len(names))) - set(keep)))
+    if keep.size < len(names):
+        messages.append(f"kept the largest component: {keep.size} of {len(names)} states")
+        outside = tuple(names[i] for i in np.setdiff1d(np.arange(len(names)), keep))
         weights, names = weights[keep][:, keep], [names[i] for i in keep]
         coordinates = None if coordinates is None else coordinates[keep]
     kernel = MarkovKernel.from_weights(weights, names=names, coordinates=coordinates)
@@ -86,61 +97,50 @@ def read_graph(
 
 def _edge_list(
     file: Path, source: str | None, target: str | None, weight: str | None, messages: list[str]
-) -> tuple[sparse.csr_array, list[str]]:
-    frame = read_table(file)
+) -> _Edges:
+    frame, where = read_table(file), file.name
     columns = list(frame.columns)
     if len(columns) < 2:
         raise InputError(
-            f"{file.name} has one column ({str(columns[0])[:40]}); an edge needs a source and a "
-            "target."
+            f"{where} has one column ({str(columns[0])[:40]}); an edge needs a source and a target."
         )
-    source_column = choose(columns, source, SOURCE_NAMES, "source", file.name)
-    target_column = choose(columns, target, TARGET_NAMES, "target", file.name)
+    source_column = choose(columns, source, SOURCE_NAMES, "source", where)
+    target_column = choose(columns, target, TARGET_NAMES, "target", where)
     if source_column is None or target_column is None:
         source_column, target_column = columns[0], columns[1]
     if source is None or target is None:
         messages.append(f"edges run from {str(source_column)!r} to {str(target_column)!r}")
     rest = [c for c in columns if c not in (source_column, target_column)]
-    weight_column = choose(rest, weight, _WEIGHT_NAMES, "weight", file.name)
+    weight_column = choose(rest, weight, _WEIGHT_NAMES, "weight", where)
     if weight_column is None and len(rest) == 1 and pd.api.types.is_numeric_dtype(frame[rest[0]]):
         weight_column = rest[0]
     if weight is None:
         shown = "every edge counts 1" if weight_column is None else f"weight is {weight_column!r}"
         messages.append(shown)
-    return _assemble(file.name, frame, (source_column, target_column, weight_column), messages)
-
-
-def _assemble(
-    where: str, frame: pd.DataFrame, columns: tuple[Any, Any, Any], messages: list[str]
-) -> tuple[sparse.csr_array, list[str]]:
-    source, target, weight = columns
-    ends = pd.concat([frame[source], frame[target]], ignore_index=True)
+    ends = pd.concat([frame[source_column], frame[target_column]], ignore_index=True)
     if ends.isna().any():
         row = int(np.argmax(ends.isna().to_numpy())) % len(frame)
         raise InputError(
             f"{where}: an end of the edge in row {row + 2} is missing; fill or drop it."
         )
     codes, uniques = pd.factorize(ends.map(state_key))
-    names = [str(name) for name in uniques]
     value = np.ones(len(frame))
-    if weight is not None:
-        numbers = pd.to_numeric(frame[weight], errors="coerce").to_numpy(dtype=np.float64)
-        bad = ~np.isfinite(numbers) | (numbers < 0)
+    if weight_column is not None:
+        value = as_numbers(frame[weight_column])
+        bad = ~np.isfinite(value) | (value < 0)
         if bad.any():
             row = int(np.argmax(bad))
             raise InputError(
-                f"{where}: the weight is {str(frame[weight].iloc[row])[:40]!r} in row {row + 2}; "
-                "it must be a number that is not negative."
+                f"{where}: the weight is {str(frame[weight_column].iloc[row])[:40]!r} in row "
+                f"{row + 2}; it must be a number that is not negative."
             )
-        value = numbers
-    x, y = codes[: len(frame)], codes[len(frame) :]
-    return _symmetric(x, y, value, names, messages), names
+    x, y = codes.reshape(2, -1)
+    return _Edges(x, y, value, [str(name) for name in uniques])
 
 
-def _symmetric(
-    x: NDArray[Any], y: NDArray[Any], value: NDArray[Any], names: list[str], messages: list[str]
-) -> sparse.csr_array:
+def _symmetric(edges: _Edges, messages: list[str]) -> sparse.csr_array:
     """The symmetric weights of directed edges, by the rule of this module."""
+    x, y, value, names, _ = edges
     shape = (len(names), len(names))
     forth = sparse.coo_array((value, (x, y)), shape=shape).tocsr()
     times = sparse.coo_array((np.ones(len(value)), (x, y)), shape=shape).tocsr()
@@ -153,13 +153,12 @@ def _symmetric(
             "count as a probability of staying"
         ))  # fmt: skip
     there = sparse.csr_array((np.ones(times.nnz), times.indices, times.indptr), shape=shape)
-    ways = sparse.csr_array(there + there.T)
-    total = sparse.csr_array(forth + forth.T)
     gap = abs(forth - forth.T).multiply(there.multiply(there.T)).tocoo()
     odd = (gap.data > 1e-10 * max(abs(value).max(initial=0.0), 1e-300)) & (gap.row < gap.col)
     _note_odd(messages, gap, odd, names, "with different weights there and back", "are averaged")
+    ways = sparse.csr_array(there + there.T)
     ways.data = 1 / ways.data
-    return sparse.csr_array(total.multiply(ways))
+    return sparse.csr_array((forth + forth.T).multiply(ways))
 
 
 def _note_odd(
@@ -173,7 +172,7 @@ def _note_odd(
         )
 
 
-def _npz(file: Path, messages: list[str]) -> tuple[sparse.csr_array, list[str]]:
+def _npz(file: Path) -> _Edges:
     try:
         with zipfile.ZipFile(file) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
@@ -197,16 +196,13 @@ def _npz(file: Path, messages: list[str]) -> tuple[sparse.csr_array, list[str]]:
         raise InputError(
             f"{file.name} holds a graph of {shape[0]} states; it must have 2 to {_MOST_STATES}."
         )
-    names = [str(x) for x in range(shape[0])]
     as_sparse(matrix, file.name)  # Checks the indices; the entries are taken one by one.
     entries = sparse.coo_array(matrix)
-    value = entries.data.astype(np.float64)
-    return _symmetric(entries.row, entries.col, value, names, messages), names
+    names = [str(x) for x in range(shape[0])]
+    return _Edges(entries.row, entries.col, entries.data.astype(np.float64), names)
 
 
-def _graphml(
-    file: Path, weight: str | None, messages: list[str]
-) -> tuple[sparse.csr_array, list[str], Any]:
+def _graphml(file: Path, weight: str | None, messages: list[str]) -> _Edges:
     import networkx as nx
 
     try:
@@ -218,40 +214,35 @@ def _graphml(
     index = {name: k for k, name in enumerate(graph.nodes)}
     names = [state_key(name) for name in graph.nodes]
     attribute = weight or "weight"
-    edges = [(index[x], index[y], v) for x, y, v in graph.edges(data=attribute)]
-    missing = [edge for edge in edges if edge[2] is None]
-    if len(missing) == len(edges) and weight is None:
-        messages.append("every edge counts 1")
-        edges = [(x, y, 1.0) for x, y, _ in edges]
-    elif missing:
-        x, y, _ = missing[0]
+    edges = list(graph.edges(data=attribute))
+    if weight is None:
+        plain = all(found is None for _, _, found in edges)
+        if plain:
+            edges = [(x, y, 1.0) for x, y, _ in edges]
+        shown = "every edge counts 1" if plain else f"weight is the edge attribute {attribute!r}"
+        messages.append(shown)
+    for x, y, found in edges:
+        number = found if isinstance(found, int | float) and not isinstance(found, bool) else -1
+        if 0 <= number < np.inf:
+            continue
+        which = f"the edge from {state_key(x)[:40]!r} to {state_key(y)[:40]!r}"
+        if found is None:
+            raise InputError(
+                f"{file.name}: {which} has no attribute {attribute!r}; give every edge one, or "
+                "name another attribute with --weight."
+            )
         raise InputError(
-            f"{file.name}: the edge from {names[x][:40]!r} to {names[y][:40]!r} has no attribute "
-            f"{attribute!r}; give every edge one, or name another attribute with --weight."
+            f"{file.name}: {which} has {str(found)[:40]!r} as its attribute {attribute!r}; it must "
+            "be a number that is not negative."
         )
-    elif weight is None:
-        messages.append(f"weight is the edge attribute {attribute!r}")
-    value = _edge_values(file.name, attribute, edges, names)
-    ends = np.array([edge[:2] for edge in edges], dtype=np.int64).reshape(-1, 2)
+    ends = np.array([(index[x], index[y]) for x, y, _ in edges], dtype=np.int64).reshape(-1, 2)
     if not graph.is_directed():
         ends.sort(axis=1)  # The order of the ends has no meaning there.
-    return _symmetric(ends[:, 0], ends[:, 1], value, names, messages), names, _positions(graph)
+    value = np.array([float(found) for _, _, found in edges])
+    return _Edges(ends[:, 0], ends[:, 1], value, names, _positions(graph))
 
 
-def _edge_values(
-    where: str, attribute: str, edges: list[tuple[int, int, Any]], names: list[str]
-) -> NDArray[np.float64]:
-    for x, y, v in edges:
-        number = v if isinstance(v, int | float) and not isinstance(v, bool) else np.nan
-        if not 0 <= number < np.inf:
-            raise InputError(
-                f"{where}: the edge attribute {attribute!r} is {str(v)[:40]!r} from "
-                f"{names[x][:40]!r} to {names[y][:40]!r}; it must be a number that is not negative."
-            )
-    return np.array([float(v) for _, _, v in edges])
-
-
-def _positions(graph: Any) -> Any:
+def _positions(graph: Any) -> Array | None:
     """Coordinates from the node attributes `x` and `y`, if every node has both."""
     try:
         return np.array([[float(d["x"]), float(d["y"])] for _, d in graph.nodes(data=True)])
@@ -259,33 +250,11 @@ def _positions(graph: Any) -> Any:
         return None
 
 
-def largest(weights: sparse.csr_array, where: str, names: Sequence[str], wanted: bool) -> list[int]:
-    """The states of the largest component; several are an error unless `wanted`.
-
-    Parameters
-    ----------
-    weights : csr_array
-        Symmetric weights.
-    where : str
-        The file, for the message.
-    names : sequence of str
-        Names of the states.
-    wanted : bool
-        Whether only the largest component was requested.
-    """
-    from scipy.sparse.csgraph import connected_components
-
+def largest(weights: sparse.csr_array, where: str, names: Sequence[str], wanted: bool) -> Index:
+    """The states of the largest component; several are an error unless `wanted`."""
     if len(names) < 2:
         raise InputError(f"{where} has {len(names)} states; transport needs at least two.")
-    count, label = connected_components(weights, directed=False)
-    sizes = np.bincount(label)
-    inside = label == np.argmax(sizes)
-    if count > 1 and not wanted:
-        shown = ", ".join(str(int(size)) for size in np.sort(sizes)[:-6:-1])
-        stray = names[int(np.argmin(inside))]
-        raise InputError(
-            f"the graph in {where} falls into {count} components of sizes {shown}"
-            f"{', ...' if count > 5 else ''} (state {stray[:40]!r} is outside the largest); add "
-            "edges between them, or keep the largest one with --largest-component."
-        )
-    return [int(i) for i in np.flatnonzero(inside)]
+    remedy = "keep the largest one with --largest-component"
+    what = f"in {where}"
+    inside = inside_largest(weights, what, names=names, remedy=remedy, wanted=wanted)
+    return np.flatnonzero(inside)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from thalweg._types import Array
 from thalweg._words import damage
 from thalweg.adapters.spreadsheet import unguarded_frame
 from thalweg.errors import InputError, MissingDependencyError
@@ -21,6 +23,43 @@ _TEXT = (".csv", ".tsv", ".txt", ".tab")
 def read_table(path: str | Path) -> pd.DataFrame:
     """A whole table, for files that are small by nature."""
     return pd.concat(list(read_pieces(Path(path))), ignore_index=True)
+
+
+def coordinate_table(frame: pd.DataFrame, columns: Sequence[Any], where: str) -> Array:
+    """Columns of coordinates as numbers; none may be missing."""
+    try:
+        x = frame[list(columns)].to_numpy(dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{where}: a coordinate is not a number; correct it, or leave its column out."
+        ) from None
+    bad = np.flatnonzero(~np.isfinite(x).all(axis=1))
+    if bad.size:
+        raise InputError(
+            f"{where}: coordinates are missing or infinite in {bad.size} of {len(x)} rows, row "
+            f"{int(frame.index[bad[0]]) + 2} for one; drop them."
+        )
+    return x
+
+
+def as_numbers(column: pd.Series[Any]) -> Array:
+    """A column as numbers, NaN where an entry is none.
+
+    As `pandas.to_numeric`, which crashes on an endless exponent.
+    """
+    if pd.api.types.is_numeric_dtype(column.dtype):
+        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    codes, uniques = pd.factorize(column)
+    return np.array([*map(_number, uniques), np.nan])[codes]  # a missing entry has the code -1
+
+
+def _number(entry: Any) -> float:
+    if isinstance(entry, str) and "_" in entry:
+        return np.nan  # 1_000 is a number to Python only
+    try:
+        return float(entry)
+    except (TypeError, ValueError, OverflowError):
+        return np.nan
 
 
 def read_pieces(path: Path) -> Iterator[pd.DataFrame]:
@@ -51,18 +90,16 @@ def read_pieces(path: Path) -> Iterator[pd.DataFrame]:
 
 
 def _text_pieces(path: Path) -> Iterator[pd.DataFrame]:
-    encoding, separator = _encoding(path), _separator(path)
     reader = pd.read_csv(
         path,
-        sep=separator,
-        encoding=encoding,
+        encoding=_encoding(path),
+        sep=_separator(path),
         encoding_errors="replace",
         chunksize=_CHUNK,
         skipinitialspace=True,
-        keep_default_na=True,
-        on_bad_lines="error",
         low_memory=False,
-        engine="c",
+        # Exact; the default is off by a bit, and crashes on an endless exponent.
+        float_precision="round_trip",
     )
     with reader:
         for piece in reader:
@@ -145,4 +182,4 @@ def _separator(path: Path) -> str:
     if ".tsv" in path.name.lower() or ".tab" in path.name.lower():
         return "\t"
     line = _head(path).decode("utf-8", errors="replace").splitlines()[0]
-    return max(",;\t", key=line.count) if any(c in line for c in ",;\t") else ","
+    return max(",;\t", key=line.count)

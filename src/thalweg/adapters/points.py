@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from thalweg._types import Array
+from thalweg._words import listed
 from thalweg.adapters.cells import Keys, cell_times, embedding, read_h5ad
-from thalweg.adapters.pieces import read_table
+from thalweg.adapters.pieces import coordinate_table, read_table
 from thalweg.errors import InputError
 from thalweg.points import PointLandscape
-from thalweg.snapshots.columns import TIME_NAMES, choose
+from thalweg.snapshots.columns import TIME_NAMES, choose, require
 from thalweg.snapshots.times import TimeScale, read_times
 
 _BASES = ("X_pca", "X_scVI", "X_umap")
@@ -49,17 +50,12 @@ def read_points(
     """
     if path.suffix.lower() == ".h5ad":
         adata = read_h5ad(path)
-        key = choose(list(adata.obs.columns), time, TIME_NAMES, "time", path.name)
-        if key is None:
-            raise InputError(
-                f"{path.name} has no obs column that looks like a time; name it with --time."
-            )
+        columns = list(adata.obs.columns)
+        key = require(columns, time, TIME_NAMES, "time", f"obs of {path.name}", "--time")
         return embedded_cells(adata, str(key), basis)
     frame = read_table(path)
     columns = list(frame.columns)
-    key = choose(columns, time, TIME_NAMES, "time", path.name)
-    if key is None:
-        raise InputError(f"{path.name} has no column that looks like a time; name it with --time.")
+    key = require(columns, time, TIME_NAMES, "time", path.name, "--time")
     rest = [column for column in columns if column != key]
     messages = [f"{path.name}: time is {str(key)!r}"]
     if coordinates is not None:
@@ -67,25 +63,13 @@ def read_points(
         chosen = [choose(rest, name, (), "coordinate", path.name) for name in named]
     else:
         chosen = [column for column in rest if frame[column].dtype.kind in "fiu"]
-        messages.append(f"{path.name}: coordinates are {', '.join(map(str, chosen[:12]))}")
+        messages.append(f"{path.name}: coordinates are {listed(chosen)}")
     if not chosen:
         raise InputError(
             f"{path.name} has no column of numbers beside {str(key)!r}; name the coordinates with "
             "--coordinates x,y."
         )
-    try:
-        x = frame[chosen].to_numpy(dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{path.name}: a coordinate is not a number; name columns of numbers with "
-            "--coordinates."
-        ) from None
-    bad = np.flatnonzero(~np.isfinite(x).all(axis=1))
-    if bad.size:
-        raise InputError(
-            f"{path.name}: {bad.size} rows lack a coordinate, line {int(bad[0]) + 2} for one; "
-            "drop them."
-        )
+    x = coordinate_table(frame, chosen, path.name)
     numbers, scale = read_times(frame[key].to_numpy(), str(key))
     moments, row = np.unique(numbers, return_inverse=True)
     clouds = tuple(x[row == k] for k in range(moments.size))
@@ -112,8 +96,7 @@ def write_drift(
             f"the landscape was learned in {model.dimension_} dimensions, and obsm[{name!r}] has "
             f"{x.shape[1]}; give the embedding that it was learned in."
         )
-    drift, spread = np.empty_like(x), np.empty_like(x)
-    height = np.empty(len(x))
+    drift, spread, height = np.empty_like(x), np.empty_like(x), np.empty(len(x))
     moments, row = model.times_[-1:], np.zeros(len(x), dtype=np.intp)
     if time_key is not None:
         moments, row, _ = cell_times(adata, time_key)
@@ -125,8 +108,8 @@ def write_drift(
     short = name.removeprefix("X_")
     adata.obsm[f"velocity_{short}"] = drift
     adata.obsm[f"velocity_{short}_stderr"] = spread
-    adata.obs[f"{keys.prefix}_landscape"] = height
-    adata.uns[f"{keys.prefix}_landscape"] = {
+    adata.obs[keys.landscape] = height
+    adata.uns[keys.landscape] = {
         "beta": model.beta_,
         "beta_stderr": model.beta_stderr_,
         "goodness": str(model.goodness_),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -11,10 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import sparse
 
-from thalweg._words import did_you_mean
-from thalweg.adapters.pieces import read_pieces
+from thalweg._words import did_you_mean, listed
+from thalweg.adapters.pieces import as_numbers, read_pieces
 from thalweg.errors import InputError
 from thalweg.snapshots import Snapshots
 from thalweg.snapshots.columns import (
@@ -24,8 +24,11 @@ from thalweg.snapshots.columns import (
     TIME_NAMES,
     Oddity,
     choose,
+    missing,
+    plain,
+    require,
 )
-from thalweg.snapshots.times import TimeScale, read_times
+from thalweg.snapshots.times import read_times
 
 _MOST_STATES = 5_000_000
 """Largest number of states in a file."""
@@ -86,12 +89,7 @@ def read_snapshots(
     if replicate is not None:
         own = choose(list(first.columns), replicate, (), "replicate", source.name)
     columns = [column for column in first.columns if column != own]
-    time_column = choose(columns, time, TIME_NAMES, "time", source.name)
-    if time_column is None:
-        raise InputError(
-            f"{source.name} has no column that looks like a time; name it with --time. Its columns "
-            f"are {', '.join(str(c)[:40] for c in columns[:12])}."
-        )
+    time_column = require(columns, time, TIME_NAMES, "time", source.name, "--time")
     messages = [] if time is not None else [f"time is column {str(time_column)!r}"]
     known = None if states is None else {state_key(name): k for k, name in enumerate(states)}
     if known is not None:
@@ -100,11 +98,9 @@ def read_snapshots(
         messages.append("one row per time, one column per state")
         collected: _Collected = _Wide(source.name, time_column, known, own)
     else:
-        state_column, count_column = _long_columns(
-            source.name, first[columns], time_column, state, count, known, messages
-        )
-        collected = _Long(source.name, time_column, known, own)
-        collected.state_column, collected.count_column = state_column, count_column
+        others = first[[column for column in columns if column != time_column]]
+        chosen = _long_columns(source.name, others, state, count, known, messages)
+        collected = _Long(source.name, time_column, known, own, *chosen)
     collected.add(first)
     for piece in pieces:
         collected.add(piece)
@@ -148,46 +144,40 @@ def _is_wide(
 def _long_columns(
     where: str,
     first: pd.DataFrame,
-    time_column: Hashable,
     state: str | None,
     count: str | None,
     known: dict[str, int] | None,
     messages: list[str],
 ) -> tuple[Hashable, Hashable | None]:
+    """The columns of states and counts (`None`: a row is one individual) among those in `first`."""
     columns = list(first.columns)
-    others = [column for column in columns if column != time_column]
-    state_column = choose(others, state, STATE_NAMES, "state", where)
+    state_column = choose(columns, state, STATE_NAMES, "state", where)
     if state_column is None:
-        left = [c for c in others if str(c).strip().lower() not in COUNT_NAMES]
+        left = [c for c in columns if plain(c) not in COUNT_NAMES]
         if len(left) != 1 and known is not None:  # the graph says what a state is called
             left = [c for c in left if set(map(state_key, first[c])) <= known.keys()]
         if len(left) != 1:
-            raise InputError(
-                f"{where} has no column that looks like a state; name it with --state. Its columns "
-                f"are {', '.join(str(c)[:40] for c in columns[:12])}."
-            )
+            raise missing(columns, "state", where, "--state")
         state_column = left[0]
-    rest = [column for column in others if column != state_column]
-    if count == "none" and "none" not in columns:
-        count_column = None
-    else:
+    rest = [column for column in columns if column != state_column]
+    count_column = None
+    if count != "none" or "none" in rest:
         count_column = choose(rest, count, COUNT_NAMES, "count", where)
     unused = [column for column in rest if column != count_column]
-    # A second column of times is no count, nor are numbers of runs.
-    no_counts = (*TIME_NAMES, *REPLICATE_NAMES)
-    could = [c for c in unused if str(c).strip().lower() not in no_counts]
-    numeric = [c for c in could if pd.api.types.is_numeric_dtype(first[c])]
-    if numeric and count is None and count_column is None:
-        name = str(numeric[0])[:40]
-        raise InputError(
-            f"{where} has a column of numbers that is neither time nor state: {name!r}; if it "
-            f"counts individuals, give --count {name}; if each row is one individual, give "
-            "--count none."
-        )
+    if count is None and count_column is None:
+        # A second column of times is no count, nor are numbers of runs.
+        could = [c for c in unused if plain(c) not in (*TIME_NAMES, *REPLICATE_NAMES)]
+        numeric = [str(c)[:40] for c in could if pd.api.types.is_numeric_dtype(first[c])]
+        if numeric:
+            raise InputError(
+                f"{where} has a column of numbers that is neither time nor state: {numeric[0]!r}; "
+                f"if it counts individuals, give --count {numeric[0]}; if each row is one "
+                "individual, give --count none."
+            )
     if unused:
-        apart = [str(c) for c in unused if str(c).strip().lower() in REPLICATE_NAMES]
+        apart = [str(c) for c in unused if plain(c) in REPLICATE_NAMES]
         hint = f" (--replicate {apart[0][:40]} keeps replicates apart)" if apart else ""
-        messages.append(f"not used: {', '.join(str(c)[:40] for c in unused[:12])}{hint}")
+        messages.append(f"not used: {listed(unused)}{hint}")
     if state is None:
         messages.append(f"state is column {str(state_column)!r}")
     if count is None:
@@ -199,18 +189,18 @@ def _long_columns(
     return state_column, count_column
 
 
-class _Collected:
+class _Collected(ABC):
     """Counts by (time, state, replicate), added piece by piece."""
 
-    count_column: Hashable | None = "all"
-    """None if each row is one individual."""
+    repeats = True
+    """Whether two rows of one time and state are worth a warning."""
 
     def __init__(
         self,
         where: str,
         time_column: Hashable,
         known: dict[str, int] | None,
-        replicate: Hashable | None = None,
+        replicate: Hashable | None,
     ) -> None:
         self.where, self.known, self.replicate = where, known, replicate
         self.labels: dict[str, int] = {}
@@ -224,8 +214,27 @@ class _Collected:
         self.n_entries = 0
         self.parts: list[pd.DataFrame] = []
 
+    @abstractmethod
+    def entries(self, piece: pd.DataFrame) -> tuple[Any, Any, Any]:
+        """The counts in a piece: their rows (positions in the piece), states and values."""
+
     def add(self, piece: pd.DataFrame) -> None:
-        raise NotImplementedError
+        time, replicate = self._moments(piece), self._replicates(piece)
+        rows, state, count = self.entries(piece)
+        if (count < 0).any() or np.isinf(count).any():
+            k = int(np.argmax((count < 0) | np.isinf(count)))
+            raise InputError(
+                f"{self.where}: a count is {count[k]:g} in row {int(piece.index[rows[k]]) + 2}; "
+                "counts must be finite and not negative."
+            )
+        self.left_out += float(count[state == _OUTSIDE].sum())
+        self.n_entries += int((state != _OUTSIDE).sum())
+        columns = {"time": time[rows], "state": state, "replicate": replicate[rows]}
+        self.parts.append(pd.DataFrame({**columns, "count": count}))
+        if len(self.parts) > 8:
+            self.parts = [self._merged()]
+        if len(self.index) > _MOST_STATES:
+            raise InputError(f"{self.where} has over {_MOST_STATES} states: is --state right?")
 
     def values(self, piece: pd.DataFrame, column: Hashable, what: str) -> tuple[Any, Any]:
         """The number of each row's value in a column, and the values; none may be missing."""
@@ -235,68 +244,58 @@ class _Collected:
             raise InputError(f"{self.where}: the {what} is missing in row {row}; fill or drop it.")
         return codes, uniques
 
-    def moments(self, piece: pd.DataFrame) -> NDArray[np.int64]:
+    def states(self, names: Iterable[object]) -> NDArray[np.int64]:
+        """The numbers of states by name; new ones are added, unless all are known."""
+        keys = [state_key(name) for name in names]
+        strange = [key for key in keys if key not in self.index]
+        if strange and self.known is not None:
+            hint = did_you_mean(strange[0], islice(self.known, 100_000))
+            raise InputError(
+                f"{self.where} has the state {strange[0][:60]!r}, which the graph does not "
+                f"have{hint} Add it to the graph, or drop its rows."
+            )
+        return _numbered(self.index, keys)
+
+    def numbers(self, piece: pd.DataFrame, columns: Sequence[Hashable], whose: str) -> Any:
+        """The counts in some columns; an entry that is no number is an error.
+
+        `whose` completes "the count" in the message, with the name of the column.
+        """
+        values = np.column_stack([as_numbers(piece[column]) for column in columns])
+        if np.isnan(values).any():
+            row, column = (int(k) for k in np.argwhere(np.isnan(values))[0])
+            found = piece[columns[column]].iloc[row]
+            entry = f"{self.where}: the count{whose.format(state_key(columns[column])[:60])}"
+            place = f"in row {int(piece.index[row]) + 2}"
+            if pd.isna(found):
+                raise InputError(
+                    f"{entry} is missing {place}; write 0 if none were seen, or drop the row."
+                )
+            raise InputError(
+                f"{entry} is {str(found)[:60]!r} {place}; it must be a plain number, without "
+                "separators of thousands."
+            )
+        return values
+
+    def _moments(self, piece: pd.DataFrame) -> NDArray[np.int64]:
         """The number of each row's time."""
         codes, uniques = self.values(piece, self.time_column, "time")
-        rows = piece.index.to_numpy()
-        first = np.unique(codes, return_index=True)[1]
-        number = np.empty(len(uniques), dtype=np.int64)
-        for k, value in enumerate(uniques):
-            if value not in self.times:
-                self.times[value] = len(self.times)
-                self.rows.append(int(rows[first[k]]) + 2)
-            number[k] = self.times[value]
+        first = piece.index[np.unique(codes, return_index=True)[1]]
+        new = (value not in self.times for value in uniques)
+        self.rows += [int(row) + 2 for row, is_new in zip(first, new, strict=True) if is_new]
+        number = _numbered(self.times, uniques)
         if len(self.times) > _MOST_TIMES:
             raise InputError(
                 f"{self.where} has over {_MOST_TIMES} different times: is the time column right?"
             )
         return number[codes]
 
-    def replicates(self, piece: pd.DataFrame) -> Any:
+    def _replicates(self, piece: pd.DataFrame) -> NDArray[np.int64]:
         """The number of each row's replicate; all zero if there is no such column."""
         if self.replicate is None:
             return np.zeros(len(piece), dtype=np.int64)
         codes, uniques = self.values(piece, self.replicate, "replicate")
-        number = [self.labels.setdefault(state_key(u), len(self.labels)) for u in uniques]
-        return np.array(number, dtype=np.int64)[codes]
-
-    def no_count(self, piece: pd.DataFrame, row: int, found: Any, whose: str = "") -> InputError:
-        """The error for an entry that is no number; `row` counts within the piece."""
-        where = f"in row {int(piece.index[row]) + 2}"
-        if pd.isna(found):
-            return InputError(
-                f"{self.where}: the count{whose} is missing {where}; write 0 if none were seen, or "
-                "drop the row."
-            )
-        return InputError(
-            f"{self.where}: the count{whose} is {str(found)[:60]!r} {where}; it must be a plain "
-            "number, without separators of thousands."
-        )
-
-    def store(
-        self, piece: pd.DataFrame, rows: Any, time: Any, state: Any, count: Any, replicate: Any
-    ) -> None:
-        """Add counts; `rows` are those of the piece that they stand in."""
-        bad = ~np.isfinite(count) | (count < 0)
-        if bad.any():
-            k = int(np.argmax(bad))
-            raise InputError(
-                f"{self.where}: a count is {count[k]:g} in row {int(piece.index[rows[k]]) + 2}; "
-                "counts must be finite and not negative."
-            )
-        gone = state == _OUTSIDE
-        if gone.any():
-            # A row of zeros is kept, so that a snapshot that is wholly outside is named later.
-            self.left_out += float(count[gone].sum())
-            state, count = np.where(gone, 0, state), np.where(gone, 0.0, count)
-        columns = {"time": time, "state": state, "replicate": replicate, "count": count}
-        part = pd.DataFrame(columns).groupby(_KEYS, as_index=False, sort=False)["count"].sum()
-        self.n_entries += len(count) - int(gone.sum())
-        self.parts.append(part)
-        if len(self.parts) > 8:
-            self.parts = [self._merged()]
-        if len(self.index) > _MOST_STATES:
-            raise InputError(f"{self.where} has over {_MOST_STATES} states: is --state right?")
+        return _numbered(self.labels, map(state_key, uniques))[codes]
 
     def _merged(self) -> pd.DataFrame:
         whole = pd.concat(self.parts, ignore_index=True)
@@ -305,15 +304,21 @@ class _Collected:
     def table(
         self, states: Sequence[Hashable] | None, messages: list[str], individuals: float | None
     ) -> SnapshotTable:
-        merged = self._merged()
-        labels = list(self.times)
+        merged, labels = self._merged(), list(self.times)
         moments, scale = read_times(
             labels, f"times in {self.where}", lambda k: f"in row {self.rows[k]}"
         )
         if scale.unit:
-            messages.append(_reading(labels, moments, scale))
-        repeated = self.n_entries - len(merged)
-        if repeated > 0 and self.count_column is not None:
+            messages.append(
+                f"times are dates, counted in {scale}"
+                if scale.origin
+                else f"times such as {str(labels[0])[:40]!r} are read as {moments[0]:g} {scale}"
+            )
+        outside = merged["state"] == _OUTSIDE
+        # As zeros they are kept, so that a snapshot that is wholly outside is named below.
+        merged.loc[outside, ["state", "count"]] = 0
+        repeated = self.n_entries - int((~outside).sum())
+        if repeated > 0 and self.repeats:
             messages.append(Oddity(
                 "1 count repeats the time and state of another; they are added"
                 if repeated == 1
@@ -323,100 +328,63 @@ class _Collected:
             messages.append(Oddity(
                 f"{self.left_out:g} individuals outside the largest component are left out"
             ))  # fmt: skip
-        times, rows = np.unique(moments[merged["time"].to_numpy()], return_inverse=True)
-        names = tuple(self.index) if states is None else tuple(state_key(s) for s in states)
+        names = tuple(state_key(name) for name in (self.index if states is None else states))
+        merged["time"] = moments[merged["time"].to_numpy()]
         if individuals is not None:
-            count = merged["count"].to_numpy()
-            totals = np.maximum(np.bincount(rows, weights=count), 1e-300)
-            merged["count"] = count * individuals / totals[rows]
-        counts = sparse.coo_array(
-            (merged["count"].to_numpy(), (rows, merged["state"].to_numpy())),
-            shape=(times.size, len(names)),
-        ).tocsr()
+            totals = merged.groupby("time")["count"].transform("sum")
+            merged["count"] *= individuals / np.maximum(totals, 1e-300)
         try:
-            snapshots = Snapshots.from_counts(times, counts)
+            snapshots = Snapshots.from_frame(
+                merged, time="time", state="state", count="count", states=len(names),
+                replicate=None if self.replicate is None else "replicate",
+            )  # fmt: skip
         except InputError as error:
             raise InputError(f"{self.where}: {error}") from None
-        if self.replicate is not None:
-            snapshots = self._split(snapshots, rows, merged)
         return SnapshotTable(replace(snapshots, scale=scale), names, tuple(messages))
 
-    def _split(self, whole: Snapshots, rows: Any, merged: pd.DataFrame) -> Snapshots:
-        """The same snapshots with the counts of each replicate."""
-        labels = merged["replicate"].to_numpy()
-        pairs, place = np.unique(np.stack([rows, labels], axis=1), axis=0, return_inverse=True)
-        table = np.zeros((pairs.shape[0], whole.n_states))
-        np.add.at(table, (place, merged["state"].to_numpy()), merged["count"].to_numpy())
-        return Snapshots.from_counts(
-            whole.times[pairs[:, 0]], table, replicates=pairs[:, 1].tolist()
-        )
 
-
-def _reading(labels: list[Any], moments: NDArray[np.float64], scale: TimeScale) -> str:
-    """A message about how times were read."""
-    if scale.origin:
-        return f"times are dates, counted in {scale}"
-    return f"times such as {str(labels[0])[:40]!r} are read as {moments[0]:g} {scale.unit}"
+def _numbered(known: dict[Any, int], keys: Iterable[Any]) -> NDArray[np.int64]:
+    """The number of each key; new ones are numbered in order of appearance."""
+    return np.array([known.setdefault(key, len(known)) for key in keys], dtype=np.int64)
 
 
 class _Long(_Collected):
-    state_column: Hashable
+    """One row per individual, or per count of individuals."""
 
-    def add(self, piece: pd.DataFrame) -> None:
-        time = self.moments(piece)
+    def __init__(
+        self,
+        where: str,
+        time_column: Hashable,
+        known: dict[str, int] | None,
+        replicate: Hashable | None,
+        state_column: Hashable,
+        count_column: Hashable | None,
+    ) -> None:
+        super().__init__(where, time_column, known, replicate)
+        self.state_column, self.count_column = state_column, count_column
+        self.repeats = count_column is not None
+
+    def entries(self, piece: pd.DataFrame) -> tuple[Any, Any, Any]:
         codes, uniques = self.values(piece, self.state_column, "state")
-        if self.count_column is None:
-            count = np.ones(len(piece))
-        else:
-            values = pd.to_numeric(piece[self.count_column], errors="coerce")
-            missing = values.isna().to_numpy()
-            if missing.any():
-                row = int(np.argmax(missing))
-                raise self.no_count(piece, row, piece[self.count_column].iloc[row])
-            count = values.to_numpy(dtype=np.float64)
-        number = np.array([self._number(name) for name in uniques], dtype=np.int64)
-        here = np.arange(len(piece))
-        self.store(piece, here, time, number[codes], count, self.replicates(piece))
-
-    def _number(self, name: object) -> int:
-        key = state_key(name)
-        if self.known is not None:
-            if key not in self.known:
-                raise _unknown(self.where, key, self.known)
-            return self.known[key]
-        return self.index.setdefault(key, len(self.index))
+        count = np.ones(len(piece))
+        if self.count_column is not None:
+            count = self.numbers(piece, [self.count_column], "")[:, 0]
+        return np.arange(len(piece)), self.states(uniques)[codes], count
 
 
 class _Wide(_Collected):
-    def add(self, piece: pd.DataFrame) -> None:
-        time, replicate = self.moments(piece), self.replicates(piece)
-        others = [c for c in piece.columns if c not in (self.time_column, self.replicate)]
-        keys = [state_key(c) for c in others]
+    """One row per time, one column per state."""
+
+    def entries(self, piece: pd.DataFrame) -> tuple[Any, Any, Any]:
+        columns = [c for c in piece.columns if c not in (self.time_column, self.replicate)]
+        keys = [state_key(c) for c in columns]
         if len(set(keys)) < len(keys):
             twice = next(k for k in keys if keys.count(k) > 1)
             raise InputError(f"{self.where} has two columns for the state {twice!r}; merge them.")
-        if self.known is not None:
-            strange = [key for key in keys if key not in self.known]
-            if strange:
-                raise _unknown(self.where, strange[0], self.known)
-        columns = np.array([self.index.setdefault(key, len(self.index)) for key in keys], int)
-        frame = piece[others].apply(pd.to_numeric, errors="coerce")
-        values = frame.to_numpy(dtype=np.float64)
-        if np.isnan(values).any():
-            row, column = (int(i) for i in np.argwhere(np.isnan(values))[0])
-            found = piece[others[column]].iloc[row]
-            raise self.no_count(piece, row, found, f" of {keys[column][:60]!r}")
+        number = self.states(columns)
+        values = self.numbers(piece, columns, " of {!r}")
         rows, states = np.nonzero(values)
-        empty = np.flatnonzero(~values.any(axis=1))
         # A row of zeros is kept, so that the empty snapshot is named later and not lost.
+        empty = np.flatnonzero(~values.any(axis=1))
         rows, states = np.concatenate([rows, empty]), np.concatenate([states, 0 * empty])
-        count = values[rows, states]
-        self.store(piece, rows, time[rows], columns[states], count, replicate[rows])
-
-
-def _unknown(where: str, key: str, known: dict[str, int]) -> InputError:
-    hint = did_you_mean(key, islice(known, 100_000))
-    return InputError(
-        f"{where} has the state {key[:60]!r}, which the graph does not have{hint} Add it to the "
-        "graph, or drop its rows."
-    )
+        return rows, number[states], values[rows, states]

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from thalweg.errors import ConvergenceError, MissingDependencyError, ThalwegError
 
     try:
-        for package in ("rich", "typer", "pandas", "plotly"):
+        for package in ("rich", "typer", "pandas"):
             if find_spec(package) is None:
                 optional(package, extra="cli", what="the command line")
     except MissingDependencyError as error:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from thalweg._sparse import dense
+from thalweg._words import listed
 from thalweg.cli.output import say
 from thalweg.cli.problem import Problem, detected_lines
 from thalweg.errors import ConvergenceError, InputError
@@ -34,11 +35,13 @@ _USUAL_ROUNDS = (5, 25)
 def findings(problem: Problem, *, cost: bool = True) -> dict[str, Any]:
     """Facts and warnings, plain enough for JSON; with `cost`, what a trial fit took."""
     kernel, snapshots = problem.kernel, problem.snapshots
-    sizes = np.asarray(snapshots.sizes)
-    unseen = _unseen(problem)
-    names = kernel.labels
+    sizes, unseen, names = snapshots.sizes, _unseen(problem), kernel.labels
     first, last = snapshots.scale.labels(snapshots.times[[0, -1]])
-    facts: dict[str, Any] = {
+    moved = {}
+    if snapshots.n_times >= 2:
+        distance, noise = _motion(problem)
+        moved = {"hellinger_first_to_last": distance, "hellinger_from_noise_alone": noise}
+    return {
         "states": kernel.n_states,
         "edges": kernel.n_edges,
         "times": snapshots.n_times,
@@ -50,23 +53,19 @@ def findings(problem: Problem, *, cost: bool = True) -> dict[str, Any]:
         "largest_snapshot": float(sizes.max()),
         "states_never_seen": [str(names[x]) for x in unseen[:50]],
         "n_states_never_seen": int(unseen.size),
+        "summary": problem.summary,
+        "positions": kernel.coordinates is not None,
+        **moved,
+        "warnings": warnings(problem),
+        "cost": _cost(problem) if cost and snapshots.n_times >= 2 else None,
+        "guesses": problem.guesses,
     }
-    facts["summary"] = problem.summary
-    facts["positions"] = kernel.coordinates is not None
-    if snapshots.n_times >= 2:
-        facts["hellinger_first_to_last"], facts["hellinger_from_noise_alone"] = _motion(problem)
-    facts["warnings"] = warnings(problem)
-    facts["cost"] = _cost(problem) if cost and snapshots.n_times >= 2 else None
-    facts["guesses"] = problem.guesses
-    return facts
 
 
 def warnings(problem: Problem) -> list[str]:
     """Oddities of the data, in the words that both `check` and `fit` print."""
     kernel, snapshots = problem.kernel, problem.snapshots
-    sizes = np.asarray(snapshots.sizes)
-    unseen = _unseen(problem)
-    names = kernel.labels
+    sizes, unseen, names = snapshots.sizes, _unseen(problem), kernel.labels
     found = problem.oddities
     if snapshots.n_times < 2:
         found.append("There is one snapshot: no motion can be learned from it. Add times.")
@@ -78,8 +77,7 @@ def warnings(problem: Problem) -> list[str]:
     if unseen.size:
         found.append(
             f"{unseen.size} of {kernel.n_states} states were never seen; their potential will be "
-            f"inferred from their neighbours ({', '.join(str(names[x]) for x in unseen[:5])}"
-            f"{', ...' if unseen.size > 5 else ''})."
+            f"inferred from their neighbours ({listed((names[x] for x in unseen), 5)})."
         )
     if snapshots.n_times >= 2:
         moved, noise = _motion(problem)
@@ -94,17 +92,14 @@ def warnings(problem: Problem) -> list[str]:
             f"Snapshots differ in size ({sizes.min():g} to {sizes.max():g}). That is fine if you "
             "sampled differently; if the population itself grew, transport cannot explain births."
         )
-    if (abs(sizes - 100.0) < 1e-6).all() and (_entries(snapshots.counts) % 1 != 0).any():
+    counts = snapshots.counts
+    entries = counts if isinstance(counts, np.ndarray) else counts.data
+    if (abs(sizes - 100.0) < 1e-6).all() and (entries % 1 != 0).any():
         found.append(
             "The counts of every snapshot sum to 100: if they are percentages, say how many "
             "individuals they stand for with --individuals."
         )
     return found
-
-
-def _entries(counts: Any) -> Any:
-    """The entries of counts, dense or sparse."""
-    return counts if isinstance(counts, np.ndarray) else counts.data
 
 
 def _unseen(problem: Problem) -> Any:
@@ -114,7 +109,7 @@ def _unseen(problem: Problem) -> Any:
 def _motion(problem: Problem) -> tuple[float, float]:
     """The distance between the first and last snapshots, and that due to counting noise alone."""
     snapshots = problem.snapshots
-    p, n = snapshots.frequencies, np.asarray(snapshots.sizes)
+    p, n = snapshots.frequencies, snapshots.sizes
     first, last = (dense(p[k]).ravel() for k in (0, -1))
     seen = int(((first + last) > 0).sum())
     # Two samples of one population differ by about this much (variance-stabilised multinomial).
@@ -202,25 +197,18 @@ def print_check(problem: Problem, as_json: bool, source: Path, *, cost: bool = T
     if as_json:
         print(json.dumps(facts, indent=2))
     else:
-        _print(facts, source)
+        say(
+            f"{source.name}: {facts['summary']}, from {facts['first_time']} to "
+            f"{facts['last_time']}, on {facts['states']} states and {facts['edges']} edges"
+        )
+        warned = [f"! {warning}" for warning in facts["warnings"]]
+        for line in [*detected_lines(facts["guesses"]), *(warned or ["nothing odd was found"])]:
+            say(f"  {line}")
+        if not facts["positions"]:
+            say("  positions: none; fit --positions FILE draws the states where they are")
+        if facts["cost"]:
+            say(f"  cost: {facts['cost']}")
     if facts["times"] < 2:
         raise InputError(
             f"{source.name} holds one snapshot; nothing can be fitted to it: add times."
         )
-
-
-def _print(facts: dict[str, Any], source: Path) -> None:
-    say(
-        f"{source.name}: {facts['summary']}, from {facts['first_time']} to {facts['last_time']}, "
-        f"on {facts['states']} states and {facts['edges']} edges"
-    )
-    for line in detected_lines(facts["guesses"]):
-        say(f"  {line}")
-    for warning in facts["warnings"]:
-        say(f"  ! {warning}")
-    if not facts["warnings"]:
-        say("  nothing odd was found")
-    if not facts["positions"]:
-        say("  positions: none; fit --positions FILE draws the states where they are")
-    if facts["cost"]:
-        say(f"  cost: {facts['cost']}")

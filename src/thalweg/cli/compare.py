@@ -12,6 +12,7 @@ from thalweg.cli.problem import Problem
 from thalweg.cli.progress import progress_bars
 from thalweg.dynamics import compare
 from thalweg.dynamics.joint import ScoreTest
+from thalweg.errors import InputError
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.report import caution
 from thalweg.report.dynamics import comparison_page
@@ -21,6 +22,12 @@ def run_compare(
     first: Problem, second: Problem, names: tuple[str, str], seed: int, output: MapOutput
 ) -> None:
     """Fit both, test, and write a table (.csv) or a page (.html)."""
+    for each in (first, second):
+        if each.own_states:
+            raise InputError(
+                f"the states of {each.name} are groups of its own cells, which no other file has; "
+                "give --state-key, a column of clusters that both files have."
+            )
     out = output.out
     with progress_bars() as progress:
         models = [

@@ -15,29 +15,27 @@ from thalweg.cli.progress import progress_bars
 from thalweg.energy import centred
 from thalweg.flow import Trajectory, gradient_flow
 from thalweg.learn import FreeEnergyRegressor
-from thalweg.plots.layout import state_texts
 from thalweg.report import Section, findings, page
 from thalweg.report.curves import fitted_curves, line
 from thalweg.report.graph import drawn, landscape_picture, moving_picture
-from thalweg.report.svg import number
 from thalweg.snapshots import Snapshots
 
 
 def run_demo(name: str, out: Path, n_states: int | None, seed: int, as_json: bool) -> None:
     """Make the population, recover what moved it, and write `index.html` to `out`."""
-    console = Console(stderr=True, quiet=as_json)
+    console = Console(stderr=True, quiet=as_json, highlight=False)
     rng = np.random.default_rng(seed)
     people = population(name, n_states, rng)
     kernel, times = people.kernel, people.times
-    console.print(f"a graph of {kernel.n_states} {people.noun}", highlight=False)
-    console.print(f"{times.size} snapshots of {people.individuals} individuals", highlight=False)
+    console.print(f"a graph of {kernel.n_states} {people.noun}")
+    console.print(f"{times.size} snapshots of {people.individuals} individuals")
     flow = gradient_flow(kernel, people.truth, people.start, times, rtol=1e-6)
     counts = [rng.multinomial(people.individuals, p / p.sum()) for p in flow.probabilities]
     seen = Snapshots.from_counts(times, counts)
-    console.print("recovering the landscape from the snapshots alone", highlight=False)
+    console.print("recovering the landscape from the snapshots alone")
     with progress_bars() as progress:
         model = FreeEnergyRegressor(progress=progress, seed=seed).fit(kernel, seen)
-    console.print("drawing the page", highlight=False)
+    console.print("drawing the page")
     longer = np.linspace(0, 5 * times[-1], 26)
     ahead = gradient_flow(kernel, model.energy_, model.initial_, longer, rtol=1e-5)
     target = out / "index.html"
@@ -70,11 +68,10 @@ def _page(
     potential = centred(truth.potential, kernel)
     inside = float(np.mean(abs(model.potential_ - potential) < 2 * model.potential_stderr_))
     energies = [model.energy_(kernel, p) for p in ahead.probabilities]
-    names, shown = state_texts(kernel), drawn(kernel)
+    shown = drawn(kernel)
     falling = line(ahead.times, np.array(energies), "time", "free energy F", "free-energy")
     fine = np.linspace(seen.times[0], seen.times[-1], 61)
     fitted = model.predict(None, fine).probabilities
-    stamps = [f"time {number(float(t))}" for t in ahead.times]
     said, p = findings(model), model.diagnostics_.get("p_value")
     if p is not None and p < 0.05:
         said.append(
@@ -89,8 +86,7 @@ def _page(
                 f"at {seen.n_times} times up to {seen.times[-1]:g}. No individual was followed. "
                 "Points are what was counted, lines what the recovered landscape makes of it.",
             ),
-            (fitted_curves(names, seen.times, np.asarray(seen.frequencies),
-                           np.asarray(seen.sizes), fine, fitted, "time"),),
+            (fitted_curves(shown.names, seen, fine, fitted, "time"),),
         ),
         Section(
             "The landscape, recovered",
@@ -101,10 +97,10 @@ def _page(
             ),
             (
                 landscape_picture(
-                    shown, names, model.potential_, stderr=model.potential_stderr_,
+                    shown, model.potential_, stderr=model.potential_stderr_,
                     name="recovered", label="V, recovered",
                 ),
-                landscape_picture(shown, names, potential, name="truth", label="V, true"),
+                landscape_picture(shown, potential, name="truth", label="V, true"),
             ),
         ),
         Section(
@@ -113,7 +109,7 @@ def _page(
                 "The recovered flow, five times as long as the data. Press play: the population "
                 "leaves the hills and gathers in the valleys, spread a little by noise.",
             ),
-            (moving_picture(shown, names, ahead.times, ahead.probabilities, stamps),),
+            (moving_picture(shown, ahead.times, ahead.probabilities),),
         ),
         Section(
             "The free energy falls",

@@ -64,39 +64,36 @@ def _valleys(n_states: int | None, rng: np.random.Generator) -> Population:
 def _cells(n_states: int | None, rng: np.random.Generator) -> Population:
     """A stem that branches twice: fates A, B and C, lower the more mature they are."""
     stages = max(3, round((n_states or 42) / 7))
-    turns = {"stem": 0.0, "progenitor": 0.0, "A": 0.9, "B": 0.45, "C": -0.6}
-    origin = {"stem": None, "progenitor": "stem", "A": "progenitor", "B": "progenitor", "C": "stem"}
-    depth = {"A": 1.4, "B": 1.0, "C": 1.2, "stem": 0.6, "progenitor": 0.5}
-    names: list[str] = []
-    place: list[tuple[float, float]] = []
-    height: list[float] = []
-    edges: list[tuple[int, int]] = []
+    # For each branch: the one it grows from, its direction, and how far it falls.
+    tree = {
+        "stem": ("", 0.0, 0.6),
+        "progenitor": ("stem", 0.0, 0.5),
+        "A": ("progenitor", 0.9, 1.4),
+        "B": ("progenitor", 0.45, 1.0),
+        "C": ("stem", -0.6, 1.2),
+    }
+    n, far = stages * len(tree), np.arange(1, stages + 1) / stages
+    place, height, weights = np.zeros((n, 2)), np.zeros(n), np.zeros((n, n))
     last: dict[str, int] = {}
-    for branch, angle in turns.items():
-        root = origin[branch]
-        before = None if root is None else last[root]
-        x, y = (0.0, 0.0) if before is None else place[before]
-        top = 0.0 if before is None else height[before]
-        for k in range(stages):
-            far = (k + 1) / stages
-            place.append((x + far * np.cos(angle), y + far * np.sin(angle)))
-            height.append(top - depth[branch] * far)
-            names.append(f"{branch} {k + 1}")
-            here = len(names) - 1
-            if before is not None:
-                edges.append((before, here))
-            before = here
-        last[branch] = len(names) - 1
-    n = len(names)
-    weights = np.zeros((n, n))
-    for a, b in edges:
-        weights[a, b] = weights[b, a] = 1.0
-    kernel = MarkovKernel.from_weights(weights, names=names, coordinates=np.array(place))
+    for k, (branch, (root, angle, depth)) in enumerate(tree.items()):
+        own = np.arange(k * stages, (k + 1) * stages)
+        direction = np.array([np.cos(angle), np.sin(angle)])
+        place[own], height[own] = far[:, None] * direction, -depth * far
+        before = own[:-1]
+        if root:
+            place[own] += place[last[root]]
+            height[own] += height[last[root]]
+            before = np.append(last[root], before)
+        after = own[-before.size :]
+        weights[before, after] = weights[after, before] = 1.0
+        last[branch] = int(own[-1])
+    names = [f"{branch} {k + 1}" for branch in tree for k in range(stages)]
+    kernel = MarkovKernel.from_weights(weights, names=names, coordinates=place)
     start = kernel.stationary * 1e-3
     start[:2] += 0.5
     return Population(
         kernel,
-        FreeEnergy(np.array(height) * stages / 2, 0.3),
+        FreeEnergy(height * stages / 2, 0.3),
         start / start.sum(),
         np.linspace(0, 40, 9),
         3000,

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from thalweg._words import listed
 from thalweg.cli.forecast import announced
 from thalweg.cli.options import Output
 from thalweg.cli.output import give, say, state_labels
 from thalweg.dynamics import Landscape, fate_probabilities, macrostates, mean_first_passage_time
 from thalweg.errors import InputError
 from thalweg.report.findings import WITHOUT_BIRTHS
+from thalweg.status import Status
 
 
 def named_sets(wanted: Sequence[str]) -> dict[str, list[str]]:
@@ -51,19 +53,18 @@ def run_fates(
         if not output.json:
             _explain(sets, labels, found.modes.times.value, found.gap)
     if when:
-        parts, status = [], None
+        parts, status = [], Status.CONVERGED
         for name, states in sets.items():
             times = mean_first_passage_time(land, states, level=level)
             frame = times.to_frame(labels).rename(columns={"name": "state", "value": "mean_time"})
             frame.insert(1, "target", name)
             parts.append(frame)
-            status = times.status if status is None or status else status
+            status = times.status if status else status
         table = pd.concat(parts, ignore_index=True)
     else:
         fates = fate_probabilities(land, sets, level=level)
         table, status = fates.to_frame(), fates.status
         table["state"] = np.repeat(labels, len(sets))
-    assert status is not None
     facts = {"level": level, "targets": _plain(sets, labels), "cautions": cautions}
     give(table, output, "passage_times" if when else "fates", facts, status)
 
@@ -82,5 +83,4 @@ def _explain(sets: dict[str, Any], labels: list[str], times: Any, gap: float) ->
         stderr=True,
     )
     for name, states in _plain(sets, labels).items():
-        more = f" and {len(states) - 8} more" if len(states) > 8 else ""
-        say(f"  {name}: {', '.join(states[:8])}{more}", stderr=True)
+        say(f"  {name}: {listed(states, 8)}", stderr=True)

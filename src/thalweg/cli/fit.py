@@ -62,13 +62,9 @@ def run_fit(problem: Problem, out: Path, fitting: Fitting, *, as_json: bool, tit
                 _try_remedies(model, console, asked=fitting.remedies is not None)
             with console.status("drawing the report"):
                 text = fit_page(
-                    model,
-                    snapshots=problem.snapshots,
-                    forecast=forecast,
-                    title=title,
-                    messages=problem.messages,
-                    validation=validation,
-                )
+                    model, snapshots=problem.snapshots, forecast=forecast, title=title,
+                    messages=problem.messages, validation=validation,
+                )  # fmt: skip
                 said = findings(model, problem.snapshots, validation=validation)
             model.diagnostics_  # noqa: B018 (worked out here, where it can be interrupted)
     except KeyboardInterrupt:
@@ -77,13 +73,9 @@ def run_fit(problem: Problem, out: Path, fitting: Fitting, *, as_json: bool, tit
     with atomic_folder(out) as folder:
         model.save(folder / "model.thalweg")
         write_table(states_table(model), folder / "states.csv")
-        columns = (("lower", forecast.lower), ("upper", forecast.upper))
+        bands = (("lower", forecast.lower), ("upper", forecast.upper))
         table = long_table(
-            problem.kernel,
-            forecast.times,
-            forecast.probabilities,
-            *columns,
-            scale=model.time_scale_,
+            problem.kernel, forecast.times, forecast.probabilities, *bands, scale=model.time_scale_
         )
         write_table(table, folder / "forecast.csv")
         (folder / "report.html").write_text(text, encoding="utf-8")
@@ -127,17 +119,8 @@ def _hand_over(model: FreeEnergyRegressor, out: Path) -> None:
 
 def states_table(model: FreeEnergyRegressor) -> pd.DataFrame:
     """The content of `states.csv`: one row per state."""
-    frame = model.to_frame()
-    return pd.DataFrame(
-        {
-            "state": state_labels(model.kernel_),
-            "potential": frame["potential"],
-            "stderr": frame["stderr"],
-            "equilibrium": frame["equilibrium"],
-            "visits": frame["visits"],
-            "flag": flags(model),
-        }
-    )
+    frame = model.to_frame().assign(state=state_labels(model.kernel_), flag=flags(model))
+    return frame[["state", "potential", "stderr", "equilibrium", "visits", "flag"]]
 
 
 def _growth(fitting: Fitting, problem: Problem) -> Growth | None:

@@ -10,7 +10,7 @@ from thalweg._types import Array
 from thalweg.adapters.tables import read_snapshots
 from thalweg.cli.options import Output, ReportOutput
 from thalweg.cli.output import give, give_page, long_table, parse_times, say, state_labels
-from thalweg.cli.problem import detected_lines
+from thalweg.cli.problem import announce_reading
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor, load
@@ -119,7 +119,6 @@ def run_report(model_file: Path, output: ReportOutput) -> None:
 def last_snapshot(file: Path, kernel: MarkovKernel) -> tuple[Array, float]:
     """The shares in the last snapshot of a file, and its size; choices made are printed."""
     table = read_snapshots(file, states=state_labels(kernel))
-    for line in detected_lines(f"{file.name}: {message}" for message in table.messages):
-        say(line, stderr=True)
+    announce_reading(file, table.messages)
     seen = table.snapshots
     return smoothed_shares(kernel, seen, -1), float(seen.sizes[-1])

@@ -9,7 +9,7 @@ import numpy as np
 
 from thalweg.cli.forecast import announced
 from thalweg.cli.options import PageOutput
-from thalweg.cli.output import give, give_page, long_table, parse_times
+from thalweg.cli.output import give, give_page, long_table, parse_times, state_labels
 from thalweg.cli.problem import Problem
 from thalweg.cli.progress import progress_bars
 from thalweg.errors import InputError
@@ -51,8 +51,9 @@ def run_interpolate(
 
 def _model(problem: Problem, model_file: Path, to: PageOutput) -> FreeEnergyRegressor:
     model, _ = announced(model_file, to, growing=WITHOUT_BIRTHS)
-    mine, theirs = problem.kernel.names, model.kernel_.names
-    if mine is None or theirs is None or [str(x) for x in mine] != [str(x) for x in theirs]:
+    mine, theirs = problem.kernel, model.kernel_
+    same = state_labels(mine) == state_labels(theirs)
+    if not same or (problem.own_states and not mine.same_graph(theirs)):
         raise InputError(
             f"{model_file.name} was fitted on other states, or on the same in another order; give "
             "the graph that it was fitted on."
@@ -61,19 +62,15 @@ def _model(problem: Problem, model_file: Path, to: PageOutput) -> FreeEnergyRegr
 
 
 def _page(problem: Problem, path: Trajectory) -> str:
-    from thalweg import plots
     from thalweg.report import Section, page
+    from thalweg.report.graph import drawn, moving_picture
 
     seen = problem.snapshots
     shown = np.vstack([smoothed_shares(problem.kernel, seen, k) for k in range(seen.n_times)])
     times = np.concatenate([seen.times, path.times])
     order = np.argsort(times, kind="stable")
     keep = order[np.concatenate([[True], np.diff(times[order]) > 0])]
-    figure = plots.flow(
-        problem.kernel,
-        times[keep],
-        np.vstack([shown, path.probabilities])[keep],
-        title="share, relative to pure diffusion at rest",
-    )
-    sections = [Section("The population", (), (figure,))]
+    p = np.vstack([shown, path.probabilities])[keep]
+    film = moving_picture(drawn(problem.kernel), times[keep], p)
+    sections = [Section("The population", (), (film,))]
     return page("Between the snapshots", _HOW[path.method], sections)

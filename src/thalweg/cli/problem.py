@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from thalweg._types import Array
 from thalweg.adapters.edges import read_graph
-from thalweg.adapters.pieces import read_table
+from thalweg.adapters.pieces import coordinate_table, read_table
 from thalweg.adapters.tables import read_snapshots, state_key
 from thalweg.cli.options import Reading
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots import Snapshots
-from thalweg.snapshots.columns import STATE_NAMES, Oddity, choose
+from thalweg.snapshots.columns import STATE_NAMES, TIME_NAMES, Oddity, choose, require
 
 _PLAIN = re.compile(
     r"(time|state|count|weight)s? (?:is|are) (?:column |the edge attribute )?'\1s?'"
@@ -36,6 +36,8 @@ class Problem:
     snapshots: Snapshots
     messages: tuple[str, ...]
     """Choices made while reading; an `Oddity` is a warning."""
+    own_states: bool = False
+    """Whether the states are groups of this file's cells, which mean nothing in another file."""
 
     @property
     def guesses(self) -> list[str]:
@@ -51,7 +53,7 @@ class Problem:
         sizes = np.asarray(self.snapshots.sizes)
         low, high = (f"{n:g}" if n < 1e6 else f"{n:,.0f}" for n in (sizes.min(), sizes.max()))
         if sizes.size == 1:
-            return f"1 snapshot of {low} individuals"
+            return f"1 snapshot of {low} individual{'' if low == '1' else 's'}"
         each = f"{low} individuals each" if low == high else f"{low} to {high} individuals"
         return f"{sizes.size} snapshots of {each}"
 
@@ -65,6 +67,17 @@ class Problem:
         say(f"{self.name}: {self.summary} on {self.kernel.n_states} states", stderr=True)
         for line in [*detected_lines(self.guesses), *(f"! {text}" for text in warnings(self))]:
             say(line, stderr=True)
+
+
+def announce_reading(file: Path, messages: Iterable[str]) -> None:
+    """Print the choices made while reading a file, and what is odd about it."""
+    from thalweg.cli.output import say
+
+    named = _named(file, messages)
+    guesses = [text for text in named if not isinstance(text, Oddity)]
+    odd = [f"! {text}" for text in named if isinstance(text, Oddity)]
+    for line in [*detected_lines(guesses), *odd]:
+        say(line, stderr=True)
 
 
 def detected_lines(guesses: Iterable[str]) -> list[str]:
@@ -133,18 +146,14 @@ def _named(file: Path, messages: Iterable[str]) -> list[str]:
 
 def _cells(path: Path, reading: Reading) -> Problem:
     from thalweg.adapters.cells import cell_problem, label_columns, read_h5ad
-    from thalweg.snapshots.columns import TIME_NAMES
 
     adata = read_h5ad(path)
     time_key, state_key = reading.time_key or reading.time, reading.state_key or reading.state
     messages: list[str] = []
     if time_key is None:
-        found = choose(list(adata.obs.columns), None, TIME_NAMES, "time", path.name)
-        if found is None:
-            raise InputError(
-                f"{path.name} has no obs column that looks like a time; name it with --time-key."
-            )
-        time_key = str(found)
+        columns = list(adata.obs.columns)
+        where = f"obs of {path.name}"
+        time_key = str(require(columns, None, TIME_NAMES, "time", where, "--time-key"))
         messages.append(f"time is obs[{time_key!r}]")
     cells = cell_problem(
         adata,
@@ -155,17 +164,16 @@ def _cells(path: Path, reading: Reading) -> Problem:
     )
     if state_key is None:
         count = cells.kernel.n_states
-        said = "each cell is a state"
-        if count < adata.n_obs:
-            said = f"{count} groups of neighbouring cells"
+        grouped = count < adata.n_obs
+        said = f"{count} groups of neighbouring cells" if grouped else "each cell is a state"
         own = label_columns(adata, time_key)
         hint = f" (--state-key {own[0]} takes the groups of that column)" if own else ""
         messages.append(said + hint)
     named = tuple(_named(path, (*messages, *cells.messages)))
-    return Problem(path.name, cells.kernel, cells.snapshots, named)
+    return Problem(path.name, cells.kernel, cells.snapshots, named, own_states=state_key is None)
 
 
-def _positions(path: Path, kernel: MarkovKernel) -> NDArray[np.float64]:
+def _positions(path: Path, kernel: MarkovKernel) -> Array:
     """Coordinates from a table with a column of names and two or more of numbers."""
     frame = read_table(path)
     columns = list(frame.columns)
@@ -175,17 +183,11 @@ def _positions(path: Path, kernel: MarkovKernel) -> NDArray[np.float64]:
     if not rest:
         raise InputError(f"{path.name} has one column; positions need a state and its coordinates.")
     known = {state_key(value): k for k, value in enumerate(frame[name])}
-    missing = [str(s) for s in kernel.names or () if state_key(s) not in known]
+    missing = [str(s) for s in kernel.labels if state_key(s) not in known]
     if missing:
         raise InputError(
             f"{path.name} has no position for {len(missing)} of {kernel.n_states} states, "
             f"{missing[0]!r} for one; add them, or leave the positions out."
         )
-    rows = [known[state_key(s)] for s in kernel.names or ()]
-    try:
-        values = frame[rest].to_numpy(dtype=np.float64)[rows]
-    except (TypeError, ValueError):
-        raise InputError(f"{path.name}: a coordinate is not a number.") from None
-    if not np.isfinite(values).all():
-        raise InputError(f"{path.name}: a coordinate is missing or infinite.")
-    return np.asarray(values)
+    rows = [known[state_key(s)] for s in kernel.labels]
+    return coordinate_table(frame.iloc[rows], rest, path.name)

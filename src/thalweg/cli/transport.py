@@ -6,22 +6,22 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from thalweg._sparse import dense
 from thalweg._types import Array
+from thalweg._words import listed
 from thalweg.adapters.edges import read_graph
-from thalweg.adapters.pieces import read_table
+from thalweg.adapters.pieces import as_numbers, read_table
 from thalweg.adapters.tables import state_key
 from thalweg.cli.forecast import announced
 from thalweg.cli.options import Output, PageOutput, Pair
 from thalweg.cli.output import finish, give, give_page, long_table, parse_times, say
-from thalweg.cli.problem import detected_lines
+from thalweg.cli.problem import announce_reading
 from thalweg.errors import InputError
 from thalweg.geometry import Geodesic, TransportGeometry
 from thalweg.kernel import MarkovKernel
-from thalweg.mobility import NAMED, Mobility
-from thalweg.snapshots.columns import COUNT_NAMES, STATE_NAMES, Oddity, choose
+from thalweg.mobility import NAMED
+from thalweg.snapshots.columns import COUNT_NAMES, STATE_NAMES, choose
 
 
 def run_distance(pair: Pair, as_json: bool) -> None:
@@ -43,32 +43,32 @@ def run_distance(pair: Pair, as_json: bool) -> None:
 
 def _geodesic(pair: Pair) -> tuple[Geodesic, MarkovKernel]:
     """The geodesic between the populations in two files; choices made in reading are printed."""
+    mean = NAMED.get(pair.mean)
+    if mean is None:
+        raise InputError(f"--mean is {pair.mean!r}; choose {', '.join(NAMED)}.")
     found = read_graph(pair.graph, largest_component=pair.largest_component)
-    odd = [message for message in found.messages if isinstance(message, Oddity)]
-    guesses = [f"{pair.graph.name}: {message}" for message in found.messages if message not in odd]
-    for line in [*detected_lines(guesses), *(f"! {message}" for message in odd)]:
-        say(line, stderr=True)
-    ends = [read_population(path, found.kernel) for path in (pair.first, pair.second)]
-    return TransportGeometry(found.kernel, _mean(pair.mean)).geodesic(*ends), found.kernel
+    announce_reading(pair.graph, found.messages)
+    ends = [_population(path, found.kernel) for path in (pair.first, pair.second)]
+    return TransportGeometry(found.kernel, mean).geodesic(*ends), found.kernel
 
 
 def run_geodesic(pair: Pair, steps: int, output: PageOutput) -> None:
     """Write the populations along the geodesic, as a table or as a page with a slider."""
     geodesic, kernel = _geodesic(pair)
     facts = {"distance": geodesic.distance}
+    points = geodesic.at(np.linspace(0, 1, steps))
     if output.as_page:
-        from thalweg import plots
         from thalweg.report import Section, page
+        from thalweg.report.graph import drawn, moving_picture
 
-        figure = plots.geodesic(kernel, geodesic, n_steps=steps)
+        film = moving_picture(drawn(kernel), points.times, points.probabilities)
         said = f"The distance is {geodesic.distance:.6g}; the path has constant speed."
-        sections = [Section("The path", (said,), (figure,))]
+        sections = [Section("The path", (said,), (film,))]
         text = page("Geodesic", f"{pair.first.name} to {pair.second.name}", sections)
         give_page(text, output, facts, geodesic.status)
-        return
-    points = geodesic.at(np.linspace(0, 1, steps))
-    frame = long_table(kernel, points.times, points.probabilities)
-    give(frame, output, "geodesic", facts, geodesic.status)
+    else:
+        frame = long_table(kernel, points.times, points.probabilities)
+        give(frame, output, "geodesic", facts, geodesic.status)
 
 
 def run_simulate(
@@ -87,11 +87,11 @@ def run_simulate(
     give(frame[frame["count"] > 0], output, "snapshots", facts, None)
 
 
-def read_population(path: Path, kernel: MarkovKernel) -> Array:
+def _population(path: Path, kernel: MarkovKernel) -> Array:
     """A distribution over the kernel's states: a table with one state and its number per row."""
     frame = read_table(path)
     columns = list(frame.columns)
-    state = choose(columns, None, (*STATE_NAMES,), "state", path.name)
+    state = choose(columns, None, STATE_NAMES, "state", path.name)
     state = columns[0] if state is None else state
     rest = [column for column in columns if column != state]
     names = ("probability", "p", "share", *COUNT_NAMES)
@@ -100,12 +100,11 @@ def read_population(path: Path, kernel: MarkovKernel) -> Array:
     if value is None:
         raise InputError(
             f"{path.name} needs a column of states and one of probabilities or counts; it has "
-            f"{', '.join(str(c)[:40] for c in columns[:12])}."
+            f"{listed(columns)}."
         )
     known = {state_key(name): k for k, name in enumerate(kernel.names or ())}
     p = np.zeros(kernel.n_states)
-    numbers = pd.to_numeric(frame[value], errors="coerce").to_numpy(dtype=np.float64)
-    for row, (name, number) in enumerate(zip(frame[state], numbers, strict=True)):
+    for row, (name, number) in enumerate(zip(frame[state], as_numbers(frame[value]), strict=True)):
         key = state_key(name)
         if key not in known:
             raise InputError(f"{path.name}: the graph has no state {key[:40]!r} (row {row + 2}).")
@@ -118,9 +117,3 @@ def read_population(path: Path, kernel: MarkovKernel) -> Array:
     if p.sum() <= 0:
         raise InputError(f"{path.name} holds no mass.")
     return np.asarray(p / p.sum())
-
-
-def _mean(name: str) -> Mobility:
-    if name not in NAMED:
-        raise InputError(f"--mean is {name!r}; choose {', '.join(NAMED)}.")
-    return NAMED[name]

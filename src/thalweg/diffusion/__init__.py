@@ -63,21 +63,13 @@ if TYPE_CHECKING:
     )
 
 _LAZY = {
-    **dict.fromkeys(("cross_entropy", "score_entropy"), "losses"),
-    **dict.fromkeys(("MLPDenoiser", "TransformerDenoiser"), "networks"),
-    **dict.fromkeys(
-        (
-            "Bound",
-            "NetworkModel",
-            "NetworkScores",
-            "Training",
-            "TrainingResult",
-            "likelihood_bound",
-            "train",
-        ),
-        "training",
+    "losses": ("cross_entropy", "score_entropy"),
+    "networks": ("MLPDenoiser", "TransformerDenoiser"),
+    "training": (
+        "Bound", "NetworkModel", "NetworkScores", "Training", "TrainingResult", "likelihood_bound",
+        "train",
     ),
-}
+}  # fmt: skip
 
 __all__ = [
     "AbsorbingTokens",
@@ -132,9 +124,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'thalweg.diffusion' has no attribute {name!r}")
-    return getattr(import_module(f"thalweg.diffusion.{_LAZY[name]}"), name)
+    for module, names in _LAZY.items():
+        if name in names:
+            return getattr(import_module(f"thalweg.diffusion.{module}"), name)
+    raise AttributeError(f"module 'thalweg.diffusion' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

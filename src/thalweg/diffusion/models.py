@@ -77,18 +77,13 @@ class ExactModel(ContextModel):
         """The table `p(clean token | the other noisy tokens)` of each position."""
         if clock == self._clock:
             return self._tables
-        n, d = self.process.n_tokens, self.process.length
-        matrices = self.process.transitions(clock)
+        process, transitions = self.process, self.process.transitions(clock)
         tables = []
-        for position in range(d):
-            tensor = self.p.reshape((n,) * d)
-            for other in range(d):
-                if other != position:
-                    moved = np.tensordot(tensor, matrices[other], axes=(other, 0))
-                    tensor = np.moveaxis(moved, -1, other)
-            table = np.moveaxis(tensor, position, -1)
+        for position in range(process.length):
+            table = np.moveaxis(process.noised(self.p, transitions, position), position, -1)
             total = table.sum(axis=-1, keepdims=True)
-            tables.append(np.where(total > 0, table, 1.0) / np.where(total > 0, total, n))
+            even = 1.0 / process.n_tokens
+            tables.append(np.where(total > 0, table / np.where(total > 0, total, 1.0), even))
         self._clock, self._tables = clock, tables
         return tables
 

@@ -20,6 +20,7 @@ from thalweg import _checks
 from thalweg._door import single_threaded
 from thalweg._types import Array
 from thalweg.diffusion.schedules import ConstantSchedule, Schedule
+from thalweg.diffusion.scores import quotient
 from thalweg.diffusion.sequences import HammingProcess
 from thalweg.edges.static import edge_divergence
 from thalweg.errors import InputError
@@ -86,9 +87,11 @@ def hamming_path(process: HammingProcess, p0: ArrayLike, total: float) -> Noisin
     return NoisingPath(kernel, _checks.positive(total, "total"), probability, _heat_rates(kernel))
 
 
-def net_gain(kernel: MarkovKernel, flux: Array) -> Array:
-    """What each state gains if `flux` runs from source to target of each edge."""
-    return np.asarray(-edge_divergence(*kernel.edges[:2], flux, kernel.n_states))
+def law_change(kernel: MarkovKernel, law: Array, rates: EdgeRates) -> Array:
+    """The rate of change `law Q` of a law under the rates along the edges."""
+    source, target, _ = kernel.edges
+    flux = law[source] * rates[0] - law[target] * rates[1]
+    return np.asarray(-edge_divergence(source, target, flux, kernel.n_states))
 
 
 def _heat_rates(kernel: MarkovKernel) -> Callable[[float], EdgeRates]:
@@ -144,11 +147,10 @@ def time_reversal(
         raise InputError(f"last_time is {last_time:g}; it must lie between 0 and 1.")
     kernel = path.kernel
     source, target, _ = kernel.edges
-    n = kernel.n_states
     if start is None:
         q = path.probability(float(schedule.clock(1.0)))
     else:
-        q = _checks.as_probability(start, n, "start")
+        q = _checks.as_probability(start, kernel.n_states, "start")
 
     def slope(log_time: float, law: Array) -> Array:
         # u = -log t, so that time runs backwards while u grows: dq/du = t beta_t q R.
@@ -156,11 +158,9 @@ def time_reversal(
         clock = float(schedule.clock(time))
         p = path.probability(clock)
         forth, back = path.edge_rates(clock)
-        share = np.divide(law, p, out=np.zeros(n), where=p > 0)
-        # Reverse flux from source to target: q_x Q(y, x) p_y / p_x, less the way back.
-        flux = share[source] * back * p[target] - share[target] * forth * p[source]
-        flux *= time * float(schedule.rate(time))
-        return net_gain(kernel, flux)
+        # The reverse rate from source to target is Q(y, x) p_y / p_x.
+        change = law_change(kernel, quotient(law, p), (back * p[target], forth * p[source]))
+        return time * float(schedule.rate(time)) * change
 
     solver = DOP853(
         slope, 0.0, q, -math.log(last_time), rtol=rtol, atol=1e-3 * rtol if atol is None else atol

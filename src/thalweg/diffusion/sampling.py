@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,8 +29,9 @@ from thalweg._door import named
 from thalweg._types import Array, Index, Progress, Tokens
 from thalweg.diffusion.models import ContextModel, ScoreModel, TemperedModel
 from thalweg.diffusion.schedules import Schedule
+from thalweg.diffusion.scores import quotient
 from thalweg.diffusion.sequences import HammingProcess
-from thalweg.diffusion.token_process import draw_from_rows, draw_from_table
+from thalweg.diffusion.token_process import draw_from_rows, every_token
 from thalweg.errors import InputError
 
 Method = Literal["posterior", "tau-leap", "exact"]
@@ -74,18 +75,16 @@ class Sampling:
     last_time: float = 1e-3
 
     def __post_init__(self) -> None:
-        for name, kind in (("method", Method), ("corrector", Corrector)):
-            if getattr(self, name) not in get_args(kind):
-                words = " or ".join(map(repr, get_args(kind)))
-                raise InputError(f"{name} is {getattr(self, name)!r}; choose {words}.")
+        _checks.word(self.method, "method", Method)
+        _checks.word(self.corrector, "corrector", Corrector)
         if self.n_steps < 1 or not 0 < self.last_time < 1:
             raise InputError(
                 f"n_steps is {self.n_steps} and last_time {self.last_time:g}; give at least one "
                 "step, and a last time between 0 and 1."
             )
 
-    def check(self, model: ScoreModel) -> None:
-        """Reject what the model cannot do."""
+    def applied(self, model: ScoreModel) -> ScoreModel:
+        """The model at this temperature; rejected if it cannot do what is asked."""
         if not isinstance(model, ContextModel):
             if self.method != "tau-leap":
                 raise InputError(
@@ -99,6 +98,9 @@ class Sampling:
                 "the rates of this noise change with time, and no bound on the reverse rates is "
                 "known; use method='posterior'."
             )
+        if isinstance(model, ContextModel) and self.temperature != 1.0:
+            return TemperedModel(model, self.temperature)
+        return model
 
 
 def sample(
@@ -139,7 +141,7 @@ def sample(
     steps, process = named(Sampling, options), model.process
     x = _start(process, n_samples, start, rng)
     fixed = np.full(process.length, FREE, dtype=np.int64)
-    return _run(model, schedule, x, fixed, rng, steps, progress)
+    return _Sampler(steps.applied(model), fixed, rng).run(schedule, x, steps, progress)
 
 
 def infill(
@@ -171,72 +173,140 @@ def infill(
         )
     process.check(np.where(fixed == FREE, 0, fixed))
     x = _start(process, n_samples, None, rng)
-    return _run(model, schedule, x, fixed.astype(np.int64), rng, steps, progress)
+    fixed = fixed.astype(np.int64)
+    return _Sampler(steps.applied(model), fixed, rng).run(schedule, x, steps, progress)
 
 
 # -------------------------------------------------------------------- the run
 
 
-def _run(
-    model: ScoreModel,
-    schedule: Schedule,
-    x: Tokens,
-    fixed: Tokens,
-    rng: np.random.Generator,
-    steps: Sampling,
-    progress: Progress | None,
-) -> Tokens:
-    steps.check(model)
-    method = steps.method
-    if steps.temperature != 1.0 and isinstance(model, ContextModel):
-        model = TemperedModel(model, steps.temperature)
-    process = model.process
-    clocks = schedule.clock(np.linspace(1.0, steps.last_time, steps.n_steps + 1))
-    if method == "exact":
-        clocks = _halvings(float(clocks[0]), float(clocks[-1]))
-    x = _give(process, x, fixed, clocks[0], rng)
-    for step, (now, after) in enumerate(zip(clocks[:-1], clocks[1:], strict=True)):
-        if method == "exact":
-            x = _exact_window(model, x, float(now), float(after), rng)
-        elif method == "posterior":
-            x = _move(model, x, rng, _posterior_step, float(now), float(after))
-        else:
-            x = _move(model, x, rng, _leap, float(now), float(now - after))
-        x = _give(process, x, fixed, after, rng)
-        for _ in range(steps.corrector_steps):
-            if steps.corrector == "langevin":
-                x = _langevin(model, x, fixed, rng, float(after))
+@dataclass(frozen=True)
+class _Sampler:
+    """A model run backwards, with the tokens of `fixed` that are not `FREE` given."""
+
+    model: ScoreModel
+    fixed: Tokens
+    rng: np.random.Generator
+
+    def run(
+        self, schedule: Schedule, x: Tokens, steps: Sampling, progress: Progress | None
+    ) -> Tokens:
+        """The clean sequences to which the noisy ones `x` lead."""
+        model = self.model
+        clocks = schedule.clock(np.linspace(1.0, steps.last_time, steps.n_steps + 1))
+        if steps.method == "exact":
+            # Windows that halve the clock.
+            count = max(1, int(np.ceil(np.log2(clocks[0] / clocks[-1]))))
+            clocks = np.geomspace(clocks[0], clocks[-1], count + 1)
+        x = self.given(x, clocks[0])
+        for step, (now, after) in enumerate(zip(clocks[:-1], clocks[1:], strict=True)):
+            if steps.method == "exact":
+                x = self.exact_window(x, now, after)
+            elif steps.method == "posterior":
+                x = self.drawn(x, lambda z: _posterior_step(model, z, now, after))
             else:
-                clock = steps.corrector_time * process.length
-                x = _move(model, x, rng, _birth_death, float(after), clock)
-                x = _give(process, x, fixed, after, rng)
-        if progress is not None:
-            progress("sampling", step + 1, clocks.size - 1)
-    if isinstance(model, ContextModel):
-        x = _move(model, x, rng, _denoise, float(clocks[-1]), 0.0)
-    return np.where(fixed != FREE, fixed, x)
+                x = self.drawn(x, lambda z: _jump(_reverse(model, z, now), z, now - after))
+            x = self.given(x, after)
+            for _ in range(steps.corrector_steps):
+                if steps.corrector == "langevin":
+                    x = self.langevin(x, after)
+                else:
+                    duration = steps.corrector_time * model.process.length
+                    x = self.drawn(x, lambda z: _birth_death(model, z, after, duration))
+                    x = self.given(x, after)
+            if progress is not None:
+                progress("sampling", step + 1, clocks.size - 1)
+        if isinstance(model, ContextModel):
+            x = self.drawn(x, lambda z: model.posterior(z, np.full(len(z), clocks[-1])))
+        return np.where(self.fixed != FREE, self.fixed, x)
+
+    def given(self, x: Tokens, clock: float) -> Tokens:
+        """`x` with the given tokens: as they are for masking noise, otherwise noisy copies."""
+        given = self.fixed != FREE
+        if not given.any():
+            return x
+        process, known = self.model.process, np.where(given, self.fixed, 0)
+        if process.tokens.mask is None:
+            known = process.noise(np.tile(known, (len(x), 1)), clock, rng=self.rng)
+        return np.where(given, known, x)
+
+    def drawn(self, x: Tokens, weights: Callable[[Tokens], Array]) -> Tokens:
+        """Draw every token from its row of `weights(x)`; equal sequences share an evaluation."""
+        distinct, which = _distinct(self.model.process, x)
+        return draw_from_rows(weights(distinct)[which], self.rng.random(x.shape))
+
+    def langevin(self, x: Tokens, clock: float) -> Tokens:
+        """Propose a kernel move at one free position, accept with `rho_y / (rho_x + rho_y)`.
+
+        In detailed balance with `p_t`: `langevin_rates` of the sequence kernel, one jump at a time.
+        """
+        process = self.model.process
+        free = np.flatnonzero(self.fixed == FREE)
+        if not free.size:
+            return x
+        here = np.arange(len(x))
+        position = free[self.rng.integers(free.size, size=len(x))]
+        distinct, which = _distinct(process, x)
+        time = process.token_time(clock, distinct)
+        ratios = self.model.ratios(distinct, np.full(len(distinct), clock))
+        forth = process.tokens.outflow(distinct, time)[which][here, position]
+        back = (process.tokens.inflow(distinct, time) * ratios)[which][here, position]
+        # The reverse rate is K(x, y) rho_y / rho_x, so the acceptance is back / (forth + back).
+        moves = forth * quotient(back, forth + back)
+        # Divided by the fastest rate at its position, the rates become a kernel.
+        fastest = process.tokens.fastest(clock / process.length)
+        moves /= np.broadcast_to(fastest, process.length)[position][:, None]
+        own = x[here, position][:, None]
+        np.put_along_axis(moves, own, 0.0, -1)
+        stay = np.maximum(1 - moves.sum(axis=-1, keepdims=True), 0.0)
+        np.put_along_axis(moves, own, stay, -1)
+        x = x.copy()
+        x[here, position] = draw_from_rows(moves, self.rng.random(len(x)))
+        return x
+
+    def exact_window(self, x: Tokens, now: float, after: float) -> Tokens:
+        """Candidate jumps at the bounding rate; at each, one position jumps or nothing does."""
+        process = self.model.process
+        bound = rate_bound(process, after) * (1 + 1e-9)
+        clock = np.full(len(x), now)
+        x = x.copy()
+        active = np.arange(len(x))
+        while True:
+            clock[active] -= self.rng.exponential(1 / bound, active.size)
+            active = active[clock[active] > after]
+            if not active.size:
+                return x
+            rates = _reverse(self.model, x[active], clock[active]).reshape(active.size, -1)
+            rest = np.maximum(bound - rates.sum(axis=1), 0.0)
+            choice = draw_from_rows(np.column_stack([rates, rest]), self.rng.random(active.size))
+            jumps = choice < rates.shape[1]
+            position, token = np.divmod(choice[jumps], process.n_tokens)
+            x[active[jumps], position] = token
 
 
-Step = Callable[[ScoreModel, Tokens, float, float], Array]
-
-
-def _move(
-    model: ScoreModel, x: Tokens, rng: np.random.Generator, step: Step, clock: float, other: float
+def _start(
+    process: HammingProcess, n_samples: int, start: ArrayLike | None, rng: np.random.Generator
 ) -> Tokens:
-    """Draw every token from the distribution that `step` gives it; equal sequences share one."""
-    distinct, which = _distinct(model.process, x)
-    if which is None:
-        return draw_from_rows(step(model, x, clock, other), rng.random(x.shape))
-    return draw_from_table(step(model, distinct, clock, other), which, rng)
+    if n_samples < 1:
+        raise InputError(f"n_samples is {n_samples}; ask for at least one.")
+    if start is None:
+        return process.sample_base(n_samples, rng=rng)
+    x = process.check(start)
+    if x.shape[0] != n_samples:
+        raise InputError(f"start holds {x.shape[0]} sequences for {n_samples} samples.")
+    return x
 
 
-def _distinct(process: HammingProcess, x: Tokens) -> tuple[Tokens, Index | None]:
-    """The distinct sequences, and the index of each; `None` if that would not pay."""
+def _distinct(process: HammingProcess, x: Tokens) -> tuple[Tokens, Index | slice]:
+    """The distinct sequences, and the index of each; all of them where that would not pay."""
     if process.n_states > x.shape[0]:
-        return x, None
+        return x, slice(None)
     codes = process.encode(x)
     seen = np.bincount(codes, minlength=process.n_states) > 0
     return process.decode(np.flatnonzero(seen)), (np.cumsum(seen) - 1)[codes]
+
+
+# -------------------------------------------------------------------- weights of the next tokens
 
 
 def _posterior_step(model: ScoreModel, x: Tokens, now: float, after: float) -> Array:
@@ -244,29 +314,15 @@ def _posterior_step(model: ScoreModel, x: Tokens, now: float, after: float) -> A
     assert isinstance(model, ContextModel)
     process = model.process
     start, stop = process.token_time(after, x), process.token_time(now, x)
-    noised = process.tokens.apply(model.context(x, np.full(x.shape[0], now)), start)
+    noised = process.tokens.apply(model.context(x, np.full(len(x), now)), start)
     return np.asarray(noised * process.tokens.columns(x, start, stop))
 
 
-def _reverse(model: ScoreModel, x: Tokens, clock: float) -> Array:
+def _reverse(model: ScoreModel, x: Tokens, clock: float | Array) -> Array:
     """The rates of the reversed process for each change of a token, per unit of clock."""
     process = model.process
-    time = process.token_time(clock, x)
-    ratios = model.ratios(x, np.full(x.shape[0], clock))
-    return np.asarray(process.tokens.inflow(x, time) * ratios / process.length)
-
-
-def _jump(rates: Array, x: Tokens, duration: float) -> Array:
-    """Stay with probability `exp(-rate * duration)`, otherwise jump in proportion to the rates."""
-    total = rates.sum(axis=-1, keepdims=True)
-    leave = -np.expm1(-duration * total)
-    out = rates * np.where(total > 0, leave / np.where(total > 0, total, 1.0), 0.0)
-    np.put_along_axis(out, x[..., None], 1 - leave, -1)
-    return np.asarray(out)
-
-
-def _leap(model: ScoreModel, x: Tokens, now: float, duration: float) -> Array:
-    return _jump(_reverse(model, x, now), x, duration)
+    ratios = model.ratios(x, np.broadcast_to(clock, len(x)))
+    return process.tokens.inflow(x, process.token_time(clock, x)) * ratios / process.length
 
 
 def _birth_death(model: ScoreModel, x: Tokens, clock: float, duration: float) -> Array:
@@ -276,50 +332,16 @@ def _birth_death(model: ScoreModel, x: Tokens, clock: float, duration: float) ->
     return _jump(forth + _reverse(model, x, clock), x, duration)
 
 
-def _langevin(
-    model: ScoreModel, x: Tokens, fixed: Tokens, rng: np.random.Generator, clock: float
-) -> Tokens:
-    """Propose a move of the kernel at one free position, accept with `rho_y / (rho_x + rho_y)`.
-
-    In detailed balance with `p_t`: `langevin_rates` of the sequence kernel, one jump at a time.
-    """
-    process = model.process
-    free = np.flatnonzero(fixed == FREE)
-    if not free.size:
-        return x
-    here = np.arange(x.shape[0])
-    position = free[rng.integers(free.size, size=x.shape[0])]
-    distinct, which = _distinct(process, x)
-    ratios = model.ratios(distinct, np.full(distinct.shape[0], clock))
-    row = here if which is None else which
-    forth = process.tokens.outflow(distinct, process.token_time(clock, distinct))
-    back = process.tokens.inflow(distinct, process.token_time(clock, distinct)) * ratios
-    forth, back = forth[row, position], back[row, position]
-    # The reverse rate is K(x, y) rho_y / rho_x, so the acceptance is back / (forth + back).
-    both = forth + back
-    moves = forth * np.divide(back, both, out=np.zeros_like(both), where=both > 0)
-    # Divided by the fastest rate at its position, the rates become a kernel.
-    fastest = process.tokens.fastest(clock / process.length)
-    moves /= np.broadcast_to(fastest, process.length)[position][:, None]
-    np.put_along_axis(moves, x[here, position][:, None], 0.0, -1)
-    stay = np.maximum(1 - moves.sum(axis=-1), 0.0)
-    np.put_along_axis(moves, x[here, position][:, None], stay[:, None], -1)
-    x = x.copy()
-    x[here, position] = draw_from_rows(moves, rng.random(here.shape))
-    return x
-
-
-def _denoise(model: ScoreModel, x: Tokens, clock: float, _: float) -> Array:
-    assert isinstance(model, ContextModel)
-    return model.posterior(x, np.full(x.shape[0], clock))
+def _jump(rates: Array, x: Tokens, duration: float) -> Array:
+    """Stay with probability `exp(-rate * duration)`, otherwise jump in proportion to the rates."""
+    total = rates.sum(axis=-1, keepdims=True)
+    leave = -np.expm1(-duration * total)
+    out = rates * quotient(leave, total)
+    np.put_along_axis(out, x[..., None], 1 - leave, -1)
+    return out
 
 
 # -------------------------------------------------------------------- exact jumps
-
-
-def _halvings(first: float, last: float) -> Array:
-    count = max(1, int(np.ceil(np.log2(first / last))))
-    return np.geomspace(first, last, count + 1)
 
 
 def rate_bound(process: HammingProcess, clock: float) -> float:
@@ -336,78 +358,18 @@ def rate_bound(process: HammingProcess, clock: float) -> float:
             f"exact jumps need a table of {n} x {n} tokens at {process.length} positions; use "
             "method='posterior'."
         )
-    every = np.repeat(np.arange(n)[:, None], process.length, axis=1)
-    time = np.full(n, clock / process.length)
-    columns = process.tokens.columns(every, np.zeros(n), time)
-    inflow = process.tokens.inflow(every, time)
-    transitions = process.transitions(clock)
-    gained = np.einsum("xiy,iay->xia", inflow, transitions)
+    every = every_token(n, process.length)
+    inflow = process.tokens.inflow(every, process.token_time(clock, every))
+    reached = process.transitions(clock)
+    gained = np.einsum("xiy,iay->iax", inflow, reached)
     mask = process.tokens.mask
     if mask is not None:
-        gained, columns = np.delete(gained, mask, -1), np.delete(columns, mask, -1)
+        gained, reached = np.delete(gained, mask, 1), np.delete(reached, mask, 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        worst = np.where(gained > 0, gained / columns, 0.0).max(axis=(0, 2))
+        worst = np.where(gained > 0, gained / reached, 0.0).max(axis=(1, 2))
     if not np.all(np.isfinite(worst)):
         raise InputError(
             "the noise cannot reach every token within the last clock; raise last_time, or use "
             "method='posterior'."
         )
     return float(worst.sum() / process.length)
-
-
-def _exact_window(
-    model: ScoreModel, x: Tokens, now: float, after: float, rng: np.random.Generator
-) -> Tokens:
-    """Candidate jumps at the bounding rate; at each, one position jumps or nothing does."""
-    process = model.process
-    bound = rate_bound(process, after) * (1 + 1e-9)
-    clock = np.full(x.shape[0], now)
-    x = x.copy()
-    active = np.arange(x.shape[0])
-    while active.size:
-        clock[active] -= rng.exponential(1 / bound, active.size)
-        active = active[clock[active] > after]
-        if not active.size:
-            break
-        here, moments = x[active], clock[active]
-        time = moments / process.length
-        rates = process.tokens.inflow(here, time) * model.ratios(here, moments) / process.length
-        flat = rates.reshape(active.size, -1)
-        total = flat.sum(axis=1)
-        rest = np.maximum(bound - total, 0.0)
-        choice = draw_from_rows(np.column_stack([flat, rest]), rng.random(active.size))
-        jumps = choice < flat.shape[1]
-        position, token = np.divmod(choice[jumps], process.n_tokens)
-        x[active[jumps], position] = token
-    return x
-
-
-# -------------------------------------------------------------------- parts
-
-
-def _start(
-    process: HammingProcess, n_samples: int, start: ArrayLike | None, rng: np.random.Generator
-) -> Tokens:
-    if n_samples < 1:
-        raise InputError(f"n_samples is {n_samples}; ask for at least one.")
-    if start is None:
-        return process.sample_base(n_samples, rng=rng)
-    x = process.check(start)
-    if x.shape[0] != n_samples:
-        raise InputError(f"start holds {x.shape[0]} sequences for {n_samples} samples.")
-    return x
-
-
-def _give(
-    process: HammingProcess, x: Tokens, fixed: Tokens, clock: float, rng: np.random.Generator
-) -> Tokens:
-    """`x` with the given tokens in place: as they are for masking noise, otherwise noisy copies."""
-    given = fixed != FREE
-    if not given.any():
-        return x
-    known = np.where(given, fixed, 0)
-    if process.tokens.mask is None:
-        _checks.positive(clock, "clock")
-        copies = np.repeat(known[None], x.shape[0], axis=0)
-        known = process.noise(copies, clock, rng=rng)
-    return np.where(given, known, x)

@@ -22,7 +22,7 @@ from thalweg import _checks
 from thalweg._door import checked
 from thalweg._types import Array, Index
 from thalweg.errors import InputError
-from thalweg.flow.rates import generator
+from thalweg.flow.rates import edge_generator, generator
 from thalweg.kernel import MarkovKernel
 
 
@@ -128,15 +128,18 @@ def langevin_rates(kernel: MarkovKernel, p: ArrayLike) -> sparse.csr_array:
     array([0., 0.])
     """
     p = _positive(kernel, p)
+    source, target, conductance = kernel.edges
     rho = p / kernel.stationary
-    k = kernel.matrix.tocoo()
-    off = k.row != k.col
-    rows, columns = k.row[off], k.col[off]
-    rates = 2 * k.data[off] * rho[columns] / (rho[rows] + rho[columns])
-    return generator(kernel.n_states, rows, columns, rates)
+    flux = 2 * conductance * rho[source] * rho[target] / (rho[source] + rho[target])
+    return edge_generator(kernel, flux / p[source], flux / p[target])
 
 
 # -------------------------------------------------------------------- parts
+
+
+def quotient(top: Array, bottom: Array) -> Array:
+    """`top / bottom`, zero where the bottom is."""
+    return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
 
 
 def _positive(kernel: MarkovKernel, p: ArrayLike) -> Array:

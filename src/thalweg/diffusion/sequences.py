@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from thalweg import _checks
 from thalweg._types import Array, Tokens
-from thalweg.diffusion.token_process import TokenProcess, one_hot
+from thalweg.diffusion.token_process import TokenProcess, every_token
 from thalweg.errors import InputError
 from thalweg.graphs import hamming_kernel
 from thalweg.kernel import MarkovKernel
@@ -131,17 +131,21 @@ class HammingProcess:
         """The distribution over all sequences after the clock, position by position."""
         self._check_enumerable()
         p = _checks.as_probability(p, self.n_states)
+        return np.asarray(self.noised(p, self.transitions(clock)).ravel())
+
+    def noised(self, p: Array, transitions: Array, kept: int | None = None) -> Array:
+        """`p` after these transitions, one axis per position; the position `kept` stays clean."""
         tensor = p.reshape((self.n_tokens,) * self.length)
-        for position, matrix in enumerate(self.transitions(clock)):
-            tensor = np.moveaxis(np.tensordot(tensor, matrix, axes=(position, 0)), -1, position)
-        return np.asarray(tensor.ravel())
+        for position, matrix in enumerate(transitions):
+            if position != kept:
+                moved = np.tensordot(tensor, matrix, axes=(position, 0))
+                tensor = np.moveaxis(moved, -1, position)
+        return tensor
 
     def transitions(self, clock: float) -> Array:
         """`P_t` at each position: `(length, n_tokens, n_tokens)`. For small alphabets."""
-        n = self.n_tokens
-        each = np.repeat(np.arange(n)[:, None], self.length, axis=1)
-        time = np.full(n, float(clock) / self.length)
-        return np.asarray(self.tokens.rows(each, time).transpose(1, 0, 2))
+        every = every_token(self.n_tokens, self.length)
+        return self.tokens.rows(every, self.token_time(clock, every)).transpose(1, 0, 2)
 
     def encode(self, sequences: ArrayLike) -> Tokens:
         """The number that each sequence spells in base `n_tokens`, first position first.
@@ -193,6 +197,3 @@ class HammingProcess:
                 f"states, more than {_MAX_STATES}; work token by token (noise, conditional, "
                 "flow_marginals)."
             )
-
-    def one_hot(self, sequences: Tokens) -> Array:
-        return one_hot(sequences, self.n_tokens)

@@ -25,6 +25,7 @@ rates are exactly these. For an additive potential it factorises for every law: 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -37,7 +38,8 @@ from scipy.integrate import solve_ivp
 from thalweg import _checks
 from thalweg._door import single_threaded
 from thalweg._types import Array
-from thalweg.diffusion.reversal import EdgeRates, NoisingPath, net_gain
+from thalweg.diffusion.reversal import EdgeRates, NoisingPath, law_change
+from thalweg.diffusion.scores import quotient
 from thalweg.diffusion.token_process import TableTokens, TokenProcess
 from thalweg.diffusion.tokens import AbsorbingTokens, DenseTokens, RefreshTokens
 from thalweg.energy import FreeEnergy
@@ -80,15 +82,11 @@ def _split(here: Array, there: Array, drop: Array, beta: float) -> EdgeRates:
     """`beta + b` and `beta - b`; beyond `|b| = beta` the whole flux goes one way."""
     total = here + there
     mean = LogMean()(here, there)
-    b = drop * np.divide(mean, total, out=np.zeros_like(total), where=total > 0)
+    b = drop * quotient(mean, total)
     surplus, deficit = np.maximum(b - beta, 0.0), np.maximum(-b - beta, 0.0)
-    forth = np.maximum(beta + b, 0.0) + surplus * _ratio(there, here)
-    back = np.maximum(beta - b, 0.0) + deficit * _ratio(here, there)
+    forth = np.maximum(beta + b, 0.0) + surplus * quotient(there, here)
+    back = np.maximum(beta - b, 0.0) + deficit * quotient(here, there)
     return forth, back
-
-
-def _ratio(top: Array, bottom: Array) -> Array:
-    return np.divide(top, bottom, out=np.zeros_like(top), where=bottom > 0)
 
 
 @single_threaded
@@ -108,13 +106,10 @@ def tilted_path(
     energy._check(kernel)
     p0 = _checks.as_probability(p0, kernel.n_states, "p0")
     total = _checks.positive(total, "total")
-    source, target, _ = kernel.edges
 
     def slope(_: float, law: Array) -> Array:
         law = np.maximum(law, 0.0)
-        forth, back = edge_rates(kernel, energy, law)
-        flux = law[source] * forth - law[target] * back
-        return net_gain(kernel, flux)
+        return law_change(kernel, law, edge_rates(kernel, energy, law))
 
     run = solve_ivp(
         slope, (0.0, total), p0, method="DOP853", rtol=rtol, atol=1e-3 * rtol, dense_output=True
@@ -137,7 +132,6 @@ def conditional_law(path: NoisingPath, state: int, clock: float, *, rtol: float 
 
     Averaged over `state ~ p_0` it is the law of the path.
     """
-    source, target, _ = path.kernel.edges
     n = path.kernel.n_states
     if not 0 <= state < n:
         raise InputError(f"state is {state}; the kernel has the states 0 .. {n - 1}.")
@@ -145,9 +139,7 @@ def conditional_law(path: NoisingPath, state: int, clock: float, *, rtol: float 
         raise InputError(f"clock is {clock:g}; the path runs from 0 to {path.total:g}.")
 
     def slope(moment: float, law: Array) -> Array:
-        forth, back = path.edge_rates(moment)
-        flux = law[source] * forth - law[target] * back
-        return net_gain(path.kernel, flux)
+        return law_change(path.kernel, law, path.edge_rates(moment))
 
     start = np.zeros(n)
     start[state] = 1.0
@@ -292,24 +284,33 @@ class MarginalFlowTokens(TableTokens):
         out[:, index, index] = -out.sum(axis=-1)
         return out
 
-    @cached_property
-    def _table(self) -> Any:
-        """The transition matrices from time 0, as an interpolant."""
+    def _flow(
+        self, law: Callable[[float, Array], Array], start: float, stop: float, rtol: float
+    ) -> Any:
+        """The transition matrices from `start` on, with the rates at `law(time, matrices)`."""
         shape = (*self.marginals.shape, self.n_tokens)
 
-        def slope(_: float, flat: Array) -> Array:
+        def slope(moment: float, flat: Array) -> Array:
             p = flat.reshape(shape)
-            law = np.maximum(np.einsum("ia,iay->iy", self.marginals, p), 0.0)
-            return np.asarray((p @ self._generators(law)).ravel())
+            return np.asarray((p @ self._generators(law(moment, p))).ravel())
 
-        start = np.broadcast_to(np.eye(self.n_tokens), shape).ravel()
+        identity = np.broadcast_to(np.eye(self.n_tokens), shape).ravel()
         run = solve_ivp(
-            slope, (0.0, self.total), start, method="DOP853", rtol=1e-10, atol=1e-14,
+            slope, (start, stop), identity, method="DOP853", rtol=rtol, atol=1e-4 * rtol,
             dense_output=True,
         )  # fmt: skip
         if not run.success:
             Status.STEP_TOO_SMALL.check()
         return run.sol
+
+    @cached_property
+    def _table(self) -> Any:
+        """The transition matrices from time 0, as an interpolant."""
+
+        def law(_: float, p: Array) -> Array:
+            return np.maximum(np.einsum("ia,iay->iy", self.marginals, p), 0.0)
+
+        return self._flow(law, 0.0, self.total, 1e-10)
 
     def transitions(self, time: Array) -> Array:
         """`P_(0, t)` for each time: `(batch, length, n_tokens, n_tokens)`."""
@@ -333,15 +334,8 @@ class MarginalFlowTokens(TableTokens):
         """`P_(start, stop)`, from the linear equation with the rates between."""
         if start == 0:
             return np.asarray(self.transitions(np.array([stop]))[0])
-        shape = (*self.marginals.shape, self.n_tokens)
-
-        def slope(moment: float, flat: Array) -> Array:
-            law = self.law(np.array([moment]))[0]
-            return np.asarray((flat.reshape(shape) @ self._generators(law)).ravel())
-
-        identity = np.broadcast_to(np.eye(self.n_tokens), shape).ravel()
-        run = solve_ivp(slope, (start, stop), identity, method="DOP853", rtol=1e-8, atol=1e-12)
-        p = np.maximum(run.y[:, -1].reshape(shape), 0.0)
+        flow = self._flow(lambda moment, _: self.law(np.array([moment]))[0], start, stop, 1e-8)
+        p = np.maximum(flow(stop).reshape(*self.marginals.shape, self.n_tokens), 0.0)
         return np.asarray(p / p.sum(axis=-1, keepdims=True))
 
     def _moves(self, start: Array, stop: Array) -> Array:

@@ -1,4 +1,4 @@
-"""`TokenProcess`: the interface of noise on one token, and how tables are read by token."""
+"""`TokenProcess`: the interface of noise on one token, and tokens drawn from tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from thalweg._compile import njit
-from thalweg._types import Array, Index, Tokens
+from thalweg._types import Array, Tokens
 from thalweg.kernel import MarkovKernel
 
 
@@ -16,12 +16,6 @@ def draw_from_rows(weights: Array, uniforms: Array) -> Tokens:
     """One token from each row of `weights` (any positive scale) by inversion of `uniforms`."""
     flat = np.ascontiguousarray(weights.reshape(-1, weights.shape[-1]))
     return np.asarray(_draw(flat, uniforms.ravel()).reshape(uniforms.shape))
-
-
-def draw_from_table(weights: Array, which: Index, rng: np.random.Generator) -> Tokens:
-    """One token for each position of each sample, from `weights[which[sample], position]`."""
-    edges = np.cumsum(weights, axis=-1)
-    return np.asarray(_draw_table(edges / edges[..., -1:], which, rng))
 
 
 def draw_from_base(base: Array, shape: tuple[int, int], rng: np.random.Generator) -> Tokens:
@@ -56,23 +50,13 @@ def _draw(rows: Array, uniforms: Array) -> Tokens:
     return out
 
 
-@njit(cache=True)
-def _draw_table(edges: Array, which: Index, rng: np.random.Generator) -> Tokens:
-    n_samples, length, last = which.size, edges.shape[1], edges.shape[2] - 1
-    out = np.empty((n_samples, length), dtype=np.int64)
-    for i in range(n_samples):
-        row = edges[which[i]]
-        for j in range(length):
-            u = rng.random()
-            k = 0
-            while k < last and row[j, k] <= u:
-                k += 1
-            out[i, j] = k
-    return out
-
-
 class TokenProcess(ABC):
-    """The noise on one token: a chain on `n_tokens` tokens, homogeneous in time by default."""
+    """The noise on one token: a reversible chain on `n_tokens` tokens.
+
+    By default its rates are constant in time, and `columns` and `inflow` follow from the rows by
+    detailed balance, `pi_a P_t(a, x) = pi_x P_t(x, a)`. A process whose rates depend on time
+    overrides both.
+    """
 
     @property
     @abstractmethod
@@ -99,14 +83,6 @@ class TokenProcess(ABC):
         return True
 
     @abstractmethod
-    def rows(self, tokens: Tokens, time: Array) -> Array:
-        """`P_t(x, .)`: the distribution of each token at its time."""
-
-    @abstractmethod
-    def columns(self, tokens: Tokens, start: Array, stop: Array) -> Array:
-        """`P_(start, stop)(., x)`: the probability that each earlier token leads to this one."""
-
-    @abstractmethod
     def apply(self, weights: Any, time: Any) -> Any:
         """`sum_a w_a P_t(a, .)`: weights over clean tokens, noised. Arrays or torch tensors."""
 
@@ -114,9 +90,23 @@ class TokenProcess(ABC):
     def outflow(self, tokens: Tokens, time: Array) -> Array:
         """The forward rates `Q_t(x, y)` from each token, zero at `y = x`."""
 
-    @abstractmethod
+    def rows(self, tokens: Tokens, time: Array) -> Array:
+        """`P_t(x, .)`: the distribution of each token at its time."""
+        clean = np.zeros((*tokens.shape, self.n_tokens))
+        np.put_along_axis(clean, tokens[..., None], 1.0, -1)
+        return np.asarray(self.apply(clean, time))
+
+    def columns(self, tokens: Tokens, start: Array, stop: Array) -> Array:
+        """`P_(start, stop)(., x)`: the probability that each earlier token leads to this one."""
+        return self._balanced(self.rows(tokens, np.asarray(stop) - start), tokens)
+
     def inflow(self, tokens: Tokens, time: Array) -> Array:
         """The forward rates `Q_t(y, x)` into each token, zero at `y = x`."""
+        return self._balanced(self.outflow(tokens, time), tokens)
+
+    def _balanced(self, forward: Array, tokens: Tokens) -> Array:
+        own = at_tokens(self.stationary, tokens)[..., None]
+        return np.asarray(forward * (own / self.stationary))
 
     @abstractmethod
     def fastest(self, time: float) -> Array:
@@ -130,9 +120,12 @@ class TokenProcess(ABC):
         """Tokens drawn from the stationary distribution."""
         return draw_from_base(self.stationary, shape, rng)
 
-    @abstractmethod
     def token_kernel(self, position: int = 0) -> MarkovKernel:
         """The chain at one position as an explicit kernel."""
+        n = self.n_tokens
+        rates = self.outflow(every_token(n, self.n_positions or 1), np.zeros(n))
+        matrix = rates[:, position if self.n_positions else 0]
+        return MarkovKernel.from_matrix(matrix + np.diag(np.maximum(1 - matrix.sum(axis=1), 0.0)))
 
 
 class TableTokens(TokenProcess):
@@ -176,10 +169,9 @@ def others(rates: Array, tokens: Tokens) -> Array:
     return rates
 
 
-def one_hot(tokens: Tokens, n_tokens: int) -> Array:
-    out = np.zeros((*tokens.shape, n_tokens))
-    np.put_along_axis(out, tokens[..., None], 1.0, -1)
-    return out
+def every_token(n_tokens: int, length: int) -> Tokens:
+    """Sequences of one repeated token, one for each token."""
+    return np.repeat(np.arange(n_tokens)[:, None], length, axis=1)
 
 
 def at_tokens(table: Array, tokens: Tokens) -> Array:

@@ -31,10 +31,8 @@ from thalweg._types import Array, Tokens
 from thalweg.diffusion.token_process import (
     TableTokens,
     TokenProcess,
-    at_tokens,
     draw_from_base,
     like,
-    one_hot,
     others,
 )
 from thalweg.errors import InputError
@@ -63,7 +61,7 @@ class RefreshTokens(TokenProcess):
     def __post_init__(self) -> None:
         object.__setattr__(self, "base", _as_bases(self.base, "base"))
         highest = 1 / (1 - self.base.min())
-        if not 0 < _checks.positive(self.rate, "rate") <= highest * (1 + 1e-12):
+        if _checks.positive(self.rate, "rate") > highest * (1 + 1e-12):
             raise InputError(
                 f"rate is {self.rate:g}; above 1 / (1 - min base) = {highest:.6g} the kernel would "
                 "need a negative probability of staying: lower the rate and lengthen the schedule."
@@ -73,20 +71,6 @@ class RefreshTokens(TokenProcess):
     def stationary(self) -> Array:
         return self.base
 
-    def rows(self, tokens: Tokens, time: Array) -> Array:
-        keep = np.exp(-self.rate * np.asarray(time))[:, None, None]
-        out = np.broadcast_to(self.base, (*tokens.shape, self.n_tokens)) * (1 - keep)
-        own = tokens[..., None]
-        np.put_along_axis(out, own, np.take_along_axis(out, own, -1) + keep, -1)
-        return out
-
-    def columns(self, tokens: Tokens, start: Array, stop: Array) -> Array:
-        keep = np.exp(-self.rate * (np.asarray(stop) - start))[:, None, None]
-        into = (1 - keep) * at_tokens(self.base, tokens)[..., None]
-        out = np.repeat(into, self.n_tokens, axis=-1)
-        np.put_along_axis(out, tokens[..., None], into + keep, -1)
-        return out
-
     def apply(self, weights: Any, time: Any) -> Any:
         keep = like(weights, np.exp(-self.rate * np.asarray(time)))[:, None, None]
         return keep * weights + (1 - keep) * weights.sum(-1)[..., None] * like(weights, self.base)
@@ -94,10 +78,6 @@ class RefreshTokens(TokenProcess):
     def outflow(self, tokens: Tokens, time: Array) -> Array:
         rates = np.broadcast_to(self.rate * self.base, (*tokens.shape, self.n_tokens))
         return others(np.array(rates), tokens)
-
-    def inflow(self, tokens: Tokens, time: Array) -> Array:
-        into = self.rate * at_tokens(self.base, tokens)[..., None]
-        return others(np.repeat(into, self.n_tokens, axis=-1), tokens)
 
     def fastest(self, time: float) -> Array:
         return np.asarray(self.rate * (1 - self.base.min(axis=-1)))
@@ -110,13 +90,6 @@ class RefreshTokens(TokenProcess):
         else:
             out[forget] = draw_from_base(self.base, tokens.shape, rng)[forget]
         return out
-
-    def token_kernel(self, position: int = 0) -> MarkovKernel:
-        base = self.base if self.base.ndim == 1 else self.base[position]
-        matrix = np.tile(self.rate * base, (self.n_tokens, 1))
-        np.fill_diagonal(matrix, 0.0)
-        np.fill_diagonal(matrix, np.maximum(1 - matrix.sum(axis=1), 0.0))
-        return MarkovKernel.from_matrix(matrix)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,31 +149,11 @@ class AbsorbingTokens(TokenProcess):
         onto_data = kept * data + (exchanged * total + self.backward * masked * hidden) * returns
         return onto_data + (masked * total + (1 - self.backward * masked) * hidden) * at_mask
 
-    def rows(self, tokens: Tokens, time: Array) -> Array:
-        return np.asarray(self.apply(one_hot(tokens, self.n_tokens), time))
-
-    def columns(self, tokens: Tokens, start: Array, stop: Array) -> Array:
-        kept, masked, exchanged = self._scales(np.asarray(stop, dtype=np.float64) - start)
-        hidden = tokens == self.mask
-        arrive = at_tokens(self._padded, tokens)
-        from_data = np.where(hidden, masked, exchanged * arrive)
-        out = np.repeat(from_data[..., None], self.n_tokens, axis=-1)
-        own = np.where(hidden, 0.0, from_data + kept)[..., None]
-        np.put_along_axis(out, tokens[..., None], own, -1)
-        out[..., -1] = np.where(hidden, 1 - self.backward * masked, self.backward * masked * arrive)
-        return out
-
     def outflow(self, tokens: Tokens, time: Array) -> Array:
         hidden = (tokens == self.mask)[..., None]
         out = np.zeros((*tokens.shape, self.n_tokens))
         out[..., :-1] = np.where(hidden, self.backward * self.returns, 0.0)
         out[..., -1:] = np.where(hidden, 0.0, 1.0)
-        return out
-
-    def inflow(self, tokens: Tokens, time: Array) -> Array:
-        hidden = tokens == self.mask
-        out = np.repeat(np.where(hidden, 1.0, 0.0)[..., None], self.n_tokens, axis=-1)
-        out[..., -1] = np.where(hidden, 0.0, self.backward * at_tokens(self._padded, tokens))
         return out
 
     def fastest(self, time: float) -> Array:
@@ -217,15 +170,6 @@ class AbsorbingTokens(TokenProcess):
         if fresh.any():
             out[fresh] = draw_from_base(self.returns, tokens.shape, rng)[fresh]
         return out
-
-    def token_kernel(self, position: int = 0) -> MarkovKernel:
-        returns = self.returns if self.returns.ndim == 1 else self.returns[position]
-        n = self.n_tokens
-        matrix = np.zeros((n, n))
-        matrix[:-1, -1] = 1.0
-        matrix[-1, :-1] = self.backward * returns
-        matrix[-1, -1] = 1 - self.backward
-        return MarkovKernel.from_matrix(matrix)
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,8 +220,8 @@ class DenseTokens(TableTokens):
         """`P_t` for each time: shape `(batch, [length,] n_tokens, n_tokens)`."""
         distinct, back = np.unique(np.asarray(time, dtype=np.float64), return_inverse=True)
         scaled = self.scale * distinct
-        longest = float(scaled.max(initial=0.0))
-        halvings = max(0, math.ceil(math.log2(longest / _TAYLOR_RADIUS))) if longest > 0 else 0
+        longest = max(float(scaled.max(initial=0.0)), _TAYLOR_RADIUS)
+        halvings = math.ceil(math.log2(longest / _TAYLOR_RADIUS))
         step = scaled / 2.0**halvings
         terms = np.arange(_TAYLOR_TERMS + 1)
         weights = np.exp(-step)[:, None] * step[:, None] ** terms / factorial(terms)

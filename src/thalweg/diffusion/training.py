@@ -14,11 +14,13 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import softmax
 
+from thalweg import _checks
 from thalweg._door import named
 from thalweg._files import atomic_write
 from thalweg._optional import optional
@@ -69,9 +71,7 @@ class NetworkModel(_Network, ContextModel):
     """A trained network in the form that samplers take: arrays in, arrays out."""
 
     def context(self, sequences: Tokens, clock: Array) -> Array:
-        logits = self.outputs(sequences, clock)
-        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+        return np.asarray(softmax(self.outputs(sequences, clock), axis=-1))
 
 
 class NetworkScores(_Network):
@@ -136,10 +136,8 @@ class Training:
     checkpoint_every: int = 200
 
     def __post_init__(self) -> None:
-        for name, kind in (("loss", Loss), ("head", Head)):
-            if getattr(self, name) not in get_args(kind):
-                words = " or ".join(map(repr, get_args(kind)))
-                raise InputError(f"{name} is {getattr(self, name)!r}; choose {words}.")
+        _checks.word(self.loss, "loss", Loss)
+        _checks.word(self.head, "head", Head)
         if self.head == "score" and self.loss == "cross-entropy":
             raise InputError("a network of scores has no clean tokens; use loss='score-entropy'.")
         if self.n_steps < 1 or self.batch_size < 1:

@@ -13,18 +13,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import false_discovery_control, norm
 
 from thalweg._door import single_threaded
 from thalweg._optional import data_frame
 from thalweg._sparse import dense
 from thalweg._types import Array, Index
 from thalweg._words import p_text
-from thalweg.dynamics.joint import Data, JointFit, SameTests, ScoreTest, fit_jointly, same_tests
+from thalweg.dynamics.joint import JointFit, SameTests, ScoreTest, fit_jointly, same_tests
 from thalweg.dynamics.landscape import as_landscape
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.answer import check_match, two_times
+from thalweg.learn.likelihood.objective import IndependentObjective
 from thalweg.learn.likelihood.options import LikelihoodOptions
 from thalweg.learn.likelihood.result import LikelihoodFit
 from thalweg.learn.regressor import FreeEnergyRegressor
@@ -157,7 +158,9 @@ def compare(
     tests: tuple[ScoreTest | None, ScoreTest | None, ScoreTest | None] = (None, None, None)
     status = one.status_ and other.status_
     if isinstance(fits[0], LikelihoodFit) and isinstance(fits[1], LikelihoodFit):
-        joint = fit_jointly(_data(fits[0]), _data(fits[1]), strength=_strength(fits[0]))
+        asked = fits[0].settings.prior_strength
+        strength = None if isinstance(asked, str) else float(asked)
+        joint = fit_jointly(_data(fits[0]), _data(fits[1]), strength=strength)
         status = status and joint.status
         tests = same_tests(joint)
     elif fits[0] is None or fits[1] is None:
@@ -166,7 +169,9 @@ def compare(
             "the snapshots and the kernel instead."
         )
     gap, directions = _difference(one, other)
-    edges = _edge_differences(graph, gap, directions)
+    source, target, _ = graph.edges
+    along = directions[:, source] - directions[:, target]
+    edges = _judged(gap[source] - gap[target], np.sqrt(np.sum(along**2, axis=0)))
     states, reference = _state_differences(gap, directions)
     return Comparison(
         graph, *tests, states, edges, reference, (one.beta_, other.beta_), joint, status
@@ -190,7 +195,7 @@ def compare_globally(a: Snapshots, b: Snapshots, kernel: MarkovKernel) -> SameTe
         check_match(kernel, snapshots)
         two_times(snapshots)
         model = LikelihoodOptions().model(kernel, snapshots.times)
-        data.append(Data(model, dense(snapshots.counts)))
+        data.append(IndependentObjective(model, dense(snapshots.counts)))
     return same_tests(fit_jointly(*data))
 
 
@@ -220,21 +225,14 @@ def _fitted(
 
 
 def _check_same_graph(one: MarkovKernel, other: MarkovKernel) -> None:
-    same = one.n_states == other.n_states and one.n_edges == other.n_edges
-    if same:
-        same = (
-            np.array_equal(one.edges.source, other.edges.source)
-            and np.array_equal(one.edges.target, other.edges.target)
-            and np.allclose(one.edges.conductance, other.edges.conductance, rtol=1e-9, atol=0)
-        )
-    if not same:
+    if not one.same_graph(other):
         raise InputError(
             f"the two models live on different graphs ({one} and {other}); fit both on one kernel: "
             "potentials can only be compared state by state on the same one."
         )
 
 
-def _data(fit: LikelihoodFit) -> Data:
+def _data(fit: LikelihoodFit) -> IndependentObjective:
     """Counts divided to the effective number of independent individuals."""
     plain = fit.settings.observation == "independent"
     if not plain or fit.settings.discretization != "continuous" or fit.model.n_basis > 1:
@@ -244,13 +242,7 @@ def _data(fit: LikelihoodFit) -> Data:
         )
     if not fit.model.n_initial:
         raise InputError("compare fits the starts of both data sets; leave initial out.")
-    return Data(fit.model, fit.noise.effective(fit.counts))
-
-
-def _strength(fit: LikelihoodFit) -> float | None:
-    """Strength of the prior, if the caller has set it."""
-    asked = fit.settings.prior_strength
-    return None if isinstance(asked, str) else float(asked)
+    return IndependentObjective(fit.model, fit.noise.effective(fit.counts))
 
 
 def _difference(a: FreeEnergyRegressor, b: FreeEnergyRegressor) -> tuple[Array, Array]:
@@ -273,27 +265,7 @@ def _judged(value: Array, stderr: Array) -> Differences:
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where(stderr > 0, np.abs(value) / stderr, np.where(value == 0, 0.0, np.inf))
     p = 2.0 * norm.sf(z)
-    return Differences(value, stderr, p, false_discovery(p))
-
-
-def false_discovery(p: Array) -> Array:
-    """Benjamini and Hochberg's adjusted p-values.
-
-    >>> false_discovery(np.array([0.01, 0.04, 0.03, 0.5])).round(4)
-    array([0.04  , 0.0533, 0.0533, 0.5   ])
-    """
-    order = np.argsort(p)
-    ranked = p[order] * p.size / np.arange(1, p.size + 1)
-    adjusted = np.minimum.accumulate(ranked[::-1])[::-1]
-    out = np.empty_like(p)
-    out[order] = np.minimum(adjusted, 1.0)
-    return out
-
-
-def _edge_differences(kernel: MarkovKernel, gap: Array, directions: Array) -> Differences:
-    source, target, _ = kernel.edges
-    along = directions[:, source] - directions[:, target]
-    return _judged(gap[source] - gap[target], np.sqrt(np.sum(along**2, axis=0)))
+    return Differences(value, stderr, p, false_discovery_control(p))
 
 
 def _state_differences(gap: Array, directions: Array) -> tuple[Differences, Index]:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from thalweg._door import single_threaded
-from thalweg._optional import data_frame
 from thalweg._types import Array, Index
-from thalweg.dynamics.landscape import Estimate, Landscape, as_states, estimate
+from thalweg.dynamics.landscape import Estimate, Landscape, as_states, estimate, is_one
 from thalweg.dynamics.walk import RestingWalk, resting_walk
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -42,11 +42,23 @@ class Absorbed:
     walk: RestingWalk
     inside: Index
     """The states outside the absorbing set."""
-    factor: Factor
     crossing: Array
     """Conductance from each inside state (columns: absorbing groups)."""
     edges: tuple[Index, Index, Array]
     """The edges inside: their ends, numbered like `inside`, and their conductances."""
+
+    @cached_property
+    def solver(self) -> LaplacianSolver:
+        return LaplacianSolver(self.inside.size, *self.edges[:2], grounded=True)
+
+    @cached_property
+    def ground(self) -> Array:
+        """Conductance from each inside state to all absorbing ones."""
+        return np.asarray(self.crossing.sum(axis=1))
+
+    @cached_property
+    def factor(self) -> Factor:
+        return self.solver.factor(self.edges[2], self.ground)
 
     @classmethod
     def of(cls, walk: RestingWalk, groups: Sequence[Index]) -> Absorbed:
@@ -65,8 +77,7 @@ class Absorbed:
             np.add.at(crossing, (place[one[cut]], group[other[cut]]), walk.conductance[cut])
         within = (group[source] < 0) & (group[target] < 0)
         edges = place[source[within]], place[target[within]], walk.conductance[within]
-        solver = LaplacianSolver(inside.size, *edges[:2], grounded=True)
-        return cls(walk, inside, solver.factor(edges[2], crossing.sum(axis=1)), crossing, edges)
+        return cls(walk, inside, crossing, edges)
 
     def solve(self, right: Array, tolerance: float = TOLERANCE) -> tuple[Array, Status]:
         """`x` with `A x = right` inside; `right` has one row per inside state."""
@@ -142,18 +153,10 @@ class Fates:
 
     def to_frame(self) -> pd.DataFrame:
         """One row per state and target: probability, stderr, lower, upper."""
-        n = self.kernel.n_states
-        e = self.probabilities
-        return data_frame(
-            {
-                "state": np.repeat(np.array(self.kernel.labels, dtype=object), len(self.names)),
-                "fate": np.tile(np.asarray(self.names, dtype=object), n),
-                "probability": e.value.ravel(),
-                "stderr": e.stderr.ravel(),
-                "lower": e.lower.ravel(),
-                "upper": e.upper.ravel(),
-            }
-        )
+        frame = self.probabilities.to_frame().rename(columns={"value": "probability"})
+        frame.insert(0, "state", [x for x in self.kernel.labels for _ in self.names])
+        frame.insert(1, "fate", list(self.names) * self.kernel.n_states)
+        return frame
 
 
 @single_threaded
@@ -196,15 +199,12 @@ def target_sets(kernel: MarkovKernel, targets: Any) -> dict[str, Any]:
     """Named target sets from a mapping, or from a list of states or of sets."""
     if isinstance(targets, Mapping):
         named = {str(name): states for name, states in targets.items()}
-    elif isinstance(targets, (str, bytes)) or np.ndim(targets) == 0:
-        named = {str(targets): targets}
     else:
         named = {}
-        for k, states in enumerate(targets):
-            alone = isinstance(states, (str, bytes)) or np.ndim(states) == 0
-            name = str(states) if alone else f"target {k}"
-            if alone and kernel.names is not None and isinstance(states, (int, np.integer)):
-                name = str(kernel.names[int(states)])
+        for k, states in enumerate([targets] if is_one(targets) else targets):
+            name = f"target {k}"
+            if is_one(states):
+                name = str(kernel.labels[int(as_states(kernel, states, "targets")[0])])
             named[name] = states
     if len(named) < 2:
         raise InputError(
@@ -216,8 +216,7 @@ def target_sets(kernel: MarkovKernel, targets: Any) -> dict[str, Any]:
 
 def disjoint(kernel: MarkovKernel, named: Mapping[str, Any]) -> list[Index]:
     """The sets as state numbers; rejected if two overlap or no state is left outside."""
-    groups, owner = [], np.full(kernel.n_states, -1, dtype=np.int64)
-    names = list(named)
+    groups, owner, names = [], np.full(kernel.n_states, -1, dtype=np.int64), list(named)
     for k, (name, states) in enumerate(named.items()):
         found = as_states(kernel, states, name)
         taken = found[owner[found] >= 0]

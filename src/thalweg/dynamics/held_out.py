@@ -15,7 +15,7 @@ import numpy as np
 from thalweg._door import single_threaded
 from thalweg._sparse import dense
 from thalweg._types import Array
-from thalweg.energy import FreeEnergy
+from thalweg.dynamics.landscape import Landscape
 from thalweg.errors import InputError
 from thalweg.flow import gradient_flow
 from thalweg.learn.answer import check_match
@@ -84,18 +84,18 @@ def held_out(
     expected = np.maximum(model.predict(None, when).probabilities[1:], 1e-12)
     values, vectors = np.linalg.eigh(fit.joint_covariance)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
+    landscape = Landscape(kernel, fit.energy)
     counts = dense(snapshots.counts)
     sizes = np.rint(counts.sum(axis=1)).astype(np.int64)
     observed = pearson(counts, expected)
     reached, done = np.zeros(snapshots.n_times), 0
     for _ in range(n_draws):
         change = root @ rng.standard_normal(values.size)
-        beta = fit.energy.beta * np.exp(change[n] / fit.energy.beta) if fit.energy.beta else 0.0
         start = fit.initial * np.exp(change[n + 1 :])
-        energy = FreeEnergy(fit.energy.potential + change[:n], beta, fit.energy.interaction)
         flow = gradient_flow(
-            kernel, energy, start / start.sum(), when, mobility=model._mobility, rtol=1e-6
-        )
+            kernel, landscape.moved(change), start / start.sum(), when, mobility=model._mobility,
+            rtol=1e-6,
+        )  # fmt: skip
         if not flow.status:
             continue
         drawn = [

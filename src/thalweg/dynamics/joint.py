@@ -25,9 +25,8 @@ counts alone: the strength of its prior is chosen by their evidence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -39,8 +38,7 @@ from thalweg.learn.likelihood.model import FlowModel, Mesh, first_mesh
 from thalweg.learn.likelihood.objective import Evaluation, IndependentObjective
 from thalweg.learn.likelihood.optimize import Minimum, minimise
 from thalweg.learn.likelihood.priors import Prior, make_prior
-from thalweg.learn.likelihood.sparse.flow import SPARSE_STATES, Point, SparseFlow, is_plain
-from thalweg.learn.likelihood.sparse.search import descend
+from thalweg.learn.likelihood.sparse.flow import evaluated
 from thalweg.learn.likelihood.start import weak_start
 from thalweg.snapshots.density import smoothed
 from thalweg.status import Status
@@ -51,38 +49,22 @@ _ROUNDS = 8
 """Largest number of fits with a finer mesh or another strength of the prior."""
 _SETTLED = 0.1
 """Change of the logarithm of the prior's strength that ends the search for it."""
-_TOLERANCE, _MOST_STEPS = 1e-4, 100
-"""Log likelihood that may be left to gain, and bound on the steps of a search."""
+_TOLERANCE = 1e-4
+"""Log likelihood that a search may leave to gain."""
 _MESH_ERROR = 0.1
 """Allowed error of the log likelihood from the time steps, per parameter."""
-
-
 _ENOUGH = 100.0
 """Individuals per direction above which the observed counts give the covariance of a score. With
 120, 4 to 5 % of 800 pairs of one landscape are rejected at 5 %; with 36, 13 % of 150."""
-
-
-class Data(NamedTuple):
-    """One data set: the form of its flow, and its counts."""
-
-    model: FlowModel
-    counts: Array
-
-
-class Part(NamedTuple):
-    """One data set's model, counts and time steps."""
-
-    model: FlowModel
-    counts: Array
-    mesh: Mesh
 
 
 @dataclass(frozen=True, eq=False)
 class JointObjective:
     """The sum of two objectives; `theta = [shared energy | start of a | start of b]`."""
 
-    a: Part
-    b: Part
+    a: IndependentObjective
+    b: IndependentObjective
+    meshes: tuple[Mesh, Mesh]
 
     @property
     def model(self) -> FlowModel:
@@ -90,91 +72,34 @@ class JointObjective:
 
     @property
     def n_shared(self) -> int:
-        return self.a.model.n_energy
+        return self.model.n_energy
 
     def refined(self) -> JointObjective:
         """The same with finer time steps."""
-        a, b = (part._replace(mesh=part.mesh.refined()) for part in (self.a, self.b))
-        return JointObjective(a, b)
+        a, b = self.meshes
+        return replace(self, meshes=(a.refined(), b.refined()))
 
-    def places(self) -> tuple[Index, Index]:
-        """The entries of the joint `theta` on which each data set depends."""
-        k, n = self.n_shared, self.a.model.n_states
-        shared = np.arange(k)
-        return (
-            np.concatenate([shared, np.arange(k, k + n)]),
-            np.concatenate([shared, np.arange(k + n, k + 2 * n)]),
-        )
+    def parts(self) -> Iterator[tuple[IndependentObjective, Mesh, Index]]:
+        """Each data set, its time steps, and the entries of `theta` on which it depends."""
+        k, n = self.n_shared, self.model.n_states
+        for one, mesh, start in zip((self.a, self.b), self.meshes, (k, k + n), strict=True):
+            yield one, mesh, np.concatenate([np.arange(k), np.arange(start, start + n)])
 
     def evaluate(self, theta: Array, mesh: Mesh) -> Evaluation | None:
         """Value and derivatives; each data set has its own time steps."""
         size = theta.size
         value, error, gradient = 0.0, 0.0, np.zeros(size)
         curvature, information = np.zeros((size, size)), np.zeros((size, size))
-        for part, place in zip((self.a, self.b), self.places(), strict=True):
-            one = IndependentObjective(part.model, part.counts).evaluate(theta[place], part.mesh)
-            if one is None:
+        for part, steps, place in self.parts():
+            found = evaluated(part, theta[place], steps)
+            if found is None:
                 return None
+            one, block = found[0], np.ix_(place, place)
             value, error = value + one.value, error + one.mesh_error
             gradient[place] += one.gradient
-            curvature[np.ix_(place, place)] += one.curvature
-            information[np.ix_(place, place)] += one.information
+            curvature[block] += one.curvature
+            information[block] += one.information
         return Evaluation(value, gradient, curvature, information, error)
-
-
-@dataclass(frozen=True, eq=False)
-class _JointFlow:
-    """Both flows by sparse elimination, in the form that `descend` searches."""
-
-    objective: JointObjective
-    flows: tuple[SparseFlow, SparseFlow]
-
-    def at(self, theta: Array, near: _JointPoint | None = None) -> _JointPoint | None:
-        places = self.objective.places()
-        before = (None, None) if near is None else near.points
-        points = [
-            flow.at(theta[place], old)
-            for flow, place, old in zip(self.flows, places, before, strict=True)
-        ]
-        if points[0] is None or points[1] is None:
-            return None
-        return _JointPoint(theta, places, (points[0], points[1]))
-
-
-@dataclass(frozen=True, eq=False)
-class _JointPoint:
-    theta: Array
-    places: tuple[Index, Index]
-    points: tuple[Point, Point]
-
-    @property
-    def value(self) -> float:
-        return self.points[0].value + self.points[1].value
-
-    @cached_property
-    def gradient(self) -> Array:
-        total = np.zeros(self.theta.size)
-        for place, point in zip(self.places, self.points, strict=True):
-            total[place] += point.gradient
-        return total
-
-    def _summed(self, matrices: Sequence[Array]) -> Array:
-        total = np.zeros((self.theta.size, self.theta.size))
-        for place, matrix in zip(self.places, matrices, strict=True):
-            total[np.ix_(place, place)] += matrix
-        return total
-
-    def steering(self, *, levels: int | None = None) -> Array:
-        return self._summed([point.steering(levels=levels) for point in self.points])
-
-    @cached_property
-    def information(self) -> Array:
-        return self._summed([point.information for point in self.points])
-
-    @property
-    def evaluation(self) -> Evaluation:
-        error = self.points[0].mesh_error + self.points[1].mesh_error
-        return Evaluation(self.value, self.gradient, self.information, self.information, error)
 
 
 class ScoreTest(NamedTuple):
@@ -197,25 +122,22 @@ class JointFit:
     value: float
     """Minus the log likelihood, up to the saturated one."""
     status: Status
-    probabilities: tuple[Array, Array]
-    slopes: tuple[Array, Array]
+    probabilities: list[Array]
+    slopes: list[Array]
 
     @property
     def potential(self) -> Array:
         """Centred."""
-        return self.objective.model.energy(self.theta[: self._size]).potential
+        return self.objective.model.energy(self._own).potential
 
     @property
     def beta(self) -> float:
-        return self.objective.model.beta(self.theta[: self._size])
+        return self.objective.model.beta(self._own)
 
     @property
-    def _size(self) -> int:
-        return self.objective.model.n_parameters
-
-    @property
-    def parts(self) -> tuple[Part, Part]:
-        return self.objective.a, self.objective.b
+    def _own(self) -> Array:
+        """The parameters of the first data set alone."""
+        return self.theta[: self.objective.model.n_parameters]
 
     def test(self, tested: Index) -> ScoreTest:
         """The hypothesis that the shared parameters `tested` are the same.
@@ -228,9 +150,10 @@ class JointFit:
         total = size + k
         information, pull = np.zeros((total, total)), np.zeros(total)
         seen_covariance = np.zeros((total, total))
-        enough = sum(part.counts.sum() for part in self.parts) >= _ENOUGH * tested.size
-        for which, place in enumerate(self.objective.places()):
-            counts, slopes = self.parts[which].counts, self.slopes[which]
+        parts = list(self.objective.parts())
+        enough = sum(part.counts.sum() for part, _, _ in parts) >= _ENOUGH * tested.size
+        for which, (part, _, place) in enumerate(parts):
+            counts, slopes = part.counts, self.slopes[which]
             half = 0.5 if which == 0 else -0.5
             columns = np.concatenate([place, size + np.arange(k)])
             s = np.concatenate([slopes, half * slopes[:, :, :k]], axis=2)
@@ -331,7 +254,9 @@ def same_tests(joint: JointFit) -> SameTests:
     return SameTests(same, same if model.n_potential else None, same if model.learns_beta else None)
 
 
-def fit_jointly(a: Data, b: Data, *, strength: float | None = None) -> JointFit:
+def fit_jointly(
+    a: IndependentObjective, b: IndependentObjective, *, strength: float | None = None
+) -> JointFit:
     """The landscape that makes both data sets most likely.
 
     It depends on the data alone, not on separate fits of either set. `strength` is that of
@@ -341,100 +266,74 @@ def fit_jointly(a: Data, b: Data, *, strength: float | None = None) -> JointFit:
         raise InputError(
             "the two fits do not have the same unknowns; fit both with the same options."
         )
-    search = _Search.of(a, b)
-    best, prior, objective = search.run(strength)
+    objective, prior, starts = _beginning(a, b)
+    if strength is not None:
+        prior = prior.with_strength(strength)
+    best = None
+    for start in starts:
+        found = _minimum(objective, prior, start)
+        if found is not None and (best is None or found.value < best.value):
+            best = found
+        if best is not None and best.status:
+            break
+    if best is None:
+        raise InputError(
+            "no common landscape could be computed for the two data sets; check that their "
+            "times are in the same unit."
+        )
+    for _ in range(_ROUNDS):
+        again = best.evaluation.mesh_error > _MESH_ERROR * best.theta.size
+        if again:
+            objective = objective.refined()
+        if strength is None:
+            wanted = prior.updated(best.theta, best.evaluation.information)
+            again = again or abs(np.log(wanted / prior.strength)) > _SETTLED
+            prior = prior.with_strength(wanted) if again else prior
+        if not again:
+            break
+        found = _minimum(objective, prior, best.theta)
+        if found is None:
+            break
+        best = found
     slopes, probabilities = [], []
-    for part, place in zip((objective.a, objective.b), objective.places(), strict=True):
-        result = part.model.sensitivities(best.theta[place], part.mesh)
+    for part, mesh, place in objective.parts():
+        result = part.model.sensitivities(best.theta[place], mesh)
         assert result is not None  # the optimiser accepts no parameters without a flow
         probabilities.append(np.exp(result[0]))
         slopes.append(result[1])
     return JointFit(
-        objective, best.theta, prior.precision, best.evaluation.value, best.status,
-        (probabilities[0], probabilities[1]), (slopes[0], slopes[1]),
+        objective, best.theta, prior.precision, best.evaluation.value, best.status, probabilities,
+        slopes,
     )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class _Search:
-    """Starts, prior and time steps of a joint fit."""
-
-    objective: JointObjective
-    prior: Prior
-    starts: tuple[Array, ...]
-
-    @staticmethod
-    def of(a: Data, b: Data) -> _Search:
-        found = [weak_start(data.model, data.counts) for data in (a, b)]
-        scale = float(np.sqrt(found[0][2] * found[1][2]))
-        beta = float(np.clip(np.sqrt(found[0][1] * found[1][1]), 0.02 * scale, 2 * scale))
-        k, n = a.model.n_energy, a.model.n_states
-        own = make_prior(a.model, beta, scale, _STRENGTH)
-        base, mean = np.zeros((k + 2 * n, k + 2 * n)), np.zeros(k + 2 * n)
-        base[: k + n, : k + n] = own.base
-        base[k + n :, k + n :] = own.base[k:, k:]
-        mean[: k + n] = own.mean
-        shared = np.zeros(k)
-        potential = np.clip(0.5 * (found[0][0] + found[1][0]), -3 * scale, 3 * scale)
-        shared[: potential.size] = potential
-        if a.model.learns_beta:
-            shared[a.model.beta_index] = np.log(beta)
-        begin = [np.log(smoothed(d.counts[:1])[0] / d.model.kernel.stationary) for d in (a, b)]
-        tail = np.concatenate([x - x.mean() for x in begin])
-        flat = shared.copy()
-        flat[: potential.size] = 0.0
-        parts = [Part(d.model, d.counts, _coarse(first_mesh(d.model, scale))) for d in (a, b)]
-        return _Search(
-            JointObjective(*parts),
-            Prior(_STRENGTH, own.shape, base, mean, scale),
-            (np.concatenate([shared, tail]), np.concatenate([flat, tail])),
-        )
-
-    def run(self, strength: float | None) -> tuple[Minimum, Prior, JointObjective]:
-        prior = self.prior if strength is None else self.prior.with_strength(strength)
-        best, objective = None, self.objective
-        for begin in self.starts:
-            found = _minimum(objective, prior, begin)
-            if found is not None and (best is None or found.value < best.value):
-                best = found
-            if best is not None and best.status:
-                break
-        if best is None:
-            raise InputError(
-                "no common landscape could be computed for the two data sets; check that their "
-                "times are in the same unit."
-            )
-        for _ in range(_ROUNDS):
-            again = best.evaluation.mesh_error > _MESH_ERROR * best.theta.size
-            if again:
-                objective = objective.refined()
-            if strength is None:
-                wanted = prior.updated(best.theta, best.evaluation.information)
-                again = again or abs(np.log(wanted / prior.strength)) > _SETTLED
-                prior = prior.with_strength(wanted) if again else prior
-            if not again:
-                break
-            found = _minimum(objective, prior, best.theta, best.evaluation.information)
-            if found is None:
-                break
-            best = found
-        return best, prior, objective
+def _beginning(
+    a: IndependentObjective, b: IndependentObjective
+) -> tuple[JointObjective, Prior, list[Array]]:
+    """The objective with coarse time steps, the prior, and two starts, from both weak forms."""
+    found = [weak_start(data.model, data.counts) for data in (a, b)]
+    scale = float(np.sqrt(found[0][2] * found[1][2]))
+    beta = float(np.clip(np.sqrt(found[0][1] * found[1][1]), 0.02 * scale, 2 * scale))
+    k, n = a.model.n_energy, a.model.n_states
+    own = make_prior(a.model, beta, scale, _STRENGTH)
+    base, mean = np.zeros((k + 2 * n, k + 2 * n)), np.zeros(k + 2 * n)
+    base[: k + n, : k + n] = own.base
+    base[k + n :, k + n :] = own.base[k:, k:]
+    mean[: k + n] = own.mean
+    potential = np.clip(0.5 * (found[0][0] + found[1][0]), -3 * scale, 3 * scale)
+    flat = np.zeros(k + 2 * n)
+    if a.model.learns_beta:
+        flat[a.model.beta_index] = np.log(beta)
+    for part, data in zip((flat[k : k + n], flat[k + n :]), (a, b), strict=True):
+        logs = np.log(smoothed(data.counts[:1])[0] / data.model.kernel.stationary)
+        part[:] = logs - logs.mean()
+    start = flat.copy()
+    start[: potential.size] = potential
+    # Noise makes the weak form's landscape too steep: few time steps to begin with.
+    coarse = [Mesh(np.minimum(first_mesh(d.model, scale).substeps, 8), 2) for d in (a, b)]
+    objective = JointObjective(a, b, (coarse[0], coarse[1]))
+    return objective, Prior(_STRENGTH, own.shape, base, mean, scale), [start, flat]
 
 
-def _coarse(mesh: Mesh) -> Mesh:
-    """Time steps to begin with: noise makes the weak form's landscape too steep."""
-    return Mesh(np.minimum(mesh.substeps, 8), 2)
-
-
-def _minimum(
-    objective: JointObjective, prior: Prior, theta: Array, known: Array | None = None
-) -> Minimum | None:
-    """The minimum, by sparse elimination if the model is plain and its graph not tiny."""
-    model = objective.model
-    if model.n_states >= SPARSE_STATES and is_plain(model):
-        a, b = (SparseFlow(*part) for part in (objective.a, objective.b))
-        flow = _JointFlow(objective, (a, b))
-        first = flow.at(theta)
-        if first is not None:
-            return descend(flow, prior, first, _TOLERANCE, _MOST_STEPS, known)
-    return minimise(objective, prior, theta, objective.a.mesh, tolerance=_TOLERANCE)
+def _minimum(objective: JointObjective, prior: Prior, theta: Array) -> Minimum | None:
+    return minimise(objective, prior, theta, objective.meshes[0], tolerance=_TOLERANCE)

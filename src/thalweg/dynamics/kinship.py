@@ -103,9 +103,9 @@ class _Question:
 
     @classmethod
     def of(
-        cls, landscape: Landscape, p0: ArrayLike | None, times: tuple[float, float], rates: Rates
+        cls, landscape: Landscape, p0: ArrayLike | None, times: ArrayLike, rates: Rates
     ) -> _Question:
-        span = _checks.as_times(np.asarray(times), "times", minimum=2)
+        span = _checks.as_times(times, "times", minimum=2)
         if span.size != 2:
             raise InputError(f"times has {span.size} entries; give the start and the end.")
         n = landscape.kernel.n_states
@@ -128,18 +128,38 @@ class _Question:
         )
         return Chain(np.diff(grid[::2]), between), flow.status
 
+    def refined(self, law: Callable[[Chain], Array], tolerance: float) -> tuple[Array, int, Status]:
+        """The law for more and more steps, extrapolated, until it changes by less than `tolerance`.
+
+        Also returns the number of steps, and the status.
+        """
+        n_steps = _FIRST_STEPS
+        chain, status = self.chain(n_steps)
+        coarse = law(chain)
+        if self.p is None:
+            return coarse, 1, status
+        while True:
+            n_steps *= 2
+            chain, status = self.chain(n_steps)
+            fine = law(chain)
+            change = (fine - coarse) / 3  # the error of the midpoint rates is of second order
+            if np.abs(change).max() < tolerance:
+                return fine + change, n_steps, status
+            if n_steps >= _MOST_STEPS:
+                return fine + change, n_steps, Status.MAX_STEPS
+            coarse = fine
+
     def answer(self, law: Callable[[Chain], Array], tolerance: float, level: float) -> Kinship:
-        """The law by more and more steps, with its error."""
-
-        def at(n_steps: int, energy: FreeEnergy | None = None) -> tuple[Array, Status]:
-            chain, status = self.chain(n_steps, energy)
-            return law(chain), status
-
-        value, n_steps, status = _refined(at, tolerance)
+        """The law with its error."""
+        value, n_steps, status = self.refined(law, tolerance)
         value = np.maximum(value, 0.0)
         value /= value.sum()
-        rough = max(_FIRST_STEPS, n_steps // 4)
-        tangents = differences(self.landscape, lambda energy: at(rough, energy)[0], most=32)
+        tangents = None
+        if self.landscape.has_errors:
+            rough = max(_FIRST_STEPS, n_steps // 4)
+            tangents = differences(
+                self.landscape, lambda energy: law(self.chain(rough, energy)[0]), most=32
+            )
         found = estimate(value, tangents, scale="probability", level=level, status=status)
         first, last = self.times
         return Kinship(self.landscape.kernel, float(first), float(last), found)
@@ -228,25 +248,6 @@ def ancestors(
     return _Question.of(landscape, p, times, rates).answer(law, tolerance, level)
 
 
-def _refined(
-    at: Callable[[int], tuple[Array, Status]], tolerance: float
-) -> tuple[Array, int, Status]:
-    """Extrapolated values for more and more steps until they change by less than `tolerance`.
-
-    Also returns the number of steps, and the status.
-    """
-    n_steps, (coarse, _) = _FIRST_STEPS, at(_FIRST_STEPS)
-    while True:
-        n_steps *= 2
-        fine, flow_status = at(n_steps)
-        change = (fine - coarse) / 3  # the error of the midpoint rates is of second order
-        if np.abs(change).max() < tolerance:
-            return fine + change, n_steps, flow_status
-        if n_steps >= _MOST_STEPS:
-            return fine + change, n_steps, Status.MAX_STEPS
-        coarse = fine
-
-
 @single_threaded
 def transition_matrix(
     landscape: Landscape,
@@ -263,7 +264,7 @@ def transition_matrix(
     landscape : Landscape
         Kernel and energy; at most `DENSE_STATES` states (above, use `transition_operator`).
     p0 : array or None
-        The population at `times[0]`; at rest by default.
+        The population at `times[0]`; `None` for the population at rest.
     times : (float, float)
         Start and end.
     rates : {"reversible", "downhill"}
@@ -285,15 +286,7 @@ def transition_matrix(
             "transition_operator, descendants or ancestors, which never form it."
         )
     question = _Question.of(landscape, p0, times, rates)
-
-    def at(n_steps: int) -> tuple[Array, Status]:
-        chain, status = question.chain(n_steps)
-        return chain.forward(np.eye(n)), status
-
-    if p0 is None:
-        value, status = at(1)
-    else:
-        value, _, status = _refined(at, tolerance)
+    value, _, status = question.refined(lambda chain: chain.forward(np.eye(n)), tolerance)
     status.check()
     out = np.maximum(value, 0.0)
     return np.asarray(out / out.sum(axis=1, keepdims=True))
@@ -389,9 +382,7 @@ def streams(
     for k in range(when.size - 1):
         here = flow.probabilities[k] / flow.probabilities[k].sum()
         # Sixteen steps are enough for streams that are only drawn.
-        step = transition_operator(
-            landscape, here, (float(when[k]), float(when[k + 1])), rates=rates, n_steps=16
-        )
-        for b in range(size):
-            moved[k, :, b] = member @ (here * (step @ member[b]))
+        chain, status = _Question.of(landscape, here, when[k : k + 2], rates).chain(16)
+        status.check()
+        moved[k] = (member * here) @ chain.backward(member.T)
     return Streams(when, flow.probabilities @ member.T, moved)

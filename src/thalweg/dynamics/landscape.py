@@ -12,13 +12,13 @@ root; on large ones they are posterior draws about their centre, divided by `sqr
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, ndtri
+from scipy.special import expit, logit, ndtri
 
 from thalweg import _checks
 from thalweg._optional import data_frame
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-States = int | Hashable | Iterable[int] | Iterable[Hashable]
 Scale = Literal["probability", "positive", "plain"]
 
 _NEGLIGIBLE = 1e-12
@@ -84,26 +83,19 @@ class Landscape:
 
     def moved(self, row: Array, step: float = 1.0) -> FreeEnergy:
         """The energy moved along a direction; `beta` moves on its logarithm."""
-        energy, n = self.energy, self.kernel.n_states
-        beta = energy.beta
+        beta, n = self.energy.beta, self.kernel.n_states
         if beta > 0:
             beta = float(beta * np.exp(step * row[n] / beta))
-        return FreeEnergy(
-            energy.potential + step * row[:n], beta, energy.interaction, energy.internal
-        )
+        return replace(self.energy, potential=self.energy.potential + step * row[:n], beta=beta)
 
     def log_density_tangents(self) -> Array:
         """Derivatives of the log density at rest along each direction, `(n, N)`."""
         energy, n = self.energy, self.kernel.n_states
         p, rows = self.equilibrium, self.directions
         if energy.interaction is not None:
-            step = 1e-4
-            out = []
-            for row in rows:
-                up = self.moved(row, step).equilibrium(self.kernel)
-                down = self.moved(row, -step).equilibrium(self.kernel)
-                out.append((np.log(up) - np.log(down)) / (2 * step))
-            return np.array(out).reshape(len(rows), n)
+            return differences(
+                self, lambda other: np.log(other.equilibrium(self.kernel)), most=len(rows)
+            )
         slopes = -rows[:, :n] / energy.beta
         slopes += np.outer(rows[:, n] / energy.beta**2, energy.potential)
         return np.asarray(slopes - (slopes @ p)[:, None])
@@ -126,13 +118,9 @@ class Estimate:
     @property
     def undetermined(self) -> NDArray[np.bool_]:
         """Whether each interval is uninformative: over 0.9 wide, or over a factor of 100."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            wide = np.where(self.value <= 1.0, self.upper - self.lower > 0.9, False)
-            return np.asarray(
-                wide
-                | (self.upper > 100.0 * np.maximum(self.lower, 1e-300))
-                & (self.upper - self.lower > 0.9)
-            )
+        with np.errstate(invalid="ignore"):
+            factor = self.upper > 100.0 * np.maximum(self.lower, 1e-300)
+            return np.asarray((self.upper - self.lower > 0.9) & (factor | (self.value <= 1.0)))
 
     def to_frame(self, names: Iterable[Any] | None = None) -> pd.DataFrame:
         """One row per number: value, stderr, lower, upper."""
@@ -160,15 +148,12 @@ def estimate(
     z = float(ndtri(0.5 + 0.5 * level))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if scale == "probability":
-            rest = 1.0 - value
-            inside = (value > 0) & (rest > 0) & (error > 0)
-            logit = np.log(np.where(inside, value / np.where(inside, rest, 1.0), 1.0))
-            width = np.where(inside, z * error / np.where(inside, value * rest, 1.0), 0.0)
-            lower = np.where(inside, expit(logit - width), value)
-            upper = np.where(inside, expit(logit + width), value)
+            inside = (value > 0) & (value < 1) & (error > 0)
+            width = z * error / (value * (1.0 - value))
+            lower = np.where(inside, expit(logit(value) - width), value)
+            upper = np.where(inside, expit(logit(value) + width), value)
         elif scale == "positive":
-            width = np.where(value > 0, z * error / np.where(value > 0, value, 1.0), 0.0)
-            width = np.minimum(width, 600.0)
+            width = np.minimum(np.where(value > 0, z * error / value, 0.0), 600.0)
             lower, upper = value * np.exp(-width), value * np.exp(width)
         else:
             lower, upper = value - z * error, value + z * error
@@ -212,36 +197,37 @@ def as_states(kernel: MarkovKernel, states: Any, name: str) -> Index:
     >>> as_states(kernel, "b", "targets"), as_states(kernel, [1, 0], "targets")
     (array([1]), array([0, 1]))
     """
-    if isinstance(states, (str, bytes)) or np.ndim(states) == 0:
-        given: list[Any] = [states]
-    else:
-        given = list(states)
-        if given and all(isinstance(s, (bool, np.bool_)) for s in given):
-            if len(given) != kernel.n_states:
-                raise InputError(
-                    f"{name} is a mask of {len(given)} entries for {kernel.n_states} states; give "
-                    "one entry per state, or the numbers of the states."
-                )
-            given = [int(x) for x in np.flatnonzero(given)]
+    given = [states] if is_one(states) else list(states)
+    if given and all(isinstance(s, (bool, np.bool_)) for s in given):
+        if len(given) != kernel.n_states:
+            raise InputError(
+                f"{name} is a mask of {len(given)} entries for {kernel.n_states} states; give "
+                "one entry per state, or the numbers of the states."
+            )
+        given = np.flatnonzero(given).tolist()
     if not given:
         raise InputError(f"{name} is empty; name at least one state.")
-    place = {} if kernel.names is None else {label: x for x, label in enumerate(kernel.names)}
-    spelled = {str(label): x for label, x in place.items()}
+    names = kernel.names or ()
+    place: dict[Hashable, int] = {str(label): x for x, label in enumerate(names)}
+    place |= {label: x for x, label in enumerate(names)}
     out = []
     for state in given:
-        if state in place:
+        if isinstance(state, Hashable) and state in place:
             out.append(place[state])
-        elif isinstance(state, str) and state in spelled:
-            out.append(spelled[state])
         elif _is_number(state) and 0 <= int(state) < kernel.n_states:
             out.append(int(state))
         else:
-            known = ", ".join(str(s) for s in list(place)[:5]) or f"0 .. {kernel.n_states - 1}"
-            known += ", ..." if len(place) > 5 else ""
+            known = ", ".join(map(str, names[:5])) or f"0 .. {kernel.n_states - 1}"
+            known += ", ..." if len(names) > 5 else ""
             raise InputError(
                 f"{name} has the state {state!r}, which is not in the graph ({known})."
             )
     return np.unique(np.array(out, dtype=np.int64))
+
+
+def is_one(states: Any) -> bool:
+    """Whether this names one state, and not several."""
+    return isinstance(states, (str, bytes)) or not np.iterable(states)
 
 
 def _is_number(state: Any) -> bool:
@@ -250,14 +236,12 @@ def _is_number(state: Any) -> bool:
 
 def differences(
     landscape: Landscape, function: Callable[[FreeEnergy], Array], *, most: int = 64
-) -> Array | None:
+) -> Array:
     """Derivatives along the directions by central differences, if there is no short formula.
 
     At most `most` directions are differenced; if there are more, random combinations of them, whose
     squares add up to the variance in expectation.
     """
-    if not landscape.has_errors:
-        return None
     rows = landscape.directions
     if len(rows) > most:
         rng = np.random.default_rng(0)

@@ -6,6 +6,7 @@ solve); the probability of not having arrived by `t` is `exp(t G) 1` with the ge
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +21,10 @@ from thalweg.dynamics.walk import DENSE_STATES, resting_walk
 from thalweg.edges.static import symmetrised
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
-from thalweg.laplacian import LaplacianSolver
 from thalweg.status import Status
 
 MOST_VECTORS = 60
-"""Largest dimension of the Krylov space."""
+"""Largest number of products that span the Krylov space."""
 ENOUGH = 1e-7
 """Relative change between two subspaces below which a large problem stops."""
 
@@ -34,87 +34,70 @@ class Exponentials(NamedTuple):
 
     weights: Array
     rates: Array
-    status: Status
-    error: float
-    """Change of the last values when the subspace grew; 0 if it is exact."""
+    error: float = 0.0
+    """Change of the values when the subspace grew last; 0 if they are exact."""
+
+    @property
+    def status(self) -> Status:
+        return Status.CONVERGED if self.error < 1e2 * ENOUGH else Status.MAX_ITERATIONS
 
     def at(self, t: Array) -> Array:
         """The function of each row at its own time."""
         return np.asarray(np.einsum("xk,xk->x", self.weights, np.exp(-np.outer(t, self.rates))))
 
-    def common(self, t: Array) -> Array:
-        """All rows at common times, `(times, rows)`."""
-        return np.asarray(np.exp(-np.outer(t, self.rates)) @ self.weights.T)
 
+def survival(absorbed: Absorbed, times: tuple[float, float]) -> Exponentials:
+    """The probability `exp(t G) 1` of not having arrived, from the shortest to the longest time.
 
-class Killed(NamedTuple):
-    """A chain with absorption: the generator `G = -diag(1/mass) (A + diag(ground))`."""
-
-    source: Index
-    target: Index
-    conductance: Array
-    ground: Array
-    """Rates of absorption, times mass."""
-    mass: Array
-    """The reversible measure."""
-
-    def projected(self, basis: Array, norm: float) -> Exponentials:
-        """The answer in the span of orthonormal rows, the first of them that of the start."""
-        scaled = basis / np.sqrt(self.mass)
-        drop = scaled[:, self.source] - scaled[:, self.target]
-        h = (drop * self.conductance) @ drop.T + (scaled * self.ground) @ scaled.T
-        rates, vectors = np.linalg.eigh(0.5 * (h + h.T))
-        weights = (scaled.T @ vectors) * (vectors[0] * norm)
-        return Exponentials(weights, np.maximum(rates, 0.0), Status.CONVERGED, np.inf)
-
-
-def exponentials(chain: Killed, start: Array, times: tuple[float, float]) -> Exponentials:
-    """`exp(t G) start`, from the shortest to the longest of `times`, as sums of exponentials.
-
-    `S = D^-1/2 (A + ground) D^-1/2` is symmetric. Small problems are diagonalised. Large ones are
-    projected onto a rational Krylov space, the span of `v` and of products with `(I + g S)^-1`, the
-    poles `g` cycling through the decades of time: each product is one grounded Laplacian solve.
+    The generator is `G = -diag(1/p) A`, so `S = D^-1/2 A D^-1/2`, `D = diag(p)`, is symmetric.
+    Small problems are diagonalised. Large ones are projected onto a rational Krylov space, the span
+    of `v = D^1/2 1` and of products with `(I + g S)^-1`, the poles `g` cycling through the decades
+    of time: each product is one grounded Laplacian solve.
     """
-    root = np.sqrt(chain.mass)
-    v = root * start
+    mass, (_, _, conductance) = absorbed.walk.p[absorbed.inside], absorbed.edges
+    root = np.sqrt(mass)
     if root.size <= DENSE_STATES:
-        s = symmetrised(*chain[:3], chain.mass, chain.ground)
-        rates, vectors = np.linalg.eigh(s)
-        weights = vectors * (vectors.T @ v) / root[:, None]
-        return Exponentials(weights, np.maximum(rates, 0.0), Status.CONVERGED, 0.0)
-    solver = LaplacianSolver(root.size, *chain[:2], grounded=True)
+        rates, vectors = np.linalg.eigh(symmetrised(*absorbed.edges, mass, absorbed.ground))
+        return Exponentials(vectors * (vectors.T @ root) / root[:, None], np.maximum(rates, 0.0))
     low, high = times
     poles = np.geomspace(max(low, 1e-12), high, max(2, int(np.log10(high / low)) + 1)) / 5.0
-    factors = [solver.factor(chain.conductance, chain.ground + chain.mass / g) for g in poles]
-    norm = float(np.linalg.norm(v))
-    basis = [v / norm]
+    factors = [absorbed.solver.factor(conductance, absorbed.ground + mass / g) for g in poles]
+    basis = [root / np.linalg.norm(root)]
     checks = np.geomspace(low, high, 7)
-    last: Array | None = None
-    error, best = np.inf, None
-    for k in range(MOST_VECTORS):
-        g = k % len(poles)
+    before: Array | None = None
+    while True:
+        g = (len(basis) - 1) % len(poles)
         w = root * factors[g].solve(root * basis[-1] / poles[g], tolerance=1e-11).x
         for _ in range(2):
             for b in basis:
                 w = w - b * (b @ w)
         size = float(np.linalg.norm(w))
         if size < 1e-13:
-            break
+            # The space holds all its products: the answer in it is exact.
+            return _projected(absorbed, np.array(basis))
         basis.append(w / size)
-        if (k + 1) % (2 * len(poles)) == 0 or k == MOST_VECTORS - 1:
-            found = chain.projected(np.array(basis), norm)
-            values = found.common(checks)
-            if last is not None:
-                error = float(np.abs(values - last).max() / max(np.abs(values).max(), 1e-300))
-            last, best = values, found
-            if error < ENOUGH:
-                break
-    if best is None or error > ENOUGH:
-        best = chain.projected(np.array(basis), norm)
-        change = 0.0 if last is None else np.abs(best.common(checks) - last).max()
-        error = min(error, float(change)) if last is not None and change > 0 else error
-    status = Status.CONVERGED if error < 1e2 * ENOUGH else Status.MAX_ITERATIONS
-    return best._replace(status=status, error=error)
+        full = len(basis) > MOST_VECTORS
+        if full or (len(basis) - 1) % (2 * len(poles)) == 0:
+            found = _projected(absorbed, np.array(basis))
+            values = np.exp(-np.outer(checks, found.rates)) @ found.weights.T
+            error = np.inf
+            if before is not None:
+                error = float(np.abs(values - before).max() / max(np.abs(values).max(), 1e-300))
+            if full or error < ENOUGH:
+                return found._replace(error=error)
+            before = values
+
+
+def _projected(absorbed: Absorbed, basis: Array) -> Exponentials:
+    """The answer in the span of orthonormal rows, the first of them that of the start."""
+    root = np.sqrt(absorbed.walk.p[absorbed.inside])
+    source, target, conductance = absorbed.edges
+    scaled = basis / root
+    drop = scaled[:, source] - scaled[:, target]
+    h = (drop * conductance) @ drop.T + (scaled * absorbed.ground) @ scaled.T
+    rates, vectors = np.linalg.eigh(0.5 * (h + h.T))
+    weights = (scaled.T @ vectors) * (vectors[0] * np.linalg.norm(root))
+    return Exponentials(weights, np.maximum(rates, 0.0))
 
 
 @single_threaded
@@ -175,14 +158,13 @@ def passage_quantiles(
     wanted = np.atleast_1d(_checks.as_array(quantiles, "quantiles"))
     if wanted.ndim != 1 or wanted.min() <= 0 or wanted.max() >= 1:
         raise InputError(f"quantiles are {wanted}; they must lie strictly between 0 and 1.")
-    groups = disjoint(landscape.kernel, {"targets": targets})
-    value, curve = _quantiles(landscape, groups[0], wanted)
+    (target,) = disjoint(landscape.kernel, {"targets": targets})
+    value, curve = _quantiles(landscape, target, wanted)
 
     def moved(energy: FreeEnergy) -> Array:
-        other = Landscape(landscape.kernel, energy, landscape.mobility)
-        return _quantiles(other, groups[0], wanted)[0]
+        return _quantiles(replace(landscape, energy=energy), target, wanted)[0]
 
-    tangents = differences(landscape, moved)
+    tangents = differences(landscape, moved) if landscape.has_errors else None
     return estimate(value, tangents, scale="positive", level=level, status=curve.status)
 
 
@@ -193,8 +175,7 @@ def _quantiles(landscape: Landscape, target: Index, wanted: Array) -> tuple[Arra
     tau = absorbed.solve(walk.p[inside], 1e-8)[0]
     shortest = float(tau.min()) * max(1e-3, 0.3 * float(wanted.min()))
     longest = float(tau.max()) * max(1.0, -2.0 * float(np.log1p(-wanted.max())))
-    killed = Killed(*absorbed.edges, absorbed.crossing.sum(axis=1), walk.p[inside])
-    curve = exponentials(killed, np.ones(inside.size), (shortest, longest))
+    curve = survival(absorbed, (shortest, longest))
     out = np.zeros((wanted.size, walk.p.size))
     for k, q in enumerate(wanted):
         # Bisection on the logarithm of time: the survival falls from one to zero. Markov's

@@ -115,7 +115,9 @@ def fluxes(
         return net_fluxes(kernel, energy, now, landscape.mobility), status
 
     value, status = at(landscape.energy)
-    tangents = differences(landscape, lambda energy: at(energy)[0])
+    tangents = None
+    if landscape.has_errors:
+        tangents = differences(landscape, lambda energy: at(energy)[0])
     return estimate(value, tangents, scale="plain", level=level, status=status)
 
 

@@ -83,8 +83,7 @@ def transition_rates(
     """
     energy._check(kernel)
     mobility = as_mobility(mobility)
-    if rates not in ("reversible", "downhill"):
-        raise InputError(f"rates is {rates!r}; choose 'reversible' or 'downhill'.")
+    _checks.word(rates, "rates", Rates)
     landscape = Landscape(kernel, energy, mobility)
     if p is None:
         if rates == "downhill":
@@ -169,11 +168,6 @@ class RestingWalk:
         flux = self.conductance_tangents * (values[source] - values[target])
         return flux_gain(source, target, flux, self.kernel.n_states)
 
-    def symmetric(self) -> Array:
-        """`diag(p)^-1/2 A diag(p)^-1/2`, dense."""
-        source, target, _ = self.kernel.edges
-        return symmetrised(source, target, self.conductance, self.p)
-
 
 def resting_walk(landscape: Landscape) -> RestingWalk:
     """The chain of one individual at rest.
@@ -236,21 +230,21 @@ def relaxation_modes(
     if not 1 <= n_modes < n:
         raise InputError(f"n_modes is {n_modes}; {n} states have 1 to {n - 1} modes.")
     root = np.sqrt(walk.p)
+    source, target, _ = walk.kernel.edges
     status = Status.CONVERGED
     if n <= DENSE_STATES or n_modes > n // 4:
-        rates, vectors = eigh(walk.symmetric(), subset_by_index=(1, n_modes))
+        symmetric = symmetrised(source, target, walk.conductance, walk.p)
+        rates, vectors = eigh(symmetric, subset_by_index=(1, n_modes))
         times = 1.0 / rates
     else:
-        source, target, _ = walk.kernel.edges
         factor = LaplacianSolver(n, source, target).factor(walk.conductance)
-        failures: list[Status] = []
 
         def apply(x: Array) -> Array:
+            nonlocal status
             b = root * x.ravel()
             b = b - walk.p * b.sum()
             solved = factor.solve(b, tolerance=0.1 * tolerance)
-            if not solved.status:
-                failures.append(solved.status)
+            status = status and solved.status
             y = solved.x - walk.p @ solved.x
             return np.asarray(root * y)
 
@@ -259,14 +253,12 @@ def relaxation_modes(
         times, vectors = eigsh(operator, k=n_modes, which="LA", tol=tolerance, v0=start)
         order = np.argsort(-times)
         times, vectors = times[order], vectors[:, order]
-        status = failures[0] if failures else Status.CONVERGED
     right = vectors / root[:, None]
     right *= np.where(right[np.argmax(np.abs(right), axis=0), np.arange(right.shape[1])] > 0, 1, -1)
     tangents = None
     if landscape.has_errors:
         # d lambda = v^T dA v - lambda v^T dD v, with v^T D v = 1.
         d_a, d_p = walk.conductance_tangents, walk.log_p_tangents
-        source, target, _ = walk.kernel.edges
         drop = (right[source] - right[target]) ** 2
         slopes = d_a @ drop - (d_p * walk.p) @ right**2 / times
         tangents = -slopes * times**2

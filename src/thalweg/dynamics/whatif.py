@@ -15,7 +15,6 @@ The same holds for removed states. Their individuals are taken out of the popula
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +25,7 @@ from sklearn.base import clone
 
 from thalweg import _checks
 from thalweg._types import Array, Index
-from thalweg.dynamics.landscape import as_states
+from thalweg.dynamics.landscape import as_states, is_one
 from thalweg.edges.static import degrees
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
@@ -74,17 +73,14 @@ def perturb(
     """
     fit, kernel = model._fit, model.kernel_
     change = _added(kernel, potential)
-    states = np.zeros(0, dtype=np.int64)
-    if not (isinstance(remove_states, (list, tuple, np.ndarray, set)) and not len(remove_states)):
-        states = as_states(kernel, remove_states, "remove_states")
-    graph, kept = without(kernel, remove_edges=remove_edges, remove_states=states, rates=rates)
-    energy, potentials = fit.energy, fit.potentials + change
-    if energy.interaction is not None and kept.size < kernel.n_states:
-        interaction = energy.interaction[kept][:, kept]
-    else:
-        interaction = energy.interaction
-    v = (energy.potential + change)[kept]
-    v = v - graph.stationary @ v
+    graph, kept = without(
+        kernel, remove_edges=remove_edges, remove_states=remove_states, rates=rates
+    )
+    energy, potentials = fit.energy, _centred((fit.potentials + change)[:, kept], graph)
+    interaction = energy.interaction
+    if interaction is not None:
+        interaction = interaction[kept][:, kept]
+    v = _centred((energy.potential + change)[kept], graph)
     noise = energy.beta if beta is None else _checks.positive(beta, "beta", zero=True)
     initial = fit.initial[kept]
     if initial.sum() <= 0:
@@ -106,7 +102,7 @@ def perturb(
         potential_stderr=stderr,
         beta_stderr=fit.beta_stderr if beta is None else 0.0,
         visits=fit.visits[kept],
-        potentials=potentials[:, kept] - (potentials[:, kept] @ graph.stationary)[:, None],
+        potentials=potentials,
         joint_covariance=covariance,
         draws=draws,
         members=_perturbed_members(fit.members, graph, kept, change, beta),
@@ -121,14 +117,18 @@ def _perturbed_members(
     """The same intervention on every landscape that forecasts are averaged over."""
     if members is None:
         return None
-    v = (members.potentials + change)[:, kept]
     initials = members.initials[:, kept]
     return Mixture(
         members.weights,
-        v - (v @ graph.stationary)[:, None],
+        _centred((members.potentials + change)[:, kept], graph),
         members.betas if beta is None else np.full(members.size, beta),
         initials / initials.sum(axis=1, keepdims=True),
     )
+
+
+def _centred(v: Array, graph: MarkovKernel) -> Array:
+    """Potentials, one per row, of mean zero."""
+    return np.asarray(v - (v @ graph.stationary)[..., None])
 
 
 def _added(kernel: MarkovKernel, potential: ArrayLike | Mapping[Any, float] | None) -> Array:
@@ -163,16 +163,13 @@ def without(
            [0.5, 0. , 0.5],
            [0. , 1. , 0. ]])
     """
-    if rates not in ("keep", "renormalise"):
-        raise InputError(f"rates is {rates!r}; choose 'keep' or 'renormalise'.")
+    _checks.word(rates, "rates", RatesAfter)
     n = kernel.n_states
     source: Index = kernel.edges.source.astype(np.int64)
     target: Index = kernel.edges.target.astype(np.int64)
     c: Array = kernel.edges.conductance
     keep_edge = np.ones(c.size, dtype=np.bool_)
-    place = {
-        (int(x), int(y)): e for e, (x, y) in enumerate(zip(source, target, strict=True))
-    } if remove_edges else {}  # fmt: skip
+    place = {pair: e for e, pair in enumerate(zip(source.tolist(), target.tolist(), strict=True))}
     for pair in remove_edges:
         if len(pair) != 2:
             raise InputError(f"remove_edges has {pair!r}; give pairs of states.")
@@ -185,37 +182,36 @@ def without(
             )
         keep_edge[e] = False
     gone = np.zeros(n, dtype=np.bool_)
-    gone[np.asarray(remove_states, dtype=np.int64)] = True
+    removed = [remove_states] if is_one(remove_states) else list(remove_states)
+    if removed:
+        gone[as_states(kernel, removed, "remove_states")] = True
     kept = np.flatnonzero(~gone)
     if kept.size < 2:
         raise InputError(f"{kept.size} states would be left; keep at least two.")
     keep_edge &= ~gone[source] & ~gone[target]
     source, target, c = source[keep_edge], target[keep_edge], c[keep_edge]
-    new = np.full(n, -1, dtype=np.int64)
-    new[kept] = np.arange(kept.size)
+    new = np.cumsum(~gone) - 1
     source, target = new[source], new[target]
     graph = sparse.coo_array((c, (source, target)), shape=(kept.size, kept.size))
     count, label = connected_components(graph, directed=False)
     if count > 1:
-        sizes = np.sort(np.bincount(label))[::-1]
-        stray = kept[int(np.flatnonzero(label != np.argmax(np.bincount(label)))[0])]
-        name = kernel.labels[int(stray)]
+        sizes = np.bincount(label)
+        largest = ", ".join(map(str, sorted(sizes, reverse=True)[:5]))
+        name = kernel.labels[int(kept[label != np.argmax(sizes)][0])]
         raise InputError(
-            f"without these the graph falls into {count} pieces of sizes "
-            f"{', '.join(str(int(s)) for s in sizes[:5])} (state {name!r} is cut off); keep an "
-            "edge between them, or remove the cut-off states too."
+            f"without these the graph falls into {count} pieces of sizes {largest} (state "
+            f"{name!r} is cut off); keep an edge between them, or remove the cut-off states too."
         )
     pi = kernel.stationary[kept]
     if rates == "renormalise":
-        before = np.asarray(kernel.flow_matrix.sum(axis=1)).ravel()
-        stay = np.maximum(kernel.stationary - before, 0.0)[kept]
+        leaving = degrees(*kernel.edges, n)
+        stay = np.maximum(kernel.stationary - leaving, 0.0)[kept]
         pi = stay + degrees(source, target, c, kept.size)
     total = float(pi.sum())
     edges = Edges(source.astype(np.int32), target.astype(np.int32), np.ascontiguousarray(c / total))
-    out = MarkovKernel(np.ascontiguousarray(pi / total), edges)
     names = None if kernel.names is None else tuple(kernel.names[int(x)] for x in kept)
     where = None if kernel.coordinates is None else kernel.coordinates[kept]
-    return replace(out, coordinates=where, names=names), kept
+    return MarkovKernel(pi / total, edges, coordinates=where, names=names), kept
 
 
 def _uncertainty(
@@ -234,9 +230,7 @@ def _uncertainty(
         covariance = np.asarray(linear @ fit.joint_covariance @ linear.T)
     draws = None
     if fit.draws is not None:
-        shift = fit.draws[:, :n] - fit.energy.potential
-        shift = shift[:, kept]
-        shift = shift - (shift @ graph.stationary)[:, None]
+        shift = _centred((fit.draws[:, :n] - fit.energy.potential)[:, kept], graph)
         noise = np.full(len(shift), beta) if known_beta else fit.draws[:, n]
         draws = np.column_stack([shift, noise])
     return covariance, draws

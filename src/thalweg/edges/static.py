@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from thalweg._compile import njit
 from thalweg._types import Array, Index32
@@ -39,6 +40,27 @@ def dense_laplacian(source: AnyIndex, target: AnyIndex, weights: Array, n_states
     m[source, target] = m[target, source] = -weights
     np.fill_diagonal(m, -m.sum(axis=1))
     return m
+
+
+def stacked_laplacians(
+    source: AnyIndex, target: AnyIndex, weights: Array, n_states: int
+) -> sparse.csr_array:
+    """The sparse Laplacians of each row of weights, one above the other.
+
+    >>> stacked_laplacians(np.array([0]), np.array([1]), np.array([[2.0], [3.0]]), 2).toarray()
+    array([[ 2., -2.],
+           [-2.,  2.],
+           [ 3., -3.],
+           [-3.,  3.]])
+    """
+    count, states = weights.shape[0], np.arange(n_states)
+    diagonal = np.array([degrees(source, target, row, n_states) for row in weights])
+    values = np.concatenate([-weights, -weights, diagonal], axis=1)
+    rows = np.concatenate([source, target, states])
+    columns = np.concatenate([target, source, states])
+    rows = rows + n_states * np.arange(count)[:, None]
+    places = (rows.ravel(), np.tile(columns, count))
+    return sparse.csr_array((values.ravel(), places), shape=(count * n_states, n_states))
 
 
 def degrees(source: AnyIndex, target: AnyIndex, weights: Array, n_states: int) -> Array:

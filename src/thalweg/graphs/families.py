@@ -7,14 +7,14 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 
 from thalweg import _checks
 from thalweg._door import checked
+from thalweg._types import Array
 from thalweg._words import did_you_mean
 from thalweg.errors import InputError
 from thalweg.graphs import topology
+from thalweg.graphs.lattices import walk
 from thalweg.graphs.topology import Topology
 from thalweg.kernel import MarkovKernel
 
@@ -76,7 +76,10 @@ def make_graph(
     array([2., 3., 2., 2., 3., 2.])
     """
     if family not in _BUILDERS:
-        raise InputError(_unknown(family))
+        hint = did_you_mean(str(family).replace("-", "_"), _BUILDERS, cutoff=0.4)
+        raise InputError(
+            f"there is no graph family {family!r}{hint} The families are {', '.join(_BUILDERS)}."
+        )
     builder, smallest = _BUILDERS[family]
     if n < smallest:
         raise InputError(
@@ -91,29 +94,16 @@ def make_graph(
             )
     _checks.generator(rng)
     graph = builder(int(n), rng, **options)
-    for _ in range(_REDRAWS if n <= _SMALL else 0):
-        if topology.is_connected(graph):
-            break
+    redraws = _REDRAWS if n <= _SMALL else 0
+    while redraws > 0 and not topology.is_connected(graph):
         graph = builder(int(n), rng, **options)
-    return weighted(topology.connected(graph, rng), rng, weights)
+        redraws -= 1
+    graph = topology.connected(graph, rng)
+    drawn = None if weights is None else _draw_weights(graph.source.size, weights, rng)
+    return walk(*graph, drawn)
 
 
-def weighted(
-    graph: Topology, rng: np.random.Generator | None, bounds: tuple[float, float] | None
-) -> MarkovKernel:
-    """The kernel of a topology with uniform random weights between the bounds, or unit ones."""
-    count = graph.source.size
-    if bounds is None or rng is None:
-        values = np.ones(count)
-    else:
-        values = _draw_weights(count, bounds, rng)
-    upper = sparse.coo_array((values, (graph.source, graph.target)), shape=(graph.n, graph.n))
-    return MarkovKernel.from_weights(upper + upper.T, coordinates=graph.coordinates)
-
-
-def _draw_weights(
-    count: int, bounds: tuple[float, float], rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _draw_weights(count: int, bounds: tuple[float, float], rng: np.random.Generator) -> Array:
     try:
         low, high = float(bounds[0]), float(bounds[1])
     except (TypeError, ValueError, IndexError):
@@ -136,11 +126,8 @@ def _complete(n: int, rng: np.random.Generator) -> Topology:
 
 
 def _erdos_renyi(n: int, rng: np.random.Generator, *, mean_degree: float | None = None) -> Topology:
-    degree = (
-        1.5 * math.log(n) + 1
-        if mean_degree is None
-        else _checks.positive(mean_degree, "mean_degree", zero=True)
-    )
+    wanted = 1.5 * math.log(n) + 1 if mean_degree is None else mean_degree
+    degree = _checks.positive(wanted, "mean_degree", zero=True)
     _check_edges(n * degree / 2, f"mean_degree={degree:g} on {n} states")
     return topology.erdos_renyi(n, rng, degree / (n - 1))
 
@@ -180,11 +167,8 @@ def _block_model(
     blocks = _checks.whole(default if n_blocks is None else n_blocks, "n_blocks")
     if not 1 <= blocks <= n:
         raise InputError(f"n_blocks is {blocks}; give a number from 1 to {n}.")
-    mean = (
-        1.5 * math.log(n / blocks) + 3
-        if within is None
-        else _checks.positive(within, "within", zero=True)
-    )
+    wanted = 1.5 * math.log(n / blocks) + 3 if within is None else within
+    mean = _checks.positive(wanted, "within", zero=True)
     other = _checks.positive(between, "between", zero=True)
     _check_edges(n * (mean + other) / 2, f"within={mean:g}, between={other:g} on {n} states")
     return topology.block_model(n, rng, blocks, mean, other)
@@ -272,8 +256,3 @@ def _probability(name: str, value: float) -> float:
     if not 0 <= number <= 1:
         raise InputError(f"{name} is {number:g}; it must lie between 0 and 1.")
     return number
-
-
-def _unknown(family: object) -> str:
-    hint = did_you_mean(str(family).lower().replace("-", "_"), _BUILDERS, cutoff=0.4)
-    return f"there is no graph family {family!r}{hint} The families are {', '.join(_BUILDERS)}."

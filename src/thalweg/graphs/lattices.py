@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from thalweg import _checks
 from thalweg._door import checked
+from thalweg._types import Array, Index
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 
@@ -28,14 +28,14 @@ def path(n: int) -> MarkovKernel:
     n = _checks.whole(n, "n", 2)
     state = np.arange(n - 1)
     position = np.column_stack([np.arange(n, dtype=np.float64), np.zeros(n)])
-    return _walk(n, state, state + 1, position)
+    return walk(n, state, state + 1, position)
 
 
 def cycle(n: int) -> MarkovKernel:
     """States in a ring."""
     n = _checks.whole(n, "n", 3)
     state = np.arange(n)
-    return _walk(n, state, (state + 1) % n, _circle(n))
+    return walk(n, state, (state + 1) % n, circle(n))
 
 
 def star(n: int) -> MarkovKernel:
@@ -46,8 +46,8 @@ def star(n: int) -> MarkovKernel:
     """
     n = _checks.whole(n, "n", 2)
     leaves = np.arange(1, n)
-    position = np.vstack([[0.0, 0.0], _circle(n - 1)])
-    return _walk(n, np.zeros(n - 1, dtype=np.int64), leaves, position)
+    position = np.vstack([[0.0, 0.0], circle(n - 1)])
+    return walk(n, np.zeros(n - 1, dtype=np.int64), leaves, position)
 
 
 def hypercube(dimension: int) -> MarkovKernel:
@@ -56,18 +56,18 @@ def hypercube(dimension: int) -> MarkovKernel:
     >>> hypercube(3)
     MarkovKernel(n_states=8, n_edges=12)
     """
-    if not isinstance(dimension, int | np.integer) or not 1 <= dimension <= 19:
-        raise InputError(f"dimension is {dimension!r}; give an integer from 1 to 19.")
+    dimension = _checks.whole(dimension, "dimension", 1)
+    what = f"a cube of dimension {dimension}"
+    _check_states(dimension * math.log10(2), what, "choose 19 or less")
     state = np.arange(2**dimension)
     a = np.concatenate([state[state >> k & 1 == 0] for k in range(dimension)])
     b = np.concatenate([state[state >> k & 1 == 0] | 1 << k for k in range(dimension)])
     # Each bit moves the drawing in its own direction.
     angle = np.pi * (np.arange(dimension) + 0.5) / dimension
-    direction = (
-        np.column_stack([np.cos(angle), np.sin(angle)]) * 0.8 ** np.arange(dimension)[:, None]
-    )
+    length = 0.8 ** np.arange(dimension, dtype=np.float64)
+    direction = np.column_stack([length * np.cos(angle), length * np.sin(angle)])
     bits = state[:, None] >> np.arange(dimension) & 1
-    return _walk(state.size, a, b, bits @ direction)
+    return walk(state.size, a, b, bits @ direction)
 
 
 def lattice(shape: Sequence[int], *, periodic: bool = False) -> MarkovKernel:
@@ -85,10 +85,10 @@ def lattice(shape: Sequence[int], *, periodic: bool = False) -> MarkovKernel:
     >>> lattice((2, 3)).n_edges, lattice((3, 3, 3), periodic=True).n_edges
     (7, 81)
     """
-    sides = tuple(int(side) for side in shape)
-    if not sides or min(sides) < 1 or math.prod(sides) < 2:
-        raise InputError(f"shape is {tuple(shape)}; give positive sides with two states or more.")
-    _check_states(math.prod(sides), f"a lattice of shape {sides}")
+    sides = tuple(_checks.whole(side, "a side of shape", 1) for side in shape)
+    if max(sides, default=0) < 2:
+        raise InputError(f"shape is {sides}; give at least two states.")
+    _check_states(sum(map(math.log10, sides)), f"a lattice of shape {sides}")
     state = np.arange(math.prod(sides)).reshape(sides)
     a, b = [], []
     for axis, side in enumerate(sides):
@@ -100,23 +100,23 @@ def lattice(shape: Sequence[int], *, periodic: bool = False) -> MarkovKernel:
             a.append(ahead[-1].ravel())
             b.append(ahead[0].ravel())
     position = np.stack(np.unravel_index(state.ravel(), sides), axis=1).astype(np.float64)
-    return _walk(state.size, np.concatenate(a), np.concatenate(b), position)
+    return walk(state.size, np.concatenate(a), np.concatenate(b), position)
 
 
 def triangular_lattice(n_rows: int, n_columns: int) -> MarkovKernel:
     """Rows of states with a diagonal in each cell: inner states have six neighbours."""
-    if min(n_rows, n_columns) < 2:
+    if min(_checks.whole(n_rows, "n_rows"), _checks.whole(n_columns, "n_columns")) < 2:
         raise InputError(
             f"a triangular lattice of {n_rows} x {n_columns} is a path; give both sides at least 2."
         )
-    _check_states(n_rows * n_columns, "a triangular lattice")
+    _check_states(math.log10(n_rows) + math.log10(n_columns), "a triangular lattice")
     state = np.arange(n_rows * n_columns).reshape(n_rows, n_columns)
     a = [state[:, :-1], state[:-1], state[:-1, 1:]]
     b = [state[:, 1:], state[1:], state[1:, :-1]]
     row, column = np.divmod(state.ravel(), n_columns)
     position = np.column_stack([column + 0.5 * row, -math.sqrt(0.75) * row])
     one, other = (np.concatenate([x.ravel() for x in ends]) for ends in (a, b))
-    return _walk(state.size, one, other, position)
+    return walk(state.size, one, other, position)
 
 
 @checked
@@ -142,8 +142,10 @@ def hamming_kernel(
     >>> kernel.n_states, kernel.matrix.toarray()[0].round(3).tolist()
     (9, [0.0, 0.25, 0.25, 0.25, 0.0, 0.0, 0.25, 0.0, 0.0])
     """
-    n_states = _checks.whole(n_tokens, "n_tokens", 2) ** _checks.whole(length, "length", 1)
-    _check_states(n_states, f"{n_tokens} tokens at {length} positions")
+    n_tokens, length = _checks.whole(n_tokens, "n_tokens", 2), _checks.whole(length, "length", 1)
+    what = f"{n_tokens} tokens at {length} positions"
+    _check_states(length * math.log10(n_tokens), what, "work with one position at a time")
+    n_states = n_tokens**length
     if token_kernel is None:
         off = sparse.csr_array(1.0 - np.eye(n_tokens))
         flow, pi = off / (n_tokens * (n_tokens - 1)), np.full(n_tokens, 1 / n_tokens)
@@ -168,21 +170,24 @@ def hamming_kernel(
 # -------------------------------------------------------------------- parts
 
 
-def _walk(
-    n: int, a: NDArray[np.int64], b: NDArray[np.int64], coordinates: NDArray[np.float64]
+def walk(
+    n: int, a: Index, b: Index, coordinates: Array | None, weights: Array | None = None
 ) -> MarkovKernel:
-    ones = sparse.coo_array((np.ones(a.size), (a, b)), shape=(n, n))
-    return MarkovKernel.from_weights(ones + ones.T, coordinates=coordinates)
+    """The walk along edges between `a` and `b`, each given once, by default of weight 1."""
+    values = np.ones(a.size) if weights is None else weights
+    upper = sparse.coo_array((values, (a, b)), shape=(n, n))
+    return MarkovKernel.from_weights(upper + upper.T, coordinates=coordinates)
 
 
-def _circle(n: int) -> NDArray[np.float64]:
+def circle(n: int) -> Array:
+    """Positions on the unit circle."""
     angle = 2 * np.pi * np.arange(n) / n
     return np.column_stack([np.cos(angle), np.sin(angle)])
 
 
-def _check_states(count: int, what: str) -> None:
-    if count > _MAX_STATES:
+def _check_states(log_count: float, what: str, remedy: str = "choose smaller sides") -> None:
+    """Reject `10**log_count` states if they are too many; the number itself might overflow."""
+    if log_count > math.log10(_MAX_STATES) + 1e-9:
         raise InputError(
-            f"{what} has {count:.3g} states, more than {_MAX_STATES}; ask for fewer, or work with "
-            "one position at a time."
+            f"{what} has about 10^{log_count:.1f} states, more than {_MAX_STATES}; {remedy}."
         )

@@ -69,7 +69,7 @@ def neighbor_weights(points: ArrayLike, n_neighbors: int = 15) -> sparse.csr_arr
     return sparse.csr_array(w.maximum(w.T))
 
 
-class _Search:
+class NeighborSearch:
     """Search for the nearest neighbours of query points among fixed points."""
 
     def __init__(self, points: Array) -> None:
@@ -95,7 +95,7 @@ class _Search:
 
 def _nearest(x: Array, k: int) -> tuple[Array, Index]:
     """The `k` nearest other points of each point."""
-    distance, index = _Search(x).query(x, k + 1)
+    distance, index = NeighborSearch(x).query(x, k + 1)
     # The point itself comes first unless others coincide with it: drop it, or else the last one.
     keep = index != np.arange(x.shape[0])[:, None]
     keep[keep.all(axis=1), -1] = False
@@ -111,8 +111,8 @@ def _bridges(x: Array, count: int, label: NDArray[np.int32]) -> tuple[Index, Ind
     gets a search of its own.
     """
     edges = [np.zeros((2, 0), dtype=np.int64)]
-    everything = _Search(x) if count > 1 else None
-    while everything is not None and count > 1:
+    everything = NeighborSearch(x)
+    while count > 1:
         sizes = np.bincount(label, minlength=count)
         inside = np.flatnonzero(label != np.argmax(sizes))
         k = min(_MOST_NEIGHBORS, x.shape[0], int(np.partition(sizes, -2)[-2]) + 1)
@@ -133,12 +133,12 @@ def _bridges(x: Array, count: int, label: NDArray[np.int32]) -> tuple[Index, Ind
             else:
                 own = inside[members]
                 others = np.flatnonzero(label != label[own[0]])
-                far, nearest = _Search(x[others]).query(x[own], 1)
+                far, nearest = NeighborSearch(x[others]).query(x[own], 1)
                 closest = int(np.argmin(far[:, 0]))
                 joined.append((int(own[closest]), int(others[nearest[closest, 0]])))
         ends = np.unique(np.sort(joined, axis=1).T, axis=1)
         edges.append(ends)
-        merged, renamed = components(count, label[ends[0]], label[ends[1]])
-        count, label = merged, renamed[label]
+        count, renamed = components(count, label[ends[0]], label[ends[1]])
+        label = renamed[label]
     source, target = np.concatenate(edges, axis=1)
     return source, target

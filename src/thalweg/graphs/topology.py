@@ -18,6 +18,7 @@ from scipy.spatial import Delaunay
 
 from thalweg._compile import inner, njit
 from thalweg._types import Array
+from thalweg.graphs.lattices import circle
 
 Pairs = NDArray[np.int64]
 
@@ -146,8 +147,6 @@ def watts_strogatz(n: int, rng: np.random.Generator, degree: int, rewiring: floa
     target = (source + np.repeat(np.arange(1, reach + 1), n)) % n
     moved = np.flatnonzero(rng.random(source.size) < rewiring)
     taken = _keys(n, np.delete(source, moved), np.delete(target, moved))
-    angle = 2 * np.pi * np.arange(n) / n
-    circle = np.column_stack([np.cos(angle), np.sin(angle)])
     for _ in range(100):
         if moved.size == 0:
             break
@@ -159,7 +158,7 @@ def watts_strogatz(n: int, rng: np.random.Generator, degree: int, rewiring: floa
         good &= (drawn != source[moved]) & ~np.isin(keys, taken)
         taken = np.concatenate([taken, keys[good]])
         moved = moved[~good]
-    return simple(n, taken // n, taken % n, circle)
+    return simple(n, taken // n, taken % n, circle(n))
 
 
 def regular(n: int, rng: np.random.Generator, degree: int) -> Topology:

@@ -101,7 +101,7 @@ def _regression(kernel: MarkovKernel, snapshots: Snapshots, s: Settings) -> Fitt
 
 def _reason(fit: RegressionFit) -> str:
     """Why a fit has no errors."""
-    if fit.status:
+    if not np.isnan(fit.p_value):
         return "The residuals of the weak form are not noise."
     return "Individuals are too few for the weak form; use method='likelihood'."
 

@@ -156,7 +156,8 @@ def feature_table(
     """
     table = _checks.as_array(features, name)
     table = table[:, None] if table.ndim == 1 else table
-    if table.ndim != 2 or (n_states is not None and table.shape[0] != n_states):
+    wrong = table.ndim != 2 or table.shape[1] == 0
+    if wrong or (n_states is not None and table.shape[0] != n_states):
         rows = "" if n_states is None else f", shape ({n_states}, number of {name})"
         raise InputError(f"{name} have shape {table.shape}; give one row per state{rows}.")
     return np.ascontiguousarray(table)

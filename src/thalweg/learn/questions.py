@@ -90,8 +90,7 @@ class Questions:
         """Fates of individuals; by default among the cores of the macrostates."""
         land = self.landscape_
         if targets is None:
-            cores = self.macrostates().cores()
-            targets = {f"macrostate {k}": states for k, states in enumerate(cores)}
+            targets = self.macrostates().named_cores(land.kernel.labels)
         return thalweg.dynamics.fate_probabilities(land, targets, **options)
 
     def committor(self, a: Any, b: Any, **options: Any) -> thalweg.dynamics.Estimate:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from scipy import sparse
 
 from thalweg._types import Array
 from thalweg.kernel import Edges, MarkovKernel
-from thalweg.plots.layout import positions
+from thalweg.plots.layout import positions, state_texts
 
 MOST_MARKERS = 4000
 """Largest number of markers: a graph with more states is drawn as patches."""
@@ -23,14 +24,21 @@ class View:
     kernel: MarkovKernel
     xy: Array
     label: NDArray[np.intp] | None
-    weights: Array
+    """`None` if every state has its own marker."""
+    whole: MarkovKernel
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the states of the whole kernel."""
+        return state_texts(self.whole)
 
     def mean(self, values: Array) -> Array:
         """A quantity per state, averaged over each marker with weight `pi`."""
         if self.label is None:
             return values
-        total = np.bincount(self.label, self.weights * values, self.kernel.n_states)
-        return np.asarray(total / np.bincount(self.label, self.weights, self.kernel.n_states))
+        pi, n = self.whole.stationary, self.kernel.n_states
+        total = np.bincount(self.label, pi * values, n)
+        return np.asarray(total / np.bincount(self.label, pi, n))
 
     def total(self, p: Array) -> Array:
         """A probability per state, summed over each marker; one distribution, or one per row."""
@@ -53,7 +61,7 @@ def view(kernel: MarkovKernel, most: int = MOST_MARKERS) -> View:
     """The kernel as it is drawn: whole up to `most` states, beyond that merged on a square grid."""
     xy = positions(kernel)
     if kernel.n_states <= most:
-        return View(kernel, xy, None, kernel.stationary)
+        return View(kernel, xy, None, kernel)
     side = int(np.sqrt(most))
     cell = np.minimum((xy * side).astype(np.int64), side - 1)
     found, label, size = np.unique(
@@ -66,10 +74,6 @@ def view(kernel: MarkovKernel, most: int = MOST_MARKERS) -> View:
     middle = np.column_stack([gather @ (kernel.stationary * axis) for axis in xy.T])
     middle /= stationary[:, None]
     edges = Edges(flow.row.astype(np.int32), flow.col.astype(np.int32), flow.data)
-    small = MarkovKernel(stationary, edges, coordinates=middle)
-    small = replace(small, names=tuple(_patch_name(k, int(s)) for k, s in enumerate(size)))
-    return View(small, middle, label, kernel.stationary)
-
-
-def _patch_name(number: int, size: int) -> str:
-    return f"patch {number} ({size} state{'s' if size > 1 else ''})"
+    names = tuple(f"patch {k} ({s} state{'s' if s > 1 else ''})" for k, s in enumerate(size))
+    small = MarkovKernel(stationary, edges, coordinates=middle, names=names)
+    return View(small, middle, label, kernel)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -55,11 +56,10 @@ def flow(
 
     Colour is the density `p / pi` on a logarithmic scale: 1 is the resting value of pure diffusion.
     """
-    t = np.asarray(times, dtype=np.float64)
     drawn = view(kernel)
-    p = drawn.total(np.asarray(probabilities, dtype=np.float64))
     kernel, xy = drawn.kernel, drawn.xy
-    shown, low, top = drawn.densities(np.asarray(probabilities, dtype=np.float64))
+    whole = np.asarray(probabilities, dtype=np.float64)
+    p, (shown, low, top) = drawn.total(whole), drawn.densities(whole)
     names = state_names(kernel)
 
     def states(k: int) -> go.Scattergl | go.Scatter:
@@ -70,12 +70,12 @@ def flow(
         trace.marker.colorbar.update(tickvals=ticks, ticktext=[f"{10.0**tick:g}" for tick in ticks])
         return trace
 
-    frames = [go.Frame(data=[states(k)], traces=[1], name=f"{k}") for k in range(len(t))]
+    frames = [go.Frame(data=[states(k)], traces=[1], name=f"{k}") for k in range(len(p))]
     figure = go.Figure([_edges(kernel, xy), states(0)], frames=frames)
     _styled(figure, title)
     figure.update_layout(
         updatemenus=[_play_buttons()],
-        sliders=[_slider([f"{time:.4g}" for time in t])],
+        sliders=[_slider([f"{time:.4g}" for time in np.asarray(times)])],
         margin={"b": 150},
     )
     return figure
@@ -129,7 +129,7 @@ def gallery(
     high = max(float(v.max()) for v in pictures.values())
     width = min(columns, len(pictures))
     height = -(-len(pictures) // width)
-    titles = [_escaped(str(name)) for name in pictures]
+    titles = [escape(str(name), quote=False) for name in pictures]
     figure = make_subplots(
         height, width, subplot_titles=titles, horizontal_spacing=0.03, vertical_spacing=0.08
     )
@@ -151,22 +151,18 @@ def gallery(
 
 
 def state_names(kernel: MarkovKernel) -> list[str]:
-    """Labels of the states in pictures: their names, escaped, or their numbers."""
-    return [_escaped(text) for text in state_texts(kernel)]
+    """Names or numbers of the states, escaped: plotly reads a subset of HTML in labels."""
+    return [escape(text, quote=False) for text in state_texts(kernel)]
 
 
-def short_names(kernel: MarkovKernel, most: int = 28) -> list[str]:
+def short_names(kernel: MarkovKernel) -> list[str]:
     """Names short enough for legends and axes, still different from each other."""
     if kernel.names is None:
         return state_names(kernel)
-    short = [cut(str(name), most) for name in kernel.names]
+    short = [cut(str(name), 28) for name in kernel.names]
     count = Counter(short)
-    return [_escaped(name if count[name] == 1 else f"{name} ({k})") for k, name in enumerate(short)]
-
-
-def _escaped(text: str) -> str:
-    """Names are untrusted text: plotly reads a subset of HTML in labels."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    apart = [name if count[name] == 1 else f"{name} ({k})" for k, name in enumerate(short)]
+    return [escape(name, quote=False) for name in apart]
 
 
 def _edges(kernel: MarkovKernel, xy: Array) -> go.Scatter | go.Scattergl:
@@ -207,17 +203,15 @@ def _states(
 
 
 def _styled(figure: go.Figure, title: str) -> go.Figure:
-    axis: dict[str, Any] = {"visible": False}
-    figure.update_layout(
+    return figure.update_layout(
         title={"text": title, "x": 0.02},
-        xaxis=axis,
-        yaxis={**axis, "scaleanchor": "x"},
+        xaxis={"visible": False},
+        yaxis={"visible": False, "scaleanchor": "x"},
         template="plotly_white",
         margin={"l": 20, "r": 20, "t": 60, "b": 20},
         font={"family": "system-ui, sans-serif"},
         height=620,
     )
-    return figure
 
 
 def _play_buttons() -> dict[str, Any]:

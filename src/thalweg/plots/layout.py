@@ -27,12 +27,15 @@ __all__ = [
     "positions",
     "state_texts",
     "strongest_edges",
+    "strongest_fluxes",
 ]
 
 ARROW = PALETTE[1]
 """Colour of arrows."""
 MOST_EDGES = 20_000
 """Largest number of edges drawn by plotly and matplotlib: more make pictures slow."""
+_MOST_ARROWS = 60
+"""Largest number of arrows: more would hide the colours."""
 
 
 def extremes(values: Array, most: int) -> Index:
@@ -101,6 +104,18 @@ def strongest_edges(kernel: MarkovKernel, most: int) -> tuple[Index32, Index32]:
         keep = np.argpartition(-c, most)[:most]
         source, target = source[keep], target[keep]
     return source, target
+
+
+def strongest_fluxes(kernel: MarkovKernel, fluxes: Array) -> Iterator[tuple[int, int, float]]:
+    """Start, end and size of the strongest fluxes; the first has size 1."""
+    size = np.abs(fluxes)
+    largest = size.max(initial=0.0)
+    for e in np.argsort(-size)[:_MOST_ARROWS]:
+        if size[e] <= 0.02 * largest:
+            return
+        x, y = int(kernel.edges.source[e]), int(kernel.edges.target[e])
+        start, end = (x, y) if fluxes[e] > 0 else (y, x)
+        yield start, end, float(size[e] / largest)
 
 
 def positions(kernel: MarkovKernel) -> Array:

@@ -31,6 +31,7 @@ from thalweg.plots.layout import (
     gridded,
     state_texts,
     strongest_edges,
+    strongest_fluxes,
 )
 
 if TYPE_CHECKING:
@@ -81,8 +82,10 @@ def landscape(
         Potential of each state.
     fluxes : array, optional
         Net flux from source to target of each edge; the strongest become arrows.
-    title, label : str
-        Title of the picture; label of the colours.
+    title : str
+        Title of the picture.
+    label : str
+        Label of the colours.
     color : array, optional
         A value per state to colour by, in place of the potential.
     cmap : str
@@ -100,7 +103,7 @@ def landscape(
         xy[:, 0], xy[:, 1], c=values, cmap=cmap, s=float(np.clip(6000 / n, 6, 320)),
         edgecolors="#57606a", linewidths=0.6 if n < 500 else 0.0, zorder=3,
     )  # fmt: skip
-    _figure(axes).colorbar(points, ax=axes, label=label, shrink=0.8)
+    axes.get_figure().colorbar(points, ax=axes, label=label, shrink=0.8)
     if fluxes is not None and shown.label is None:
         _arrows(axes, kernel, xy, np.asarray(fluxes, dtype=np.float64))
     if shown.label is None and n <= _NAMED:
@@ -136,9 +139,13 @@ def scatter(
         A number or a category per point.
     labels : tuple of str
         Labels of the two axes.
-    title, label : str
-        Title of the picture; label of the colours.
-    cmap, **place
+    title : str
+        Title of the picture.
+    label : str
+        Label of the colours.
+    cmap : str
+        A matplotlib colour map.
+    **place
         As for `landscape`.
     """
     places, colours = np.asarray(xy, dtype=np.float64), np.asarray(values)
@@ -146,7 +153,7 @@ def scatter(
     size = float(np.clip(120_000 / max(len(places), 1), 2, 40))
     if colours.dtype.kind in "biuf":
         points = axes.scatter(*places[:, :2].T, c=colours, cmap=cmap, s=size, linewidths=0)
-        _figure(axes).colorbar(points, ax=axes, label=label, shrink=0.8)
+        axes.get_figure().colorbar(points, ax=axes, label=label, shrink=0.8)
     else:
         kinds = list(dict.fromkeys(colours.astype(str)))
         for k, kind in enumerate(kinds):
@@ -220,7 +227,7 @@ def flow(
     for axes in every:
         axes.set_axis_off()
     label = "log10 of the share relative to rest"
-    _figure(every[0]).colorbar(points, ax=every, label=label, shrink=0.8)
+    every[0].get_figure().colorbar(points, ax=every, label=label, shrink=0.8)
     _finish(every[0], {"ax": None if ax is None else every[0], **shown})
     return every
 
@@ -252,8 +259,10 @@ def fit(
     ----------
     kernel : MarkovKernel
         The graph.
-    times, observed : array
-        Times of the snapshots, and their frequencies, one row per time.
+    times : array
+        Times of the snapshots.
+    observed : array
+        Their frequencies, one row per time.
     fitted : array
         Fitted shares, one row per time.
     sizes : array, optional
@@ -261,7 +270,7 @@ def fit(
     fitted_times : array, optional
         Times of `fitted`, if not `times`.
     most : int
-        How many states to draw.
+        Largest number of states drawn.
     color : sequence of str
         Colours of the states.
     **place
@@ -295,14 +304,18 @@ def forecast(
     ----------
     kernel : MarkovKernel
         The graph.
-    times, probabilities : array
+    times : array
+        Times of the forecast.
+    probabilities : array
         The forecast, one row per time.
-    lower, upper : array, optional
-        Its bands.
+    lower : array, optional
+        Lower bounds of its bands.
+    upper : array, optional
+        Upper bounds of its bands.
     start : float, optional
         Time of the last snapshot, to be marked.
     most : int
-        How many states to draw.
+        Largest number of states drawn.
     color : sequence of str
         Colours of the states.
     **place
@@ -361,13 +374,9 @@ def _axes(place: Place, title: str, size: tuple[float, float] = (6.4, 5.0)) -> A
     return axes
 
 
-def _figure(axes: Any) -> Any:
-    return axes.get_figure()
-
-
-def _names(kernel: MarkovKernel, most: int = 24) -> list[str]:
+def _names(kernel: MarkovKernel) -> list[str]:
     # A dollar sign would begin a formula.
-    return [cut(text.replace("$", r"\$"), most) for text in state_texts(kernel)]
+    return [cut(text.replace("$", r"\$"), 24) for text in state_texts(kernel)]
 
 
 def _edges(axes: Any, kernel: MarkovKernel, xy: Array) -> None:
@@ -378,17 +387,10 @@ def _edges(axes: Any, kernel: MarkovKernel, xy: Array) -> None:
     axes.add_collection(LineCollection(list(lines), colors="#c4cad0", linewidths=0.7, zorder=1))
 
 
-def _arrows(axes: Any, kernel: MarkovKernel, xy: Array, fluxes: Array, most: int = 60) -> None:
-    size = np.abs(fluxes)
-    if size.size == 0 or size.max() <= 0:
-        return
-    for e in np.argsort(-size)[:most]:
-        if size[e] < 0.02 * size.max():
-            break
-        x, y = int(kernel.edges.source[e]), int(kernel.edges.target[e])
-        a, b = (x, y) if fluxes[e] > 0 else (y, x)
+def _arrows(axes: Any, kernel: MarkovKernel, xy: Array, fluxes: Array) -> None:
+    for a, b, size in strongest_fluxes(kernel, fluxes):
         style = {"arrowstyle": "-|>", "color": ARROW, "shrinkA": 7, "shrinkB": 7}
-        style["linewidth"] = 0.6 + 2.2 * float(np.sqrt(size[e] / size.max()))
+        style["linewidth"] = 0.6 + 2.2 * float(np.sqrt(size))
         axes.annotate("", xy=xy[b], xytext=xy[a], arrowprops=style, zorder=4)
 
 
@@ -403,7 +405,7 @@ def _curves(axes: Any, place: Place) -> Any:
 def _finish(axes: Any, place: Place) -> Any:
     save, show = place.get("save"), place.get("show")
     if save is not None:
-        _figure(axes).savefig(save, dpi=200, bbox_inches="tight")
+        axes.get_figure().savefig(save, dpi=200, bbox_inches="tight")
     plt, own = _pyplot(), place.get("ax") is None and save is None
     if show or (show is None and own and plt.isinteractive()):
         plt.show()

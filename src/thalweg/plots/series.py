@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import ArrayLike
@@ -29,7 +31,7 @@ def fit(
     figure = go.Figure()
     names = short_names(kernel)
     chosen = fitted_series(times, observed, fitted, sizes, fitted_times, most)
-    for color, (x, (t, seen, noise), (fine, curve)) in zip(PALETTE, chosen, strict=False):
+    for color, (x, (t, seen, noise), (fine, curve)) in zip(cycle(PALETTE), chosen, strict=False):
         bars = None
         if noise is not None:
             bars = {"type": "data", "array": noise, "thickness": 1, "width": 0}
@@ -57,7 +59,7 @@ def forecast(
     t, p = np.asarray(times, dtype=np.float64), np.asarray(probabilities, dtype=np.float64)
     figure = go.Figure()
     names = short_names(kernel)
-    for color, x in zip(PALETTE, busiest(p, most), strict=False):
+    for color, x in zip(cycle(PALETTE), busiest(p, most), strict=False):
         if lower is not None and upper is not None:
             low, high = np.asarray(lower)[:, x], np.asarray(upper)[:, x]
             figure.add_scatter(
@@ -93,8 +95,7 @@ def potential(
     )  # fmt: skip
     figure = _axes(figure, "V (mean zero)", "", title)
     figure.update_layout(height=max(320, 18 * order.size + 120))
-    figure.update_yaxes(type="category", automargin=True)
-    return figure
+    return figure.update_yaxes(type="category", automargin=True)
 
 
 def faint(color: str, alpha: float) -> str:
@@ -108,7 +109,7 @@ def faint(color: str, alpha: float) -> str:
 
 
 def _axes(figure: go.Figure, x: str, y: str, title: str) -> go.Figure:
-    figure.update_layout(
+    return figure.update_layout(
         title={"text": title, "x": 0.02},
         xaxis_title=x,
         yaxis_title=y,
@@ -118,4 +119,3 @@ def _axes(figure: go.Figure, x: str, y: str, title: str) -> go.Figure:
         legend={"orientation": "h", "y": -0.18, "yanchor": "top", "x": 0},
         height=500,
     )
-    return figure

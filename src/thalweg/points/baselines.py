@@ -9,7 +9,7 @@ import numpy as np
 from thalweg._sparse import dense
 from thalweg._types import Array
 from thalweg.learn.rivals import free_ctmc
-from thalweg.points.coupling import Couplings, Displacement, displace
+from thalweg.points.coupling import Displacement, around, displace
 from thalweg.snapshots import PointSnapshots, WeightedPoints
 from thalweg.snapshots.density import smoothed
 
@@ -19,6 +19,15 @@ Baseline = Callable[[PointSnapshots, float, np.random.Generator], WeightedPoints
 def even(points: Array) -> WeightedPoints:
     """A cloud of individuals with equal weights."""
     return WeightedPoints(points, np.full(points.shape[0], 1 / points.shape[0]))
+
+
+def pooled(clouds: list[WeightedPoints], shares: Array) -> WeightedPoints:
+    """A mixture of clouds; atoms without weight are dropped."""
+    points = np.concatenate([cloud.points for cloud in clouds])
+    weights = np.concatenate(
+        [share * cloud.weights for cloud, share in zip(clouds, shares, strict=True)]
+    )
+    return WeightedPoints(points, weights / weights.sum()).pruned()
 
 
 def nearest(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
@@ -34,27 +43,20 @@ def persistence(seen: PointSnapshots, time: float, rng: np.random.Generator) -> 
 
 def mixture(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
     """Both neighbours, weighted by their nearness in time."""
-    k = int(np.clip(np.searchsorted(seen.times, time), 1, seen.n_times - 1))
-    share = float(np.clip((time - seen.times[k - 1]) / (seen.times[k] - seen.times[k - 1]), 0, 1))
-    before, after = seen.points[k - 1], seen.points[k]
-    weights = np.concatenate(
-        [
-            np.full(before.shape[0], (1 - share) / before.shape[0]),
-            np.full(after.shape[0], share / after.shape[0]),
-        ]
-    )
-    return WeightedPoints(np.vstack([before, after]), weights)
+    right, share = around(seen.times, time)
+    share = float(np.clip(share, 0, 1))
+    ends = [even(x) for x in seen.points[right - 1 : right + 1]]
+    return pooled(ends, np.array([1 - share, share]))
 
 
 def mccann(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
     """Individuals on straight lines along the exact coupling of the neighbours."""
-    return displace(seen.times, Couplings(seen.points, rng), time, Displacement(), rng=rng)
+    return displace(seen.times, seen.points, time, Displacement(), rng=rng)
 
 
 def entropic(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
     """Individuals on straight lines along the entropic coupling of the neighbours."""
-    how = Displacement(entropic=True)
-    return displace(seen.times, Couplings(seen.points, rng), time, how, rng=rng)
+    return displace(seen.times, seen.points, time, Displacement(entropic=True), rng=rng)
 
 
 def chain(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
@@ -65,10 +67,9 @@ def chain(seen: PointSnapshots, time: float, rng: np.random.Generator) -> Weight
 
 def log_linear(seen: PointSnapshots, time: float, rng: np.random.Generator) -> WeightedPoints:
     """Each state's log frequency on the line through the two neighbouring (or last) snapshots."""
-    k = int(np.clip(np.searchsorted(seen.times, time), 1, seen.n_times - 1))
-    logs = np.log(smoothed(dense(seen.counts)))
-    share = (time - seen.times[k - 1]) / (seen.times[k] - seen.times[k - 1])
-    q = np.exp(logs[k - 1] + share * (logs[k] - logs[k - 1]))
+    right, share = around(seen.times, time)
+    before, after = np.log(smoothed(dense(seen.counts)))[right - 1 : right + 1]
+    q = np.exp(before + share * (after - before))
     return seen.to_points(q / q.sum(), time=time)
 
 

@@ -49,20 +49,19 @@ def schroedinger_bridge(generator: Array, p: Array, q: Array, span: float, at: A
            [0.1  , 0.1  , 0.8  ]])
     """
     span = _checks.positive(span, "span")
-    n = p.size
     step = np.maximum(expm(span * generator), 1e-300)
-    g = np.ones(n)
+    g = np.ones(p.size)
     for _ in range(_SWEEPS):
         f = p / (step @ g)
         reached = f @ step
-        new = q / reached
-        done = float(np.abs(reached * g - q).sum()) < _TOLERANCE
-        g = new
-        if done:
+        error = float(np.abs(reached * g - q).sum())
+        g = q / reached
+        if error < _TOLERANCE:
             break
     f = p / (step @ g)
     out = []
     for t in at:
         here = (f @ expm(t * generator)) * (expm((span - t) * generator) @ g)
-        out.append(np.maximum(here, 0.0) / np.maximum(here, 0.0).sum())
+        here = np.maximum(here, 0.0)
+        out.append(here / here.sum())
     return np.array(out)

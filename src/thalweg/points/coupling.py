@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from thalweg._optional import optional
 from thalweg._types import Array, Index
-from thalweg.errors import MissingDependencyError
-from thalweg.graphs.points import _Search
+from thalweg.graphs.points import NeighborSearch
 from thalweg.snapshots import WeightedPoints
 
 _ITERATIONS = 10_000_000
 """Largest number of iterations of the network simplex."""
+_BLUR = 0.05
+"""Regularisation of an entropic plan, in mean costs."""
 _FAR = 3.0
 """Default cost of a death and a birth, in mean costs of the balanced plan."""
 
 
-class Pairs(NamedTuple):
-    """A plan with births and deaths: pairs, deaths, births, and their masses."""
-
-    first: Index
-    second: Index
-    mass: Array
-    dying: Index
-    dying_mass: Array
-    born: Index
-    born_mass: Array
+Plan = tuple[Index, Index, Array]
+"""The pairs of a coupling, by their positions in either cloud, and their masses."""
 
 
 def _pot() -> Any:
-    try:
-        import ot
-    except ImportError:
-        raise MissingDependencyError(
-            "exact optimal transport between points needs POT; pip install 'thalweg[points]'."
-        ) from None
-    return ot
+    return optional("ot", extra="points", what="exact optimal transport between points (POT)")
 
 
 def wasserstein1(
@@ -50,8 +37,15 @@ def wasserstein1(
 ) -> float:
     """The exact Wasserstein-1 distance (Euclidean cost) between two weighted clouds.
 
-    With `most`, larger clouds are first thinned to that many points by systematic resampling,
-    which needs `rng` and adds a little to the distance.
+    Parameters
+    ----------
+    first, second : WeightedPoints
+        The clouds.
+    most : int, optional
+        Larger clouds are thinned to this many points by systematic resampling, which adds a little
+        to the distance.
+    rng : numpy.random.Generator, optional
+        Source of the resampling; by default from seed 0.
 
     >>> a = WeightedPoints(np.array([[0.0], [1.0]]), np.array([0.5, 0.5]))
     >>> b = WeightedPoints(np.array([[2.0]]), np.array([1.0]))
@@ -59,14 +53,14 @@ def wasserstein1(
     1.5
     """
     ot = _pot()
+    rng = np.random.default_rng(0) if rng is None else rng
     clouds = []
     for cloud in (first, second):
+        x, weights = cloud.points[cloud.weights > 0], cloud.weights[cloud.weights > 0]
         if most is not None and cloud.weights.size > most:
-            rng = np.random.default_rng(0) if rng is None else rng
-            points = cloud.resample(most, rng=rng)
-            cloud = WeightedPoints(points, np.full(most, 1 / most))
-        keep = cloud.weights > 0
-        clouds.append((cloud.points[keep], cloud.weights[keep] / cloud.weights[keep].sum()))
+            x = cloud.resample(most, rng=rng)
+            weights = _even(x)
+        clouds.append((x, weights / weights.sum()))
     (x, a), (y, b) = clouds
     cost = ot.dist(x, y, metric="euclidean")
     return float(ot.emd2(a, b, cost, numItermax=_ITERATIONS))
@@ -77,13 +71,14 @@ def mean_error(first: WeightedPoints, second: WeightedPoints) -> float:
     return float(np.linalg.norm(first.mean - second.mean))
 
 
-def coupling(
-    x: Array, y: Array, weights: tuple[Array, Array] | None = None
-) -> tuple[Index, Index, Array]:
-    """Pairs `(i, j)` and their masses in an optimal plan (squared Euclidean cost)."""
-    ot = _pot()
+def coupling(x: Array, y: Array, weights: tuple[Array, Array] | None = None) -> Plan:
+    """An optimal plan (squared Euclidean cost)."""
     a, b = weights or (_even(x), _even(y))
-    plan = ot.emd(a, b, ot.dist(x, y, metric="sqeuclidean"), numItermax=_ITERATIONS)
+    return _cheapest(_pot().dist(x, y, metric="sqeuclidean"), a, b)
+
+
+def _cheapest(cost: Array, a: Array, b: Array) -> Plan:
+    plan = _pot().emd(a, b, cost, numItermax=_ITERATIONS)
     i, j = np.nonzero(plan)
     return i, j, np.asarray(plan[i, j])
 
@@ -100,46 +95,40 @@ def mean_partners(i: Index, mass: Array, goals: Array, n: int) -> Array:
     return np.asarray(sent / np.bincount(i, weights=mass, minlength=n)[:, None])
 
 
-def unbalanced_coupling(x: Array, y: Array, *, far: float = _FAR) -> Pairs:
+def unbalanced_coupling(x: Array, y: Array, *, far: float = _FAR) -> Plan:
     """An optimal plan in which mass may die and be born instead of moving too far.
 
     Moving costs the squared distance; dying and being born together cost `far` times the mean cost
-    of the balanced plan. Solved by one network simplex with an extra point on either side.
+    of the balanced plan. Who dies is paired with position `len(y)`, and who is born with `len(x)`:
+    one network simplex with an extra point on either side.
 
     >>> x = np.array([[0.0], [0.1], [0.2]])
-    >>> plan = unbalanced_coupling(x, np.array([[0.0], [0.1], [9.0]]), far=1.0)
-    >>> plan.dying.tolist(), plan.born.tolist()
-    ([2], [2])
+    >>> i, j, mass = unbalanced_coupling(x, np.array([[0.0], [0.1], [9.0]]), far=1.0)
+    >>> [(int(a), int(b)) for a, b in zip(i, j)]
+    [(0, 0), (1, 1), (2, 3), (3, 2)]
     """
-    ot = _pot()
-    n, m = x.shape[0], y.shape[0]
-    cost = ot.dist(x, y, metric="sqeuclidean")
-    i, j, mass = coupling(x, y)
-    price = 0.5 * far * float((mass * cost[i, j]).sum())
-    padded = np.full((n + 1, m + 1), price)
+    n, m = len(x), len(y)
+    cost = _pot().dist(x, y, metric="sqeuclidean")
+    i, j, mass = _cheapest(cost, _even(x), _even(y))
+    padded = np.full((n + 1, m + 1), 0.5 * far * float((mass * cost[i, j]).sum()))
     padded[:n, :m] = cost
     padded[n, m] = 0.0
-    a, b = np.append(_even(x), 1.0), np.append(_even(y), 1.0)
-    plan = ot.emd(a, b, padded, numItermax=_ITERATIONS)
-    i, j = np.nonzero(plan[:n, :m])
-    dying, born = np.flatnonzero(plan[:n, m]), np.flatnonzero(plan[n, :m])
-    return Pairs(i, j, plan[i, j], dying, plan[dying, m], born, plan[n, born])
+    i, j, mass = _cheapest(padded, np.append(_even(x), 1.0), np.append(_even(y), 1.0))
+    real = (i < n) | (j < m)
+    return i[real], j[real], mass[real]
 
 
-def entropic_coupling(
-    x: Array, y: Array, *, rng: np.random.Generator, strength: float = 0.05
-) -> tuple[Index, Index, Array]:
-    """Pairs drawn from the entropic plan with regularisation `strength` times the mean cost."""
-    ot = _pot()
-    cost = ot.dist(x, y, metric="sqeuclidean")
-    plan = ot.sinkhorn(
-        _even(x), _even(y), cost, reg=strength * float(cost.mean()), method="sinkhorn_log",
+def entropic_coupling(x: Array, y: Array, *, rng: np.random.Generator) -> Plan:
+    """Pairs drawn from the entropic plan."""
+    cost = _pot().dist(x, y, metric="sqeuclidean")
+    plan = _pot().sinkhorn(
+        _even(x), _even(y), cost, reg=_BLUR * float(cost.mean()), method="sinkhorn_log",
         numItermax=200, stopThr=1e-6, warn=False,
     )  # fmt: skip
     flat = np.cumsum(plan.ravel())
-    n = 4 * max(x.shape[0], y.shape[0])
+    n = 4 * max(len(x), len(y))
     picks = np.searchsorted(flat, (np.arange(n) + rng.random()) / n * flat[-1])
-    i, j = np.divmod(np.minimum(picks, flat.size - 1), y.shape[0])
+    i, j = np.divmod(np.minimum(picks, flat.size - 1), len(y))
     return i, j, np.full(n, 1 / n)
 
 
@@ -162,11 +151,19 @@ _NEIGHBORS = 10
 
 @dataclass(frozen=True, eq=False)
 class Displacement:
-    """Options of a displacement: how closely to follow the curve, and how far to pull to the cloud.
+    """How individuals move between two snapshots.
 
-    `curvature = 0` is McCann's straight line, 1 the cubic (or parabola) through the next snapshots
-    as well; `pull = 1` puts each point at the mean of its nearest observed ones; `entropic` couples
-    with noise; `unbalanced` lets individuals die and be born instead of moving far.
+    Parameters
+    ----------
+    curvature : float
+        0 for McCann's straight line, 1 for the cubic (or parabola) through the next snapshots too.
+    pull : float
+        How far to pull towards the observed cloud: 1 puts each point at the mean of its nearest
+        observed ones.
+    entropic : bool
+        Whether to couple with noise.
+    unbalanced : bool
+        Whether individuals die and are born instead of moving far, on straight lines.
     """
 
     curvature: float = 0.0
@@ -178,35 +175,20 @@ class Displacement:
 class Couplings:
     """Exact couplings of neighbouring snapshots, each computed once.
 
-    Clouds larger than `most` are thinned; the couplings of `subsamples` such samples are pooled.
+    Clouds larger than `most` are thinned; the couplings of two such samples are pooled.
     """
 
     def __init__(
         self, clouds: tuple[Array, ...], rng: np.random.Generator, most: int = MOST_COUPLED
     ) -> None:
         self.clouds = clouds
-        large = max(x.shape[0] for x in clouds) > most
+        large = max(len(x) for x in clouds) > most
         self.samples = [
-            tuple(
-                x if x.shape[0] <= most else x[rng.choice(x.shape[0], most, False)] for x in clouds
-            )
-            for _ in range(_SUBSAMPLES if large else 1)
+            tuple(thinned(x, most, rng) for x in clouds) for _ in range(_SUBSAMPLES if large else 1)
         ]
-        self._pairs: dict[tuple[int, int], tuple[Index, Index, Array]] = {}
-        self._partners: dict[tuple[int, int, int], Array] = {}
+        self._pairs: dict[tuple[int, int], Plan] = {}
 
-    def nearest_mean(self, x: Array) -> Array:
-        """The mean of the nearest observed points of each of `x`."""
-        pool, search = self._observed
-        near = search.query(x, min(_NEIGHBORS, len(pool)))[1]
-        return np.asarray(pool[near].mean(axis=1))
-
-    @cached_property
-    def _observed(self) -> tuple[Array, _Search]:
-        pool = np.vstack(self.clouds)
-        return pool, _Search(pool)
-
-    def pairs(self, sample: int, left: int) -> tuple[Index, Index, Array]:
+    def pairs(self, sample: int, left: int) -> Plan:
         """The coupling of snapshots `left` and `left + 1`."""
         if (sample, left) not in self._pairs:
             x, y = self.samples[sample][left], self.samples[sample][left + 1]
@@ -215,12 +197,11 @@ class Couplings:
 
     def partners(self, sample: int, here: int, there: int) -> Array:
         """The mean position to which the coupling of two snapshots sends each of `here`."""
-        if (sample, here, there) not in self._partners:
-            i, j, mass = self.pairs(sample, min(here, there))
-            i, j = (i, j) if here < there else (j, i)
-            x, y = self.samples[sample][here], self.samples[sample][there]
-            self._partners[sample, here, there] = mean_partners(i, mass, y[j], len(x))
-        return self._partners[sample, here, there]
+        i, j, mass = self.pairs(sample, min(here, there))
+        if there < here:
+            i, j = j, i
+        clouds = self.samples[sample]
+        return mean_partners(i, mass, clouds[there][j], len(clouds[here]))
 
 
 def displace(
@@ -231,67 +212,100 @@ def displace(
     *,
     rng: np.random.Generator,
 ) -> WeightedPoints:
-    """The cloud at `time`, between two snapshots or after the last (straight on)."""
+    """The cloud at `time`, between two snapshots or after the last (straight on).
+
+    Parameters
+    ----------
+    times : array
+        Increasing times.
+    clouds : tuple of arrays, or Couplings
+        One cloud per time; `Couplings` of them to couple only once for many displacements.
+    time : float
+        The time of the cloud.
+    how : Displacement
+        Options.
+    rng : numpy.random.Generator
+        Source of the subsamples of large clouds, and of entropic pairs.
+    """
     couplings = clouds if isinstance(clouds, Couplings) else Couplings(clouds, rng)
-    right = int(np.clip(np.searchsorted(times, time), 1, times.size - 1))
+    right, share = around(times, time)
     if how.unbalanced:
-        return _with_births(times, couplings, time, right, rng)
-    parts = []
-    for sample in range(1 if how.entropic else len(couplings.samples)):
-        parts.append(_one_sample(times, couplings, time, how, (sample, right), rng))
+        return _with_births(couplings, right, share, rng)
+    paired = couplings
+    if how.entropic:
+        few = tuple(thinned(x, _MOST_ENTROPIC, rng) for x in couplings.samples[0])
+        paired = Couplings(few, rng)
+    parts = [
+        _one_sample(times, paired, time, how, (sample, right), rng)
+        for sample in range(len(paired.samples))
+    ]
     moved = np.concatenate([x for x, _ in parts])
     mass = np.concatenate([m / m.sum() / len(parts) for _, m in parts])
     if how.pull > 0:
-        moved = moved + how.pull * (couplings.nearest_mean(moved) - moved)
+        pool = np.vstack(couplings.clouds)
+        near = NeighborSearch(pool).query(moved, min(_NEIGHBORS, len(pool)))[1]
+        moved = moved + how.pull * (pool[near].mean(axis=1) - moved)
     return WeightedPoints(moved, mass)
+
+
+def around(times: Array, time: float) -> tuple[int, float]:
+    """The snapshot after `time`, and the share of the interval before it that has passed.
+
+    Before the first and after the last interval, these continue.
+
+    >>> around(np.array([0.0, 1.0, 3.0]), 2.0), around(np.array([0.0, 1.0, 3.0]), 4.0)
+    ((2, 0.5), (2, 1.5))
+    """
+    right = int(np.clip(np.searchsorted(times, time), 1, times.size - 1))
+    return right, float((time - times[right - 1]) / (times[right] - times[right - 1]))
 
 
 def _one_sample(
     times: Array, couplings: Couplings, time: float, how: Displacement, at: tuple[int, int],
     rng: np.random.Generator,
 ) -> tuple[Array, Array]:  # fmt: skip
+    """Individuals of one sample on their way to a snapshot, `at`, and their masses."""
     sample, right = at
-    left = right - 1
-    thin = couplings.samples[sample]
+    left, clouds = right - 1, couplings.samples[sample]
     if how.entropic:
-        thin = tuple(_thin(x, _MOST_ENTROPIC, rng) for x in thin)
-        i, j, mass = entropic_coupling(thin[left], thin[right], rng=rng)
+        i, j, mass = entropic_coupling(clouds[left], clouds[right], rng=rng)
     else:
         i, j, mass = couplings.pairs(sample, left)
-    x, y = thin[left][i], thin[right][j]
-    knots, values = [times[left], times[right]], [x, y]
-    if how.curvature > 0 and left > 0:
-        knots.append(times[left - 1])
-        values.append(couplings.partners(sample, left, left - 1)[i])
-    if how.curvature > 0 and right < times.size - 1:
-        knots.append(times[right + 1])
-        values.append(couplings.partners(sample, right, right + 1)[j])
-    moved = _lagrange(np.array(knots[:2]), values[:2], time)
-    if len(knots) > 2:
+    knots, values = [times[left], times[right]], [clouds[left][i], clouds[right][j]]
+    moved = _lagrange(np.array(knots), values, time)
+    if how.curvature > 0:
+        if left > 0:
+            knots.append(times[left - 1])
+            values.append(couplings.partners(sample, left, left - 1)[i])
+        if right < times.size - 1:
+            knots.append(times[right + 1])
+            values.append(couplings.partners(sample, right, right + 1)[j])
         moved = moved + how.curvature * (_lagrange(np.array(knots), values, time) - moved)
     return moved, mass
 
 
 def _with_births(
-    times: Array, couplings: Couplings, time: float, right: int, rng: np.random.Generator
+    couplings: Couplings, right: int, share: float, rng: np.random.Generator
 ) -> WeightedPoints:
     """Pairs on straight lines; deaths fade out in place, and births fade in."""
-    x, y = (_thin(couplings.clouds[k], _MOST_UNBALANCED, rng) for k in (right - 1, right))
-    plan = unbalanced_coupling(x, y)
-    share = (time - times[right - 1]) / (times[right] - times[right - 1])
+    x, y = (thinned(couplings.clouds[k], _MOST_UNBALANCED, rng) for k in (right - 1, right))
+    i, j, mass = unbalanced_coupling(x, y)
+    born, dying = i == len(x), j == len(y)
+    start, stop = x[np.where(born, 0, i)], y[np.where(dying, 0, j)]
+    start[born], stop[dying] = stop[born], start[dying]
     inside = float(np.clip(share, 0.0, 1.0))
-    moved = x[plan.first] + share * (y[plan.second] - x[plan.first])
-    points = np.concatenate([moved, x[plan.dying], y[plan.born]])
-    mass = np.concatenate([plan.mass, (1 - inside) * plan.dying_mass, inside * plan.born_mass])
-    keep = mass > 0
+    mass = mass * np.where(born, inside, np.where(dying, 1 - inside, 1.0))
+    points, keep = start + share * (stop - start), mass > 0
     return WeightedPoints(points[keep], mass[keep] / mass.sum())
 
 
-def _thin(x: Array, most: int, rng: np.random.Generator) -> Array:
-    return x if x.shape[0] <= most else x[rng.choice(x.shape[0], most, False)]
+def thinned(x: Array, most: int, rng: np.random.Generator) -> Array:
+    """At most `most` of the points, drawn at random."""
+    return x if len(x) <= most else x[rng.choice(len(x), most, replace=False)]
 
 
 def _lagrange(knots: Array, values: list[Array], time: float) -> Array:
+    """The polynomial through the values at the knots."""
     out = np.zeros_like(values[0])
     for a, value in enumerate(values):
         others = np.delete(knots, a)

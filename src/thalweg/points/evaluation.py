@@ -72,18 +72,19 @@ def leave_one_time_out(
     """
     t = _checks.as_times(times, minimum=3)
     clouds = [_checks.as_array(x, f"points[{k}]") for k, x in enumerate(points)]
-    known = {"method": ("auto", *METHODS, *FORECASTS), "baseline": BASELINES}
-    for (kind, names), given in zip(known.items(), (methods, baselines), strict=True):
+    every = ("auto", *METHODS, *FORECASTS)
+    for kind, given, names in (("method", methods, every), ("baseline", baselines, BASELINES)):
         for name in given:
             if name not in names:
-                raise InputError(f"there is no {kind} {name!r}; choose {', '.join(names)}.")
+                choices = ", ".join(dict.fromkeys(names))
+                raise InputError(f"there is no {kind} {name!r}; choose {choices}.")
     places = list(range(1, t.size - 1)) if left_out is None else [int(k) for k in left_out]
-    wrong = [k for k in places if not 1 <= k < t.size]
-    if wrong:
-        raise InputError(
-            f"position {wrong[0]} cannot be left out; use 1 to {t.size - 1} (the first snapshot "
-            "has nothing before it)."
-        )
+    for k in places:
+        if not 1 <= k < t.size:
+            raise InputError(
+                f"position {k} cannot be left out; use 1 to {t.size - 1} (the first snapshot has "
+                "nothing before it)."
+            )
     named(PointInterpolator, options)
     work = [(t, clouds, k, tuple(methods), tuple(baselines), most, options) for k in places]
     rows = parallel_map(_one_time, work, jobs=jobs)
@@ -92,20 +93,13 @@ def leave_one_time_out(
 
 
 def _one_time(
-    t: Array,
-    clouds: list[Array],
-    k: int,
-    methods: tuple[str, ...],
-    baselines: tuple[str, ...],
-    most: int | None,
-    options: dict[str, Any],
-) -> list[dict[str, Any]]:
-    keep = [j for j in range(t.size) if j != k]
-    time, last = float(t[k]), k == t.size - 1
-    model = PointInterpolator(**options)
-    started = clock.perf_counter()
-    model.fit(t[keep], [clouds[j] for j in keep])
-    laying = clock.perf_counter() - started
+    t: Array, clouds: list[Array], k: int, methods: tuple[str, ...], baselines: tuple[str, ...],
+    most: int | None, options: dict[str, Any],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """The rows of one left-out time."""
+    time, last, started = float(t[k]), k == t.size - 1, clock.perf_counter()
+    model = PointInterpolator(**options).fit(np.delete(t, k), clouds[:k] + clouds[k + 1 :])
+    setup = clock.perf_counter() - started
     seen, truth = model.partitions_[0], even(clouds[k])
     rows: list[dict[str, Any]] = []
     allowed = ("auto", *(FORECASTS if last else METHODS))
@@ -125,7 +119,7 @@ def _one_time(
         except ThalwegError as error:
             rows.append({**row, "why": str(error)})
             continue
-        seconds = clock.perf_counter() - began + (laying if kind == "model" else 0.0)
+        seconds = clock.perf_counter() - began + (setup if kind == "model" else 0.0)
         rows.append({
             **row, "chosen": chosen, "w1": wasserstein1(cloud, truth, most=most, rng=rng),
             "hellinger": float(hellinger(_on_states(seen, cloud), _on_states(seen, truth))),

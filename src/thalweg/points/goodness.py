@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scipy.stats import chi2 as chi2_law
+from scipy.stats import chi2
 
 from thalweg._words import p_text
 
@@ -23,16 +23,21 @@ class GoodnessOfFit:
     chi_square: float
     dof: int
     claim: str
-    p_value: float = float("nan")
 
-    def __post_init__(self) -> None:
-        if self.p_value != self.p_value and self.dof > 0:
-            object.__setattr__(self, "p_value", float(chi2_law.sf(self.chi_square, self.dof)))
+    @property
+    def p_value(self) -> float:
+        """Probability of a chi-square as large by chance; NaN without degrees of freedom."""
+        return float(chi2.sf(self.chi_square, self.dof))
 
     @property
     def rejected(self) -> bool:
         """Whether the data contradict the claim."""
         return self.p_value < LEVEL
+
+    @property
+    def warning(self) -> str:
+        """That the snapshots contradict the model, if they do."""
+        return f"the snapshots contradict the model; {self}" if self.rejected else ""
 
     def __str__(self) -> str:
         if self.dof <= 0:
@@ -40,3 +45,8 @@ class GoodnessOfFit:
         figures = f"chi-square {self.chi_square:.4g} on {self.dof} degrees of freedom"
         verdict = "rejected" if self.rejected else "not rejected"
         return f"{verdict}: {self.claim} ({figures}, {p_text(self.p_value, 1)})"
+
+
+def joined(*words: str) -> str:
+    """The words that are not empty, as parts of one sentence."""
+    return "; ".join(word for word in words if word)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -15,8 +16,8 @@ from thalweg._door import checked
 from thalweg._types import Array, Progress
 from thalweg.errors import InputError, MissingDependencyError, ThalwegError
 from thalweg.points.baselines import BASELINES
-from thalweg.points.coupling import MOST_COUPLED, Displacement, displace
-from thalweg.points.goodness import GoodnessOfFit
+from thalweg.points.coupling import MOST_COUPLED
+from thalweg.points.goodness import GoodnessOfFit, joined
 from thalweg.points.landscape import PointLandscape
 from thalweg.points.methods import CURVED, FORECASTS, METHODS, MOVERS, Guess, Methods
 from thalweg.points.relaxation import MOST_STATES, RelaxationFit
@@ -29,9 +30,6 @@ Method = Literal[
     "landscape",
 ]  # fmt: skip
 ForecastMethod = Literal["auto", "flow", "growing", "displacement", "landscape", "persistence"]
-
-DEFAULT_METHOD = "flow"
-"""The method of `"auto"` with two snapshots, which are too few to try methods on."""
 
 _INSIDE = Caps(points=1000, coupled=2000, states=30)
 """Trials between snapshots, of a dozen methods at every inner time."""
@@ -146,7 +144,7 @@ class PointInterpolator:
             n_partitions=self.n_partitions, seed=self.seed, progress=self.progress,
         )  # fmt: skip
         self.times_, self._clouds, self._wanted = t, clouds, wanted
-        self._choices: dict[tuple[str, float], Choice] = {}
+        self._choices: dict[float | None, Choice] = {}
         return self
 
     @property
@@ -163,9 +161,9 @@ class PointInterpolator:
 
     @property
     def scores_(self) -> dict[str, float]:
-        return self._choice("interpolate", 0.0).scores if self.times_.size > 2 else {}
+        return self._choice().scores if self.times_.size > 2 else {}
 
-    # ---------------------------------------------------------------- what it gives
+    # ---------------------------------------------------------------- answers
 
     @checked
     def interpolate(self, time: float, *, method: Method = "auto") -> Interpolation:
@@ -198,12 +196,10 @@ class PointInterpolator:
                 "two snapshots leave no inner time to try methods on: the flow, which has a clock "
                 "of its own, is the default"
             )
-            return self._single(time, DEFAULT_METHOD, why)
+            return self._wrap(time, self._methods.guess("flow", time), "flow", why)
         if method != "auto":
-            self._known(method, METHODS)
-            name = self._curved() if method == "curved" else method
-            return self._single(time, name, f"{method} was asked for", shown=method)
-        return self._chosen(time, self._choice("interpolate", 0.0))
+            return self._asked(time, method, METHODS)
+        return self._chosen(time, self._choice())
 
     @checked
     def forecast(self, time: float, *, method: ForecastMethod = "auto") -> Interpolation:
@@ -221,28 +217,29 @@ class PointInterpolator:
             4000), and takes the best, or a mixture of the best few; `why` gives how far the trials
             looked ahead. With two training times it is the landscape.
         """
-        if time < self.times_[-1]:
+        last = self.times_[-1]
+        if not last <= time < np.inf:
             raise InputError(
-                f"time is {time:g}, before the last snapshot at {self.times_[-1]:g}; use "
-                "interpolate."
+                f"time is {time:g}; a forecast needs a finite time, not before the last snapshot "
+                f"at {last:g}: use interpolate for earlier times."
             )
         if method != "auto":
-            self._known(method, FORECASTS)
-            return self._single(time, method, f"{method} was asked for")
+            return self._asked(time, method, FORECASTS)
         if self.times_.size < 3:
-            name = self._methods.available(("landscape",)) or ("flow",)
-            return self._single(time, name[0], "two snapshots leave nothing to try methods on")
-        return self._chosen(time, self._choice("forecast", float(time - self.times_[-1])))
+            name, why = "flow", "two snapshots leave nothing to try methods on"
+            if self._methods.available(("landscape",)):
+                name = "landscape"
+            return self._wrap(time, self._methods.guess(name, time), name, why)
+        return self._chosen(time, self._choice(float(time - last)))
 
     # ---------------------------------------------------------------- how
 
-    @staticmethod
-    def _known(method: str, names: tuple[str, ...]) -> None:
-        if method not in names:
-            raise InputError(f"method is {method!r}; choose 'auto' or one of {', '.join(names)}.")
-
-    def _single(self, time: float, name: str, why: str, shown: str | None = None) -> Interpolation:
-        return self._wrap(time, self._methods.guess(name, time), shown or name, why, None)
+    def _asked(self, time: float, method: str, known: tuple[str, ...]) -> Interpolation:
+        """The cloud by the requested method."""
+        if method not in known:
+            raise InputError(f"method is {method!r}; choose 'auto' or one of {', '.join(known)}.")
+        name = self._curved() if method == "curved" else method
+        return self._wrap(time, self._methods.guess(name, time), method, f"{method}, as requested")
 
     def _chosen(self, time: float, choice: Choice) -> Interpolation:
         try:
@@ -274,16 +271,16 @@ class PointInterpolator:
         against = self._methods.against_one_potential
         if against:
             against += "; the cloud was made without that assumption"
-        said = "; ".join(word for word in (guess.warning, against) if word)
-        return replace(guess, goodness=self._methods.fixed.goodness_, warning=said)
+        test, warning = self._methods.fixed.goodness_, joined(guess.warning, against)
+        return replace(guess, goodness=test, warning=warning)
 
     def _wrap(
-        self, time: float, guess: Guess, method: str, why: str, choice: Choice | None
+        self, time: float, guess: Guess, method: str, why: str, choice: Choice | None = None
     ) -> Interpolation:
+        interval, scores = (choice.interval, dict(choice.scores)) if choice else (None, {})
         return Interpolation(
             float(time), guess.points.pruned(), method, why, guess.probabilities, guess.goodness,
-            guess.warning, choice.interval if choice is not None else None, self._baselines(time),
-            dict(choice.scores) if choice is not None else {},
+            guess.warning, interval, self._baselines(time), scores,
         )  # fmt: skip
 
     def _baselines(self, time: float) -> dict[str, WeightedPoints]:
@@ -291,32 +288,33 @@ class PointInterpolator:
         seen = self._methods.parts[0].seen
         found = {name: BASELINES[name](seen, time, rng) for name in _SHOWN}
         with suppress(MissingDependencyError):
-            found[_MCCANN] = displace(
-                self.times_, self._methods.couplings, time, Displacement(), rng=rng
-            )
+            found[_MCCANN] = self._methods.guess("displacement", time).points
         return found
 
     def _curved(self) -> str:
         """The curvature and the pull that the trials prefer, chosen separately."""
         if self.times_.size < 4:
             return CURVED
-        scores = self._choice("interpolate", 0.0).scores
-        return min(
-            (n for n in scores if n.startswith(("curved", "pulled"))), key=scores.__getitem__
-        )
+        scores = self._choice().scores
+        bent = [name for name in scores if name.startswith(("curved", "pulled"))]
+        return min(bent, key=scores.__getitem__)
 
-    def _choice(self, task: str, ahead: float) -> Choice:
-        key = (task, ahead)
-        if key not in self._choices:
-            interpolating = task == "interpolate"
-            trials = self._inner_trials() if interpolating else self._ahead_trials(ahead)
-            where = "inner training times"
-            if not interpolating:
-                pairs = self._reaches(ahead)
-                reach = sorted({f"{self.times_[j] - self.times_[k]:.3g}" for k, j in pairs})
-                where = f"later training times, {' and '.join(reach)} ahead for {ahead:.3g} asked,"
-            self._choices[key] = choose(trials, where)
-        return self._choices[key]
+    def _choice(self, ahead: float | None = None) -> Choice:
+        """The choice of `"auto"` between snapshots, or for a forecast `ahead` of the last one."""
+        if ahead in self._choices:
+            return self._choices[ahead]
+        if ahead is None:
+            trials, where = self._inner_trials(), "inner training times"
+        else:
+            pairs = self._reaches(ahead)
+            names = self._methods.worthwhile(FORECASTS)
+            trials = [self._try(list(range(k + 1)), j, names, _AHEAD) for k, j in pairs]
+            reach = sorted({f"{self.times_[j] - self.times_[k]:.3g}" for k, j in pairs})
+            where = (
+                f"later training times, {' and '.join(reach)} ahead where {ahead:.3g} is needed,"
+            )
+        self._choices[ahead] = choose(trials, where)
+        return self._choices[ahead]
 
     def _inner_trials(self) -> list[Trial]:
         """Every inner time left out in turn; states, kernel and fits are made again each time."""
@@ -330,19 +328,14 @@ class PointInterpolator:
             for k in range(1, n - 1)
         ]
 
-    def _ahead_trials(self, ahead: float) -> list[Trial]:
-        """Later times forecast from the times before, about as far ahead as requested."""
-        names = self._methods.worthwhile(FORECASTS)
-        return [self._try(list(range(k + 1)), j, names, _AHEAD) for k, j in self._reaches(ahead)]
-
     def _reaches(self, ahead: float) -> list[tuple[int, int]]:
-        """Pairs of a last time and a later one about `ahead` of it."""
+        """Pairs of a last time and a later one about `ahead` of it, for trials of forecasts."""
         t = self.times_
-        pairs = [(k, j) for k in range(1, t.size - 1) for j in range(k + 1, t.size)]
-        off = {(k, j): abs(np.log((t[j] - t[k]) / max(ahead, 1e-300))) for k, j in pairs}
-        least = min(off.values())
-        near = [pair for pair in pairs if off[pair] <= max(least + 1e-9, _SAME_REACH)]
-        return sorted(near)[-_MOST_TRIALS:]
+        pairs = list(combinations(range(1, t.size), 2))
+        off = [abs(np.log((t[j] - t[k]) / max(ahead, 1e-300))) for k, j in pairs]
+        most = max(min(off) + 1e-9, _SAME_REACH)
+        near = [pair for pair, gap in zip(pairs, off, strict=True) if gap <= most]
+        return near[-_MOST_TRIALS:]
 
     def _try(self, keep: list[int], k: int, names: tuple[str, ...], caps: Caps) -> Trial:
         if self.progress is not None:

@@ -13,18 +13,21 @@ from thalweg._sparse import dense
 from thalweg._types import Array, Progress
 from thalweg.geometry import TransportGeometry
 from thalweg.learn import FreeEnergyRegressor
-from thalweg.points.baselines import even
+from thalweg.points.baselines import even, pooled
 from thalweg.points.bridge import schroedinger_bridge, walk_generator
 from thalweg.points.coupling import (
     MOST_COUPLED,
     Couplings,
     Displacement,
+    around,
     coupling,
     displace,
+    thinned,
     wasserstein1,
 )
-from thalweg.points.goodness import GoodnessOfFit
+from thalweg.points.goodness import GoodnessOfFit, joined
 from thalweg.points.landscape import PointLandscape
+from thalweg.points.landscape.estimator import FEWEST
 from thalweg.points.landscape.features import Moments
 from thalweg.points.landscape.least_squares import Whitening
 from thalweg.points.relaxation import RelaxationFit, fit_relaxation
@@ -53,12 +56,8 @@ CURVED = "curved 0.5, pulled 0.5"
 
 _NEAR = 2.0
 """First `beta` of a further partition, in units of the first one's."""
-_SAME = 1e-9
-"""Difference of smoothed snapshots below which they are equal."""
 _GROWTH_TIMES = 3
 """Least number of snapshots that can separate growth from transport."""
-_FEWEST = 20
-"""Individuals per snapshot below which a landscape on R^d is not tried."""
 _CLEARLY = 1e-4
 """P-value of a fixed potential below which one that changes in time is tried: a hundredth of the
 level of the warning, which chance alone passes in one of a hundred true flows."""
@@ -114,44 +113,36 @@ class Partition:
 
     @cached_property
     def smooth(self) -> Array:
-        smoother = HeatKernel()
-        return estimate_probabilities(self.seen.kernel, self.seen, smoother=smoother).probabilities
-
-    def between(self, time: float) -> tuple[int, float, float]:
-        """The snapshot before, the time since it, and the length of the interval."""
-        times = self.seen.times
-        k = int(np.clip(np.searchsorted(times, time) - 1, 0, times.size - 2))
-        return k, time - times[k], times[k + 1] - times[k]
+        known = estimate_probabilities(self.seen.kernel, self.seen, smoother=HeatKernel())
+        return known.probabilities
 
     def distribution(self, time: float, method: str) -> Array:
+        """Probabilities of the states at `time`."""
         kernel, times = self.seen.kernel, self.seen.times
-        k, since, span = self.between(time)
+        ahead = time > times[-1]
         if method == "flow":
-            if time > times[-1]:
+            if ahead:
                 return self.fit.predict(kernel, [times[-1], time], self.smooth[-1])[-1]
             return self.fit.predict(kernel, [time])[0]
         if method == "growing":
-            ahead = time > times[-1]
+            start = self.smooth[-1] if ahead else None
             grid = np.unique([times[-1] if ahead else times[0], time])
-            return self.growing.predict(self.smooth[-1] if ahead else None, grid).probabilities[-1]
+            return self.growing.predict(start, grid).probabilities[-1]
+        right, share = around(times, time)
+        before, after = self.smooth[right - 1], self.smooth[right]
         if method == "bridge":
-            walk = walk_generator(kernel, self.fit.energy)
-            ends = self.smooth[k], self.smooth[k + 1]
-            return schroedinger_bridge(walk, *ends, span, np.array([since]))[0]
-        if float(np.abs(self.smooth[k] - self.smooth[k + 1]).sum()) < _SAME:
-            return self.smooth[k]
-        geometry = TransportGeometry(kernel)
-        path = geometry.geodesic(self.smooth[k], self.smooth[k + 1], tolerance=1e-3, n_steps=8)
-        return np.asarray(path.at([since / span]).probabilities[0])
+            walk, span = walk_generator(kernel, self.fit.energy), times[right] - times[right - 1]
+            since = np.array([time - times[right - 1]])
+            return schroedinger_bridge(walk, before, after, span, since)[0]
+        path = TransportGeometry(kernel).geodesic(before, after, tolerance=1e-3, n_steps=8)
+        return np.asarray(path.at([share]).probabilities[0])
 
     @property
     def goodness(self) -> GoodnessOfFit:
         """Deviance of the fitted flow, less an allowance for smoothing."""
-        fit, seen = self.fit, self.seen
-        chosen = int(np.argmin(np.abs(fit.betas - fit.energy.beta)))
-        dof = (seen.n_times - 2) * (seen.n_states - 1)
+        dof = (self.seen.n_times - 2) * (self.seen.n_states - 1)
         claim = "one free energy moves the population over the states"
-        return GoodnessOfFit(2 * float(fit.misfits[chosen]) / _SLACK, dof, claim)
+        return GoodnessOfFit(2 * self.fit.misfit / _SLACK, dof, claim)
 
     @property
     def growing_goodness(self) -> GoodnessOfFit:
@@ -195,16 +186,12 @@ class Methods:
     @cached_property
     def landscape(self) -> PointLandscape:
         """One potential for all times, or one that changes in time if that is clearly rejected."""
-        model = self.fixed
         order = min(_MOST_ORDER, self.times.size - 2)
-        if model.goodness_.p_value < _CLEARLY and order > 0:
-            other = PointLandscape(time_order=order, seed=self._seed, progress=self._progress)
-            other.fit(self.times, self.clouds)
-            if other.goodness_.chi_square / max(other.goodness_.dof, 1) < (
-                model.goodness_.chi_square / max(model.goodness_.dof, 1)
-            ):
-                return other
-        return model
+        if not (self.fixed.goodness_.p_value < _CLEARLY and order > 0):
+            return self.fixed
+        other = PointLandscape(time_order=order, seed=self._seed, progress=self._progress)
+        both = (self.fixed, other.fit(self.times, self.clouds))
+        return min(both, key=lambda m: m.goodness_.chi_square / max(m.goodness_.dof, 1))
 
     @property
     def against_one_potential(self) -> str:
@@ -220,7 +207,7 @@ class Methods:
     def available(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """The methods among `names` for which these snapshots are large enough."""
         missing = set()
-        if min(len(x) for x in self.clouds) < _FEWEST:
+        if min(len(x) for x in self.clouds) < FEWEST:
             missing.add("landscape")
         if self.times.size < _GROWTH_TIMES:
             missing.add("growing")
@@ -240,50 +227,38 @@ class Methods:
             return Guess(displace(self.times, self.couplings, time, MOVERS[name], rng=rng))
         if name == "landscape":
             model = self.landscape
-            said = model.warning_
-            if model is not self.fixed:
-                said = "; ".join(w for w in (self.against_one_potential, said) if w)
+            against = self.against_one_potential if model is not self.fixed else ""
             if time > self.times[-1]:
-                cloud = self._pooled(time, rng)
-                said = "; ".join(w for w in (said, self._beyond(time)) if w)
+                cloud, beyond = self._pooled(time, rng), self._beyond(time)
             else:
-                cloud = self._met(time, rng)
-            return Guess(cloud, model.goodness_, said)
+                cloud, beyond = self._met(time, rng), ""
+            return Guess(cloud, model.goodness_, joined(against, model.warning_, beyond))
         parts = self.parts[:1] if name == "growing" else self.parts
         ps = [part.distribution(time, name) for part in parts]
+        clouds = [
+            part.seen.to_points(p / p.sum(), time=time) for part, p in zip(parts, ps, strict=True)
+        ]
         # Every partition weighs the same points, so that their average has each of them once.
-        weights = np.mean(
-            [
-                part.seen.to_points(p / p.sum(), time=time).weights
-                for part, p in zip(parts, ps, strict=True)
-            ],
-            axis=0,
-        )
+        weights = np.mean([cloud.weights for cloud in clouds], axis=0)
         cloud = WeightedPoints(self.parts[0].seen.pooled, weights).pruned()
         if name == "growing":
-            test, growth = parts[0].growing_goodness, parts[0].growing.growth_
-            words = [_words(test), str(growth) if growth is not None else ""]
-            return Guess(cloud, test, "; ".join(word for word in words if word), ps[0])
-        goodness = None if name == "geodesic" else parts[0].goodness
-        return Guess(cloud, goodness, _words(goodness), ps[0])
+            test, growth = parts[0].growing_goodness, str(parts[0].growing.growth_ or "")
+            return Guess(cloud, test, joined(test.warning, growth), ps[0])
+        if name == "geodesic":
+            return Guess(cloud, probabilities=ps[0])
+        return Guess(cloud, parts[0].goodness, parts[0].goodness.warning, ps[0])
 
     def _met(self, time: float, rng: np.random.Generator) -> WeightedPoints:
         """Forward from the snapshot before, backward from the one after, paired and averaged."""
-        right = int(np.clip(np.searchsorted(self.times, time), 1, self.times.size - 1))
+        model, (right, share) = self.landscape, around(self.times, time)
         a, b = float(self.times[right - 1]), float(self.times[right])
-        ends = [
-            x if len(x) <= self._most else x[rng.choice(len(x), self._most, replace=False)]
-            for x in self.clouds[right - 1 : right + 1]
-        ]
-        model = self.landscape
-        share = (time - a) / (b - a)
-        forward = model.push(ends[0], a, time, rng)
-        backward = model.push(ends[1], b, time)
-        if _radius(backward) > _THROWN * max(_radius(x) for x in ends):
+        first, last = (thinned(x, self._most, rng) for x in self.clouds[right - 1 : right + 1])
+        forward, backward = model.push(first, a, time, rng), model.push(last, b, time)
+        if _radius(backward) > _THROWN * max(_radius(first), _radius(last)):
             # A flow that contracts is ill-posed backwards: correct the forward one at its end.
             reached = model.push(forward, time, b, rng)
-            i, j, mass = coupling(reached, ends[1])
-            middle = forward[i] + share * (ends[1][j] - reached[i])
+            i, j, mass = coupling(reached, last)
+            middle = forward[i] + share * (last[j] - reached[i])
         else:
             i, j, mass = coupling(forward, backward)
             middle = (1 - share) * forward[i] + share * backward[j]
@@ -299,34 +274,34 @@ class Methods:
         model that fails to forecast the last snapshot moves nothing: snapshots like the last are
         pooled as they are, and so are clouds at rest.
         """
-        model = self.landscape
-        last = self.times.size - 1
+        model, end = self.landscape, float(self.times[-1])
         if self._misled:
             like = np.array([*(1 / (1 + 2 * self._excess(x)) for x in self.clouds[:-1]), 1.0])
             return pooled([even(x) for x in self.clouds], like / like.sum())
+        n = len(self.clouds)
         if model.status_ is Status.UNDETERMINED:
-            # At rest, by every test: all snapshots are samples of the same cloud.
-            return pooled([even(x) for x in self.clouds], np.full(last + 1, 1 / (last + 1)))
-        alone = model.tracked_ or model.time_order > 0 or model.goodness_.rejected
+            return pooled([even(x) for x in self.clouds], np.full(n, 1 / n))
         clouds, shares = [], []
         some = self.clouds[-1][:1000]
         apart = float(np.median(cKDTree(some).query(some, k=2)[0][:, 1])) + 1e-300
         unsure = float(np.sqrt((model.drift_stderr(some) ** 2).sum(axis=1).mean()))
-        for k in range(last if alone else 0, last + 1):
-            now = model.push(self.clouds[k], float(self.times[k]), float(self.times[-1]), rng)
-            x = model.push(now, float(self.times[-1]), time, rng)
+        alone = model.tracked_ or model.time_order > 0 or model.goodness_.rejected
+        for k in range(n - 1 if alone else 0, n):
+            start = float(self.times[k])
+            now = model.push(self.clouds[k], start, end, rng)
+            x = model.push(now, end, time, rng)
             clouds.append(even(x[np.isfinite(x).all(axis=1)]))
-            ahead = time - float(self.times[k])
-            error = (ahead * unsure) ** 2 + 2 * model.beta_stderr_ * ahead
-            off = 2 * self._excess(now) if k < last else 0.0
+            error = ((time - start) * unsure) ** 2 + 2 * model.beta_stderr_ * (time - start)
+            off = 2 * self._excess(now) if k < n - 1 else 0.0
             shares.append(1 / (1 + error / apart**2) / (1 + off))
         return pooled(clouds, np.array(shares) / np.sum(shares))
 
     def _beyond(self, time: float) -> str:
         """A warning if many individuals go where none was seen."""
+        if self._misled or self.landscape.status_ is Status.UNDETERMINED:
+            return ""
         last, some = float(self.times[-1]), self.clouds[-1][:_ASKED]
-        still = self._misled or self.landscape.status_ is Status.UNDETERMINED
-        share = 0.0 if still else self.landscape.extrapolates(some, last, time).mean()
+        share = self.landscape.extrapolates(some, last, time).mean()
         if share < _BEYOND:
             return ""
         return (
@@ -347,10 +322,7 @@ class Methods:
         moved = inner.push(before, float(self.times[-2]), float(self.times[-1]), rng)
         if not np.isfinite(moved).all():
             return True
-        errors = [
-            wasserstein1(even(x), truth, most=_MISLED_POINTS, rng=np.random.default_rng(0))
-            for x in (moved, before)
-        ]
+        errors = [wasserstein1(even(x), truth, most=_MISLED_POINTS) for x in (moved, before)]
         return errors[0] >= errors[1]
 
     def _excess(self, x: Array) -> float:
@@ -367,23 +339,8 @@ class Methods:
         return Moments.of(np.concatenate([x[:2000] for x in self.clouds]), most, rng)
 
 
-def pooled(clouds: list[WeightedPoints], shares: Array) -> WeightedPoints:
-    """A mixture of clouds; atoms without weight are dropped."""
-    points = np.concatenate([cloud.points for cloud in clouds])
-    weights = np.concatenate(
-        [share * cloud.weights for cloud, share in zip(clouds, shares, strict=True)]
-    )
-    return WeightedPoints(points, weights / weights.sum()).pruned()
-
-
 def _radius(points: Array) -> float:
     """Root mean square distance from the mean; infinite if a point is."""
     if not np.isfinite(points).all():
         return float("inf")
     return float(np.sqrt(points.var(axis=0).sum()))
-
-
-def _words(goodness: GoodnessOfFit | None) -> str:
-    if goodness is None or not goodness.rejected:
-        return ""
-    return f"the snapshots contradict the model; {goodness}"

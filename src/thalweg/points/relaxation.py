@@ -15,6 +15,7 @@ it needs to arrive at all. With more snapshots the likelihood decides, and littl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,10 +23,11 @@ from scipy.linalg import cho_factor, cho_solve
 
 from thalweg import _checks
 from thalweg._door import single_threaded
+from thalweg._sparse import dense
 from thalweg._types import Array
 from thalweg.edges.static import symmetrised
 from thalweg.energy import FreeEnergy
-from thalweg.errors import ConvergenceError
+from thalweg.errors import ConvergenceError, InputError
 from thalweg.flow import gradient_flow
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.likelihood.model import FlowModel, Mesh
@@ -45,6 +47,7 @@ _RUNGS = 14
 _TRIES = 10
 """Number of tenfold slower clocks tried before giving up."""
 _PAST = 2
+"""Number of rungs tried beyond the choice."""
 _ITERATIONS = 15
 """Gauss-Newton iterations per rung; four times as many on the first."""
 _GAIN = 0.05
@@ -70,11 +73,21 @@ class RelaxationFit:
     """Path entropy of each rung against free diffusion."""
     status: Status
 
+    @property
+    def misfit(self) -> float:
+        """Half the deviance of the chosen rung."""
+        return float(self.misfits[np.argmin(np.abs(self.betas - self.energy.beta))])
+
     def predict(self, kernel: MarkovKernel, times: ArrayLike, p0: Array | None = None) -> Array:
         """The flow from the first snapshot (or from `p0` at `times[0]`) at `times`."""
         when = _checks.as_times(times)
         if p0 is not None:
             return gradient_flow(kernel, self.energy, p0, when, rtol=1e-6).probabilities
+        if when[0] < self.times[0]:
+            raise InputError(
+                f"time is {when[0]:g}, before the first snapshot at {self.times[0]:g}; ask for it "
+                "or a later time."
+            )
         grid = np.unique(np.concatenate([self.times[:1], when]))
         path = gradient_flow(kernel, self.energy, self.initial, grid, rtol=1e-6).probabilities
         return np.asarray(path[np.searchsorted(grid, when)])
@@ -119,35 +132,33 @@ def fit_relaxation(
     search = _Search(kernel, snapshots, prior)
     beta = fastest or search.fastest()
     u = search.resting() if start is None else start
-    rungs: list[tuple[float, Array, float, float]] = []
     for _ in range(_TRIES):
         # A graph with a bottleneck mixes so slowly that the fastest clock has no computable flow.
-        if search.can_flow(beta, u):
+        if search.flow(beta).probabilities(beta * u, search.mesh) is not None:
             break
         beta /= 10.0
+    rungs: list[_Rung] = []
     for _ in range(_RUNGS):
         found = search.fit(beta, u, iterations=_ITERATIONS if rungs else 4 * _ITERATIONS)
         if found is None:
             break
-        u, misfit = found
-        rungs.append((beta, u, misfit, search.entropy(beta, u)))
+        rungs.append(found)
         if _passed(rungs, search.slack):
             break
-        beta /= _RATIO
+        beta, u = beta / _RATIO, found.u
     if not rungs:
         raise ConvergenceError(Status.NOT_FINITE.value)
     best = _choice(rungs, search.slack)
-    beta, u, _, _ = rungs[best]
-    v = beta * u
-    status = Status.CONVERGED if best < len(rungs) - 1 else Status.MAX_ITERATIONS
+    v = rungs[best].beta * rungs[best].u
+    betas, _, misfits, entropies = zip(*rungs, strict=True)
     return RelaxationFit(
-        FreeEnergy(v - kernel.stationary @ v, beta),
+        FreeEnergy(v - kernel.stationary @ v, rungs[best].beta),
         search.initial,
         snapshots.times,
-        np.array([r[0] for r in rungs]),
-        np.array([r[2] for r in rungs]),
-        np.array([r[3] for r in rungs]),
-        status,
+        np.array(betas),
+        np.array(misfits),
+        np.array(entropies),
+        Status.CONVERGED if best < len(rungs) - 1 else Status.MAX_ITERATIONS,
     )
 
 
@@ -166,16 +177,24 @@ def _excess(log_ratio: Array) -> Array:
     return np.asarray(r * log_ratio - r + 1)
 
 
-def _choice(rungs: list[tuple[float, Array, float, float]], slack: float) -> int:
-    misfit = np.array([r[2] for r in rungs])
-    entropy = np.nan_to_num(np.array([r[3] for r in rungs]), nan=np.inf)
+class _Rung(NamedTuple):
+    beta: float
+    u: Array
+    misfit: float
+    entropy: float
+
+
+def _choice(rungs: list[_Rung], slack: float) -> int:
+    """The least path entropy among the rungs that fit about as well as the best."""
+    misfit = np.array([rung.misfit for rung in rungs])
+    entropy = np.nan_to_num(np.array([rung.entropy for rung in rungs]), nan=np.inf)
     allowed = misfit <= misfit.min() + slack * max(1.0, misfit.min() / slack**2)
     return int(np.argmin(np.where(allowed, entropy, np.inf)))
 
 
-def _passed(rungs: list[tuple[float, Array, float, float]], slack: float) -> bool:
+def _passed(rungs: list[_Rung], slack: float) -> bool:
     """Whether the choice, and any misfit clearly better than its own, lie some rungs back."""
-    misfit = np.array([r[2] for r in rungs])
+    misfit = np.array([rung.misfit for rung in rungs])
     best = _choice(rungs, slack)
     if misfit[best] > misfit.min() + slack:
         best = max(best, int(np.argmin(misfit)))
@@ -186,35 +205,31 @@ class _Search:
     """Gauss-Newton in `U` at a fixed `beta`."""
 
     def __init__(self, kernel: MarkovKernel, snapshots: Snapshots, prior: float) -> None:
-        counts = snapshots.counts
-        self.counts = counts if isinstance(counts, np.ndarray) else np.asarray(counts.toarray())
         self.kernel, self.times = kernel, snapshots.times
-        smooth = estimate_probabilities(kernel, snapshots, smoother=HeatKernel())
-        self.initial = smooth.probabilities[0]
-        self._last = smooth.probabilities[-1]
+        self.counts = dense(snapshots.counts)
+        smooth = estimate_probabilities(kernel, snapshots, smoother=HeatKernel()).probabilities
+        self.initial, self._last = smooth[0], smooth[-1]
         self._rough = prior * roughness(kernel)
         self._floor = saturated(self.counts[1:])
         self.slack = float(np.sqrt(0.5 * kernel.n_states * (self.times.size - 1)))
-        self._mesh = Mesh(np.full(self.times.size - 1, 4, dtype=np.int64), 2)
+        self.mesh = Mesh(np.full(self.times.size - 1, 4, dtype=np.int64), 2)
 
     def fastest(self) -> float:
         """A clock so fast that the flow rests at the time of the last snapshot."""
         gap = np.linalg.eigvalsh(symmetrised(*self.kernel.edges, self.kernel.stationary))[1]
         return 3.0 / float(max(gap, 1e-6) * (self.times[-1] - self.times[0]))
 
-    def can_flow(self, beta: float, u: Array) -> bool:
-        """Whether the flow at this clock can be computed on the mesh."""
-        model = FlowModel(self.kernel, self.times, fixed_initial=self.initial, fixed_beta=beta)
-        return model.probabilities(beta * u, self._mesh) is not None
-
     def resting(self) -> Array:
         """`U` of the last snapshot as an equilibrium."""
         u = -np.log(self._last / self.kernel.stationary)
         return np.asarray(u - u.mean())
 
-    def fit(self, beta: float, u: Array, *, iterations: int) -> tuple[Array, float] | None:
-        """The likeliest `U` and its misfit, half the deviance."""
-        model = FlowModel(self.kernel, self.times, fixed_initial=self.initial, fixed_beta=beta)
+    def flow(self, beta: float) -> FlowModel:
+        return FlowModel(self.kernel, self.times, fixed_initial=self.initial, fixed_beta=beta)
+
+    def fit(self, beta: float, u: Array, *, iterations: int) -> _Rung | None:
+        """The likeliest `U`, by Marquardt's method; `None` if the flow cannot be computed."""
+        model = self.flow(beta)
         now = self._evaluate(model, beta, u)
         if now is None:
             return None
@@ -232,19 +247,20 @@ class _Search:
             u, now, damping = u + step, new, max(damping / 5, 1e-10)
             if value - new[0] < max(_GAIN, _RELATIVE_GAIN * value):
                 break
-        return u - u.mean(), now[3]
+        u = u - u.mean()
+        return _Rung(beta, u, now[3], self._entropy(beta, u))
 
     def _evaluate(
         self, model: FlowModel, beta: float, u: Array
     ) -> tuple[float, Array, Array, float] | None:
-        answer = model.sensitivities(beta * u, self._mesh)
+        """Objective, gradient, curvature and misfit, half the deviance."""
+        answer = model.sensitivities(beta * u, self.mesh)
         if answer is None:
             return None
         log_p, slopes = answer
         misfit, gradient, curvature = self._floor, self._rough @ u, self._rough.copy()
         for k in range(1, self.times.size):
-            j = beta * slopes[k]
-            seen = self.counts[k]
+            j, seen = beta * slopes[k], self.counts[k]
             misfit -= float(seen @ log_p[k])
             gradient = gradient - j.T @ seen
             curvature += j.T @ (seen.sum() * np.exp(log_p[k])[:, None] * j)
@@ -252,7 +268,8 @@ class _Search:
             return None
         return misfit + 0.5 * float(u @ self._rough @ u), gradient, curvature, misfit
 
-    def entropy(self, beta: float, u: Array) -> float:
+    def _entropy(self, beta: float, u: Array) -> float:
+        """Path entropy of the flow, on times that are denser at the start."""
         span = self.times[-1] - self.times[0]
         grid = self.times[0] + span * np.linspace(0, 1, _PATH_STEPS + 1) ** 2
         flow = gradient_flow(self.kernel, FreeEnergy(beta * u, beta), self.initial, grid, rtol=1e-5)

@@ -16,9 +16,10 @@ from scipy.stats import t as student
 
 from thalweg._types import Array
 from thalweg.errors import ThalwegError
-from thalweg.points.baselines import even
-from thalweg.points.coupling import coupling, wasserstein1
-from thalweg.points.methods import Guess, Methods, pooled
+from thalweg.points.baselines import even, pooled
+from thalweg.points.coupling import coupling, thinned, wasserstein1
+from thalweg.points.goodness import joined
+from thalweg.points.methods import Guess, Methods
 from thalweg.snapshots import WeightedPoints
 
 Recipe = tuple[tuple[str, ...], bool]
@@ -80,7 +81,7 @@ def run_trial(
     Clouds are thinned to `most` points, not to the number that was seen: pooling several snapshots
     gains by having more.
     """
-    seen = even(truth if len(truth) <= most else truth[rng.choice(len(truth), most, False)])
+    seen = even(thinned(truth, most, rng))
     clouds, scores = {}, {}
     for name in names:
         try:
@@ -131,9 +132,9 @@ def combine(choice: Choice, guess: Callable[[str], Guess]) -> Guess:
         return parts[0]
     cloud = _joined([part.points for part in parts], choice.weights, choice.towards)
     tested = [part.goodness for part in parts if part.goodness is not None]
-    worst = min(tested, key=lambda g: g.p_value) if tested else None
-    said = dict.fromkeys(part.warning for part in parts if part.warning)
-    return Guess(cloud, worst, "; ".join(said), parts[0].probabilities)
+    worst = min(tested, key=lambda test: test.p_value if test.dof > 0 else 1.0, default=None)
+    warning = joined(*dict.fromkeys(part.warning for part in parts))
+    return Guess(cloud, worst, warning, parts[0].probabilities)
 
 
 def _joined(clouds: list[WeightedPoints], shares: Array, towards: bool) -> WeightedPoints:

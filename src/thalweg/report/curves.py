@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from thalweg._sparse import dense
 from thalweg._types import Array
+from thalweg.learn.forecast import Forecast
 from thalweg.plots.layout import PALETTE, busiest, cut, error_bars, extremes
 from thalweg.report.svg import (
     INK,
@@ -15,6 +17,7 @@ from thalweg.report.svg import (
     Axes,
     Picture,
     Scale,
+    apart,
     element,
     number,
     segment,
@@ -22,6 +25,7 @@ from thalweg.report.svg import (
     words,
     wrap,
 )
+from thalweg.snapshots import Snapshots
 
 _WIDTH = 760.0
 """Width of a drawing, in pixels,"""
@@ -34,15 +38,13 @@ DASHES = ("", "", "", "7 4", "7 4", "2 4", "2 4", "9 3 2 3")
 
 
 def fitted_curves(
-    names: Sequence[str],
-    times: Array,
-    observed: Array,
-    sizes: Array,
-    fine: Array,
-    fitted: Array,
-    time_label: str,
+    names: Sequence[str], seen: Snapshots, fine: Array, fitted: Array, time_label: str
 ) -> Picture:
-    """Observed points on fitted lines, with the residuals in standard errors below."""
+    """Observed points on fitted lines, with the residuals in standard errors below.
+
+    `fitted` has one row for each time in `fine`.
+    """
+    times, observed, sizes = seen.times, dense(seen.frequencies), seen.sizes
     chosen = busiest(observed)
     expected = np.column_stack([np.interp(times, fine, fitted[:, x]) for x in chosen])
     noise = np.sqrt(np.maximum(expected * (1 - expected), 1e-300) / sizes[:, None])
@@ -51,8 +53,7 @@ def fitted_curves(
     top = 1.05 * max(highest, float(fitted[:, chosen].max()), 1e-9)
     width = Scale(float(fine[0]), float(fine[-1]), _LEFT, _WIDTH - _NAMES)
     above = Axes(width, Scale(0.0, top, 300.0, 16.0), "", "share of the population")
-    reach = max(3.0, float(np.ceil(np.abs(residual).max())))
-    reach = min(reach, 20.0)
+    reach = float(np.clip(np.ceil(np.abs(residual).max()), 3.0, 20.0))
     below = Axes(width, Scale(-reach, reach, 440.0, 344.0), time_label, "residual / s.e.")
     parts = above.draw() + below.draw()
     parts.append(_band(below, fine[[0, -1]], np.full(2, -2.0), np.full(2, 2.0), "#8a8a8a"))
@@ -67,14 +68,13 @@ def fitted_curves(
         for t, r in zip(times, np.clip(residual[:, k], -reach, reach), strict=True):
             at, height = below.x(float(t)), below.y(float(r))
             parts.append(element("circle", cx=at, cy=height, r=3, fill=colour))
-    last = [float(fitted[-1, x]) for x in chosen]
-    parts += _end_names(above, [names[x] for x in chosen], last, PALETTE)
+    parts += _end_names(above, [names[x] for x in chosen], fitted[-1, chosen])
     alt = (
         "Share of the population in the states that changed most: observed points, fitted lines, "
         "and residuals in standard errors of counting."
     )
     rows = [
-        [float(t), names[x], float(observed[i, x]), float(expected[i, k]), float(noise[i, k])]
+        (t, names[x], observed[i, x], expected[i, k], noise[i, k])
         for i, t in enumerate(times)
         for k, x in enumerate(chosen)
     ]
@@ -84,39 +84,31 @@ def fitted_curves(
 
 
 def forecast_curves(
-    names: Sequence[str],
-    times: Array,
-    p: Array,
-    lower: Array | None,
-    upper: Array | None,
-    start: float,
-    time_label: str,
+    names: Sequence[str], forecast: Forecast, start: float, time_label: str
 ) -> Picture:
-    """The forecast in the states that change most, with bands and the last snapshot marked."""
-    chosen = busiest(p)
-    highest = [p[:, chosen].max()] + ([] if upper is None else [np.nanmax(upper[:, chosen])])
+    """The forecast in the states that change most, with bands; `start` marks the last snapshot."""
+    times, p, lower, upper = forecast.times, forecast.probabilities, forecast.lower, forecast.upper
+    chosen, banded = busiest(p), bool(np.isfinite(lower).all())
+    highest = max(p[:, chosen].max(), upper[:, chosen].max() if banded else 0.0)
     axes = Axes(
         Scale(float(times[0]), float(times[-1]), _LEFT, _WIDTH - _NAMES),
-        Scale(0.0, 1.05 * float(max(highest)), 330.0, 16.0),
+        Scale(0.0, 1.05 * float(highest), 330.0, 16.0),
         time_label,
         "share of the population",
     )
     parts = axes.draw()
     for k, x in enumerate(chosen):
-        if lower is not None and upper is not None:
+        if banded:
             parts.append(_band(axes, times, lower[:, x], upper[:, x], PALETTE[k]))
         parts.append(_polyline(axes, times, p[:, x], PALETTE[k], DASHES[k]))
     if axes.x.low < start < axes.x.high:
         at = axes.x(start)
         parts.append(segment(at, 16, at, 330, SOFT, stroke_dasharray="2 4"))
         parts.append(words(at + 6, 28, "last snapshot"))
-    last = [float(p[-1, x]) for x in chosen]
-    parts += _end_names(axes, [names[x] for x in chosen], last, PALETTE)
+    parts += _end_names(axes, [names[x] for x in chosen], p[-1, chosen])
     alt = "Forecast of the share of the population in the states that change most, with bands."
-    bounds = np.full_like(p, np.nan)
-    low, high = (bounds if b is None else b for b in (lower, upper))
     rows = [
-        [float(t), names[x], float(p[i, x]), float(low[i, x]), float(high[i, x])]
+        (t, names[x], p[i, x], lower[i, x], upper[i, x])
         for i, t in enumerate(times)
         for x in chosen
     ]
@@ -124,9 +116,9 @@ def forecast_curves(
     return Picture("forecast", wrap(_WIDTH, 380.0, parts, alt), alt, data)
 
 
-def ranked(names: Sequence[str], values: Array, stderr: Array | None, most: int = 40) -> Picture:
+def ranked(names: Sequence[str], values: Array, stderr: Array | None) -> Picture:
     """The potential, ranked, with bars of two standard errors; the extremes if states are many."""
-    order = extremes(values, most)
+    order = extremes(values, 40)
     bars = np.zeros(values.size) if stderr is None else error_bars(stderr)
     low = float((values[order] - bars[order]).min())
     high = float((values[order] + bars[order]).max())
@@ -153,12 +145,10 @@ def ranked(names: Sequence[str], values: Array, stderr: Array | None, most: int 
         ]
     alt = "The potential of each state, ranked, with bars of two standard errors."
     if order.size < values.size:
-        alt = f"The {most // 2} lowest and {most // 2} highest states, with two standard errors."
+        alt = "The 20 lowest and 20 highest states, with two standard errors."
     shown = np.full(values.size, np.nan) if stderr is None else stderr
-    data = table_text(
-        ["state", "potential", "stderr"],
-        [[names[x], float(values[x]), float(shown[x])] for x in np.argsort(values)],
-    )
+    rows = [(names[x], values[x], shown[x]) for x in np.argsort(values)]
+    data = table_text(["state", "potential", "stderr"], rows)
     return Picture("potential-ranked", wrap(_WIDTH, bottom + 54, parts, alt), alt, data)
 
 
@@ -174,7 +164,7 @@ def line(x: Array, y: Array, x_label: str, y_label: str, name: str) -> Picture:
     )
     parts = [*axes.draw(), _polyline(axes, x, y, PALETTE[0])]
     alt = f"{y_label} against {x_label}, from {number(float(y[0]))} to {number(float(y[-1]))}."
-    data = table_text([x_label, y_label], [[float(a), float(b)] for a, b in zip(x, y, strict=True)])
+    data = table_text([x_label, y_label], zip(x, y, strict=True))
     return Picture(name, wrap(_WIDTH, 300.0, parts, alt), alt, data)
 
 
@@ -185,23 +175,14 @@ def _polyline(axes: Axes, x: Array, y: Array, colour: str, dashes: str = "") -> 
     )  # fmt: skip
 
 
-def _end_names(
-    axes: Axes, names: Sequence[str], ends: Sequence[float], colours: Sequence[str]
-) -> list[str]:
+def _end_names(axes: Axes, names: Sequence[str], ends: Array) -> list[str]:
     """Names at the right ends of curves, moved apart, so that no reader depends on colours."""
-    order = sorted(range(len(names)), key=lambda k: -ends[k])
-    parts, lowest = [], -1e9
-    room = axes.y.start + 10
-    heights = [axes.y(float(ends[k])) + 4 for k in order]
-    for i, height in enumerate(heights):
-        heights[i] = lowest = max(height, lowest + 13)
-    # Then upwards from the bottom: only names that are in the way move.
-    for i in reversed(range(len(heights))):
-        heights[i] = min(heights[i], room)
-        room = heights[i] - 13
-    for k, height in zip(order, heights, strict=True):
-        parts.append(words(axes.x.stop + 8, height, cut(names[k], 18), colours[k], font_size=12))
-    return parts
+    order = np.argsort(-ends, kind="stable")
+    heights = apart([axes.y(ends[k]) + 4 for k in order], 13.0, axes.y.start + 10)
+    return [
+        words(axes.x.stop + 8, height, cut(names[k], 18), PALETTE[k], font_size=12)
+        for k, height in zip(order, heights, strict=True)
+    ]
 
 
 def _band(axes: Axes, x: Array, low: Array, high: Array, colour: str) -> str:

@@ -18,13 +18,12 @@ from thalweg.dynamics import (
     streams,
 )
 from thalweg.errors import InputError
-from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
 from thalweg.plots.layout import PALETTE, cut, state_texts
 from thalweg.report.findings import WITHOUT_BIRTHS, caution
 from thalweg.report.graph import drawn, landscape_picture
 from thalweg.report.page import Section, Table, page
-from thalweg.report.svg import INK, Picture, element, number, table_text, words, wrap
+from thalweg.report.svg import INK, Picture, apart, element, number, table_text, words, wrap
 
 _MOST_STATES = 400
 """Number of states above which the section would take longer than the rest of the page."""
@@ -74,7 +73,7 @@ def fates_section(model: FreeEnergyRegressor, names: Sequence[str]) -> Section |
         (
             stream_picture(flow, called),
             landscape_picture(
-                drawn(model.kernel_), names, fates.probabilities.value[:, 0],
+                drawn(model.kernel_), fates.probabilities.value[:, 0],
                 stderr=_finite(fates.probabilities.stderr[:, 0]),
                 name="fates", label=f"share that ends in the {called[0]}",
             ),
@@ -152,7 +151,7 @@ def stream_picture(flow: Streams, names: Sequence[str]) -> Picture:
         middle = left[k] + bar / 2
         parts.append(words(middle, height - 12, number(float(t)), text_anchor="middle"))
     beside = left[-1] + bar + 8
-    middles = _apart(tops[-1] + 0.5 * flow.shares[-1] * room, 16.0, height - pad)
+    middles = apart(tops[-1] + 0.5 * flow.shares[-1] * room, 16.0, height - pad)
     for a in range(size):
         body = escape(cut(names[a], 30)) + _title(names[a])
         parts.append(element("text", body, x=beside, y=middles[a] + 4, fill=INK))
@@ -167,33 +166,20 @@ def _title(text: str) -> str:
     return element("title", escape(text))
 
 
-def _apart(middles: Array, gap: float, lowest: float) -> Array:
-    """Heights of labels in the order of their bars, at least `gap` apart and above `lowest`."""
-    out = middles.copy()
-    for a in range(1, out.size):
-        out[a] = max(out[a], out[a - 1] + gap)
-    limit = lowest
-    for a in range(out.size - 1, -1, -1):
-        out[a] = min(out[a], limit)
-        limit = out[a] - gap
-    return np.asarray(out)
-
-
 def comparison_page(
     answer: Comparison, labels: tuple[str, str], title: str, cautions: Sequence[str] = ()
 ) -> str:
     """The page of a comparison: verdict, difference map, tables."""
-    kernel = answer.kernel
+    kernel, d = answer.kernel, answer.states
     names = state_texts(kernel)
     one, other = labels
-    d = answer.states
     verdicts = [str(answer), *cautions, *_verdicts(answer)]
     about = (
         f"The potential behind {one} minus that behind {other}, relative to the "
         f"{answer.reference.size} states whose own differences are the same in both."
     )
     picture = landscape_picture(
-        drawn(kernel), names, d.value, stderr=d.stderr, name="difference", label="difference"
+        drawn(kernel), d.value, stderr=d.stderr, name="difference", label="difference"
     )
     rows = [
         (
@@ -208,7 +194,7 @@ def comparison_page(
         Section(
             "Where they differ", (about,), (picture,), table=Table("Every state.", header, rows)
         ),
-        Section("Along edges", (), table=_edges_table(answer, kernel, names)),
+        Section("Along edges", (), table=_edges_table(answer, names)),
     ]
     return page(title, f"{one} against {other}, on {kernel.n_states} states.", sections)
 
@@ -222,22 +208,15 @@ def _verdicts(answer: Comparison) -> list[str]:
     return out
 
 
-def _edges_table(answer: Comparison, kernel: MarkovKernel, names: Sequence[str]) -> Table:
-    d = answer.edges
+def _edges_table(answer: Comparison, names: Sequence[str]) -> Table:
+    d, (source, target, _) = answer.edges, answer.kernel.edges
     rows = [
         (
-            names[int(kernel.edges.source[e])], names[int(kernel.edges.target[e])],
+            names[source[e]], names[target[e]],
             f"{d.value[e]:.4g}", f"{d.stderr[e]:.2g}", f"{d.q_value[e]:.3g}",
         )
         for e in np.argsort(d.q_value, kind="stable")[:1000]
     ]  # fmt: skip
-    header = (
-        "from",
-        "to",
-        "change of the potential drop",
-        "standard error",
-        "false-discovery rate",
-    )
-    return Table(
-        "The edges along which the potential drop changed most significantly.", header, rows
-    )
+    caption = "The edges along which the potential drop changed most significantly."
+    drop = "change of the potential drop"
+    return Table(caption, ("from", "to", drop, "standard error", "false-discovery rate"), rows)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._sparse import dense
-from thalweg._words import p_text
+from thalweg._words import listed, p_text
 from thalweg.learn import CrossValidation, FreeEnergyRegressor
 from thalweg.plots.layout import state_texts
 from thalweg.snapshots import Snapshots, hellinger
@@ -171,7 +171,7 @@ def _agreement(
     model: FreeEnergyRegressor, snapshots: Snapshots, fitted: NDArray[np.float64] | None
 ) -> str:
     if fitted is None:
-        fitted = model.predict(None, snapshots.times).probabilities
+        fitted = model.predict(None, snapshots.on(model.time_scale_).times).probabilities
     seen = dense(snapshots.frequencies)
     distance = float(np.mean(hellinger(seen, fitted)))
     occupied = (seen > 0).sum(axis=1)
@@ -302,8 +302,5 @@ def _vague(model: FreeEnergyRegressor) -> list[int]:
     return [int(x) for x in np.flatnonzero(2 * stderr > max(spread, 1e-12))]
 
 
-def _listed(model: FreeEnergyRegressor, states: Sequence[int], most: int = 8) -> str:
-    names = model.kernel_.names
-    shown = [str(x if names is None else names[x])[:40] for x in states[:most]]
-    more = f" and {len(states) - most} more" if len(states) > most else ""
-    return ", ".join(shown) + more
+def _listed(model: FreeEnergyRegressor, states: Sequence[int]) -> str:
+    return listed((model.kernel_.labels[x] for x in states), 8)

@@ -9,7 +9,6 @@ from importlib.metadata import version
 
 import numpy as np
 
-from thalweg._sparse import dense
 from thalweg._types import Array
 from thalweg._version import __version__
 from thalweg._words import p_text
@@ -18,13 +17,11 @@ from thalweg.learn import CrossValidation, FreeEnergyRegressor
 from thalweg.learn.forecast import Forecast
 from thalweg.plots.aggregate import View
 from thalweg.plots.fluxes import mean_fluxes
-from thalweg.plots.layout import state_texts
 from thalweg.report.curves import fitted_curves, forecast_curves, ranked
 from thalweg.report.dynamics import fates_section
 from thalweg.report.findings import caution, findings, flags, silences
 from thalweg.report.graph import drawn, landscape_picture, moving_picture
 from thalweg.report.page import Section, Table, page
-from thalweg.report.svg import number
 from thalweg.snapshots import Snapshots
 
 _MOST_ROWS = 1000
@@ -41,6 +38,7 @@ def fit_page(
     validation: CrossValidation | None = None,
 ) -> str:
     """The page of a fitted model; with the snapshots it also shows how well the model fits them."""
+    snapshots = None if snapshots is None else snapshots.on(model.time_scale_)
     pictures = _Pictures(model, snapshots, forecast)
     fitted = None if snapshots is None else _rows(pictures.path, snapshots.times)
     said = findings(model, snapshots, fitted, validation)
@@ -68,9 +66,9 @@ class _Pictures:
     snapshots: Snapshots | None
     forecast: Forecast | None
 
-    @cached_property
+    @property
     def names(self) -> list[str]:
-        return state_texts(self.model.kernel_)
+        return self.shown.names
 
     @cached_property
     def shown(self) -> View:
@@ -109,29 +107,22 @@ class _Pictures:
         seen = path.times <= model.times_[-1]
         until = replace(path, times=path.times[seen], probabilities=path.probabilities[seen])
         fluxes = mean_fluxes(model, until) if whole else None
-        picture = landscape_picture(
-            self.shown, self.names, model.potential_, stderr=self.stderr, fluxes=fluxes
-        )
+        picture = landscape_picture(self.shown, model.potential_, stderr=self.stderr, fluxes=fluxes)
         about = _about_picture(model.kernel_.n_states, whole)
         return Section("The landscape", (*caution(model), about), (picture,))
 
     def film(self) -> Section:
         path = self.path
         times = np.union1d(path.times[::3], [*self.model.times_, path.times[-1]])
-        stamps = [f"time {number(float(t))}" for t in times]
-        film = moving_picture(self.shown, self.names, times, _rows(path, times), stamps)
-        about = "Press play, or move the slider."
-        return Section("The population in time", (about,), (film,))
+        film = moving_picture(self.shown, times, _rows(path, times))
+        return Section("The population in time", ("Press play, or move the slider.",), (film,))
 
     def observed(self) -> Section | None:
         seen, path = self.snapshots, self.path
         if seen is None:
             return None
         fine = path.times[path.times <= seen.times[-1]]
-        shares, sizes = dense(seen.frequencies), np.asarray(seen.sizes)
-        curves = fitted_curves(
-            self.names, seen.times, shares, sizes, fine, _rows(path, fine), self.time_label
-        )
+        curves = fitted_curves(self.names, seen, fine, _rows(path, fine), self.time_label)
         about = (
             "The states that changed most: points are observed, lines are fitted, and bars are two "
             "standard errors of counting. Below, the residuals: 95 % of them lie in the grey "
@@ -143,16 +134,7 @@ class _Pictures:
         model, forecast = self.model, self.forecast
         if forecast is None:
             return None
-        banded = bool(np.isfinite(forecast.lower).all())
-        curves = forecast_curves(
-            self.names,
-            forecast.times,
-            forecast.probabilities,
-            forecast.lower if banded else None,
-            forecast.upper if banded else None,
-            float(model.times_[-1]),
-            self.time_label,
-        )
+        curves = forecast_curves(self.names, forecast, model.times_[-1], self.time_label)
         return Section("Forecast", (*caution(model), *_about(forecast, model)), (curves,))
 
     def potential(self) -> Section:

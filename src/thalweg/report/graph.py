@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
 from html import escape
 
@@ -13,7 +12,7 @@ from scipy.spatial import cKDTree
 from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 from thalweg.plots.aggregate import View, view
-from thalweg.plots.layout import PALETTE, cut, strongest_edges
+from thalweg.plots.layout import PALETTE, cut, state_texts, strongest_edges, strongest_fluxes
 from thalweg.report.svg import (
     INK,
     PAPER,
@@ -44,8 +43,6 @@ _MOST_EDGES = 6000
 """Largest number of edges drawn: more would be a grey blur of several megabytes."""
 _MOST_MARKERS = 2500
 """Largest number of markers: a graph with more states is drawn as patches."""
-_MOST_ARROWS = 60
-"""Largest number of arrows: more would hide the colours."""
 _NAMED = 60
 """Largest number of states at which every name that fits is written; above it, twelve are."""
 _CROWDED = 400
@@ -59,7 +56,6 @@ def drawn(kernel: MarkovKernel) -> View:
 
 def landscape_picture(
     shown: View,
-    names: Sequence[str],
     values: Array,
     *,
     stderr: Array | None = None,
@@ -73,46 +69,43 @@ def landscape_picture(
     ----------
     shown : View
         What `drawn` made of the kernel.
-    names : sequence of str
-        Names of the states of the whole kernel.
-    values, stderr : array
-        Potential and standard error of each state of the whole kernel.
+    values : array
+        Potential of each state of the whole kernel.
+    stderr : array, optional
+        Its standard errors.
     fluxes : array, optional
         Net flux from source to target of each edge; only for a kernel that is drawn whole.
-    name, label : str
-        Name of the picture; label of the colours.
+    name : str
+        Name of the picture.
+    label : str
+        Label of the colours.
     """
     v = shown.mean(values)
     low, high = float(v.min()), float(v.max())
     points, radius, height = _layout(shown)
-    whole = shown.label is None
-    texts = list(names) if whole else [str(x) for x in shown.kernel.names or ()]
+    texts = state_texts(shown.kernel)
     hover = [f"{t}: {label} = {number(float(x))}" for t, x in zip(texts, v, strict=True)]
     if stderr is not None:
         hover = [f"{t} ± {e:.2g}" for t, e in zip(hover, shown.mean(stderr), strict=True)]
     fills = colours(v, low, high, "landscape")
+    alt = f"The graph of {values.size} states, coloured by {label}."
     parts = [_edges(shown.kernel, points), *_nodes(points, radius, fills, hover)]
-    if fluxes is not None and whole:
+    if fluxes is not None:
         parts += _arrows(shown.kernel, points, radius, fluxes)
+        alt += " Arrows show the strongest net movement."
     parts += _labels(points, radius, texts, v)
     parts += _colour_bar("landscape", low, high, height, label)
-    alt = f"The graph of {values.size} states, coloured by {label}."
-    if fluxes is not None and whole:
-        alt += " Arrows show the strongest net movement."
     errors = np.full(values.size, np.nan) if stderr is None else stderr
-    rows = [[names[x], float(values[x]), float(errors[x])] for x in range(values.size)]
+    rows = zip(shown.names, values, errors, strict=True)
     data = table_text(["state", label, "stderr"], rows)
     return Picture(name, wrap(_SIDE + _BAR, height, parts, alt), alt, data)
 
 
-def moving_picture(
-    shown: View, names: Sequence[str], times: Array, p: Array, labels: Sequence[str]
-) -> Picture:
+def moving_picture(shown: View, times: Array, p: Array) -> Picture:
     """The population in time: one set of colours per frame, chosen by a slider on the page."""
     density, low, high = shown.densities(p)
     points, radius, height = _layout(shown)
-    whole = shown.label is None
-    texts = list(names) if whole else [str(x) for x in shown.kernel.names or ()]
+    texts = state_texts(shown.kernel)
     fills = colours(density[0], low, high, "population")
     parts = [_edges(shown.kernel, points), *_nodes(points, radius, fills, texts)]
     parts += _labels(points, radius, texts, -shown.total(p[-1]))
@@ -120,19 +113,15 @@ def moving_picture(
     parts += _colour_bar("population", low, high, height, caption, powers=True)
     alt = f"The population on {p.shape[1]} states at {len(times)} times; the slider moves it."
     frames = {
-        "labels": list(labels),
+        "labels": [f"time {number(float(t))}" for t in times],
         "colours": palette("population"),
         "levels": base64.b64encode(levels(density, low, high).tobytes()).decode("ascii"),
     }
     order = np.argsort(-np.ptp(p, axis=0))[:50]
-    rows = [[float(t), names[x], float(p[k, x])] for k, t in enumerate(times) for x in order]
-    return Picture(
-        "population-in-time",
-        wrap(_SIDE + _BAR, height, parts, alt),
-        alt,
-        table_text(["time", "state", "share"], rows),
-        json.dumps(frames),
-    )
+    rows = [(t, shown.names[x], p[k, x]) for k, t in enumerate(times) for x in order]
+    data = table_text(["time", "state", "share"], rows)
+    drawing = wrap(_SIDE + _BAR, height, parts, alt)
+    return Picture("population-in-time", drawing, alt, data, frames)
 
 
 def _layout(shown: View) -> tuple[Array, float, float]:
@@ -172,34 +161,26 @@ def _nodes(points: Array, radius: float, fills: Sequence[str], hover: Sequence[s
 
 
 def _arrows(kernel: MarkovKernel, points: Array, radius: float, fluxes: Array) -> list[str]:
-    size = np.abs(fluxes)
-    if size.size == 0 or size.max() <= 0:
-        return []
-    most = min(_MOST_ARROWS, size.size)
-    chosen = np.argsort(-size)[:most]
-    chosen = chosen[size[chosen] > 0.02 * size.max()]
-    parts = ['<g class="arrows">']
-    for e in chosen:
-        x, y = int(kernel.edges.source[e]), int(kernel.edges.target[e])
-        a, b = (points[x], points[y]) if fluxes[e] > 0 else (points[y], points[x])
+    parts = []
+    for start, end, size in strongest_fluxes(kernel, fluxes):
+        a, b = points[start], points[end]
         gap = b - a
         length = float(np.hypot(*gap))
         if length < 2 * radius + 6:
             continue
         unit = gap / length
         side = np.array([-unit[1], unit[0]])
-        width = 1.0 + 3.5 * np.sqrt(size[e] / size.max())
+        width = 1.0 + 3.5 * float(np.sqrt(size))
         tip = b - unit * (radius + 2)
         foot = tip - unit * (3.2 * width)
-        start = a + unit * (radius + 2)
         corners = (tip, foot + side * 1.7 * width, foot - side * 1.7 * width)
         head = " ".join(f"{p[0]:.1f},{p[1]:.1f}" for p in corners)
-        (x1, y1), (x2, y2) = start, foot
-        parts.append(
-            segment(x1, y1, x2, y2, PALETTE[1], stroke_width=float(width), stroke_opacity="0.85")
-        )
-        parts.append(element("polygon", points=head, fill=PALETTE[1]))
-    return [*parts, "</g>"]
+        (x1, y1), (x2, y2) = a + unit * (radius + 2), foot
+        parts += [
+            segment(x1, y1, x2, y2, PALETTE[1], stroke_width=width, stroke_opacity="0.85"),
+            element("polygon", points=head, fill=PALETTE[1]),
+        ]
+    return ['<g class="arrows">', *parts, "</g>"]
 
 
 def _labels(points: Array, radius: float, names: Sequence[str], values: Array) -> list[str]:

@@ -6,13 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING
 
 from thalweg.report.script import SCRIPT
 from thalweg.report.svg import Picture
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 
 @dataclass(frozen=True)
@@ -30,7 +26,7 @@ class Section:
 
     title: str
     sentences: Sequence[str] = ()
-    figures: Sequence[Picture | go.Figure] = ()
+    figures: Sequence[Picture] = ()
     facts: dict[str, str] = field(default_factory=dict)
     table: Table | None = None
     quote: str = ""
@@ -40,23 +36,12 @@ class Section:
 
 
 def page(title: str, lead: str, sections: Sequence[Section]) -> str:
-    """The whole page as text; opening it makes no request to any host.
-
-    Pictures are SVG. Plotly's code is included, once, only if a section holds a plotly figure.
-    """
-    interactive = any(
-        not isinstance(figure, Picture) for section in sections for figure in section.figures
-    )
-    code = ""
-    if interactive:
-        from plotly.offline import get_plotlyjs
-
-        code = f"<script>{get_plotlyjs()}</script>"
+    """The whole page as text; opening it makes no request to any host."""
     body = "\n".join(_section(section) for section in sections)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style>{code}</head>\n"
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n"
         f'<body><main><h1>{escape(title)}</h1><p class="lead">{escape(lead)}</p>\n{body}\n'
         f"</main><script>{SCRIPT}</script></body></html>\n"
     )
@@ -69,8 +54,7 @@ def _section(section: Section) -> str:
         parts.append(f'<ol class="headline">{items}</ol>')
     else:
         parts += [f"<p>{escape(sentence)}</p>" for sentence in section.sentences]
-    for figure in section.figures:
-        parts.append(_picture(figure) if isinstance(figure, Picture) else _plotly(figure))
+    parts += [_picture(figure) for figure in section.figures]
     if section.facts:
         rows = "".join(
             f"<tr><th>{escape(key)}</th><td>{escape(value)}</td></tr>"
@@ -89,8 +73,8 @@ def _section(section: Section) -> str:
 
 def _picture(picture: Picture) -> str:
     parts = [f'<figure data-name="{escape(picture.name)}"><div class="drawing">{picture.svg}</div>']
-    if picture.frames:
-        count = len(json.loads(picture.frames)["labels"])
+    if picture.frames is not None:
+        count = len(picture.frames["labels"])
         parts.append(
             '<div class="film"><button type="button" class="play">Play</button>'
             f'<input type="range" min="0" max="{count - 1}" value="0" step="1" aria-label="time">'
@@ -109,13 +93,13 @@ def _picture(picture: Picture) -> str:
         f"{buttons}</span></figcaption>"
     )
     if picture.data:
-        parts.append(f'<script type="text/csv">{_inert(json.dumps(picture.data))}</script>')
+        parts.append(f'<script type="text/csv">{_inert(picture.data)}</script>')
     return "".join([*parts, "</figure>"])
 
 
-def _inert(text: str) -> str:
+def _inert(value: object) -> str:
     """JSON that cannot close the element that contains it."""
-    return text.replace("<", "\\u003c")
+    return json.dumps(value).replace("<", "\\u003c")
 
 
 def _table(table: Table) -> str:
@@ -134,28 +118,6 @@ def _table(table: Table) -> str:
     )
 
 
-def _plotly(figure: go.Figure) -> str:
-    import plotly.graph_objects as go
-    from plotly.io import to_html
-
-    drawn = go.Figure(figure)
-    drawn.update_layout(paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)")
-    drawn.update_layout(font={"color": "#7d8590"}, legend={"bgcolor": "rgba(0,0,0,0)"})
-    # One grey that is quiet on white and on black: the page follows the reader's scheme.
-    quiet = "rgba(128,128,128,0.25)"
-    lines = {"gridcolor": quiet, "zerolinecolor": quiet, "linecolor": quiet}
-    drawn.update_xaxes(**lines)
-    drawn.update_yaxes(**lines)
-    html = to_html(
-        drawn,
-        include_plotlyjs=False,
-        full_html=False,
-        auto_play=False,
-        config={"responsive": True, "displayModeBar": False},
-    )
-    return f'<div class="figure">{html}</div>'
-
-
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2128; --soft: #57606a; --line: #d8dee4; --paper: #fff;
         --accent: #0a5c8f; }
@@ -169,8 +131,8 @@ h1 { font-size: 1.9rem; margin: 0.4rem 0; } h2 { font-size: 1.25rem; margin: 2.4
 .lead { color: var(--soft); font-size: 1.1rem; max-width: 46rem; } p { max-width: 46rem; }
 .headline { padding-left: 1.4rem; max-width: 48rem; }
 .headline li { margin: 0.5rem 0; } .headline li:nth-child(-n+3) { font-size: 1.12rem; }
-figure, .figure { border: 1px solid var(--line); border-radius: 10px; margin: 1rem 0;
-                  overflow: hidden; }
+figure { border: 1px solid var(--line); border-radius: 10px; margin: 1rem 0;
+         overflow: hidden; }
 .drawing { overflow-x: auto; padding: 0.4rem; }
 .drawing svg { display: block; width: 100%; max-width: 50rem; margin: 0 auto; }
 .drawing.large svg { width: 50rem; max-width: none; }

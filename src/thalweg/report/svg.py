@@ -11,10 +11,12 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from thalweg._spreadsheet import guarded
 from thalweg._types import Array
 
 # Evenly spaced colours of two scales that are readable without colour vision and in print.
@@ -42,8 +44,8 @@ class Picture:
     alt: str
     data: str = ""
     """The numbers behind the drawing, as CSV."""
-    frames: str = ""
-    """The frames of a moving picture, as JSON for `thalweg.report.script`."""
+    frames: dict[str, Any] | None = None
+    """The frames of a moving picture, for `thalweg.report.script`."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,18 @@ def words(x: float, y: float, text: str, fill: str = SOFT, **more: object) -> st
     return element("text", escape(text), x=x, y=y, fill=fill, **more)
 
 
+def apart(heights: ArrayLike, gap: float, lowest: float) -> list[float]:
+    """Heights of labels, given in falling order: at least `gap` apart and not below `lowest`."""
+    out = [float(height) for height in np.asarray(heights)]
+    for k in range(1, len(out)):
+        out[k] = max(out[k], out[k - 1] + gap)
+    # Then upwards from the bottom: only labels that are in the way move.
+    for k in reversed(range(len(out))):
+        out[k] = min(out[k], lowest)
+        lowest = out[k] - gap
+    return out
+
+
 @dataclass(frozen=True)
 class Axes:
     """A frame with ticks, labels and a clipped area to draw in."""
@@ -186,16 +200,11 @@ def table_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     "state,V\\r\\n'=1+1,0.5\\r\\n"
     """
     out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(header)
-    for row in rows:
-        writer.writerow([_safe(cell) for cell in row])
+    csv.writer(out).writerows([header, *([_safe(cell) for cell in row] for row in rows)])
     return out.getvalue()
 
 
 def _safe(cell: object) -> object:
     if isinstance(cell, float | np.floating):
         return f"{float(cell):.10g}"
-    if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return "'" + cell
-    return cell
+    return guarded(cell) if isinstance(cell, str) else cell

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -14,6 +14,7 @@ from scipy.spatial import cKDTree
 from thalweg import _checks
 from thalweg._types import Array, Index
 from thalweg.errors import InputError
+from thalweg.graphs.points import NeighborSearch
 from thalweg.kernel import MarkovKernel
 from thalweg.snapshots.snapshots import Snapshots
 from thalweg.snapshots.times import read_times
@@ -116,13 +117,11 @@ class PointSnapshots(Snapshots):
 
         The states still depend on the points left out: for leave-one-time-out, build them again.
         """
-        base = super().select(indices)
-        rows = np.searchsorted(self.times, base.times)
-        return PointSnapshots(
-            base.times, base.counts, names=base.names, scale=base.scale, kernel=self.kernel,
-            points=tuple(self.points[k] for k in rows),
-            labels=tuple(self.labels[k] for k in rows),
-        )  # fmt: skip
+        kept = super().select(indices)
+        assert isinstance(kept, PointSnapshots)
+        rows = np.searchsorted(self.times, kept.times)
+        points, labels = zip(*((self.points[k], self.labels[k]) for k in rows), strict=True)
+        return replace(kept, points=points, labels=labels)
 
     def to_points(self, p: ArrayLike, *, time: float | None = None) -> WeightedPoints:
         """A distribution over states as weights of the observed points.
@@ -181,15 +180,12 @@ def build(
     rng: np.random.Generator | None = None,
 ) -> PointSnapshots:
     """Build the result of `Snapshots.from_points`."""
-    if rng is not None:
-        _checks.generator(rng)
+    rng = np.random.default_rng(0) if rng is None else _checks.generator(rng)
     t, scale = read_times(times)
     t = _checks.as_times(t)
     points = as_clouds(clouds, t)
     if kernel is None:
-        centres = _centres(
-            points, states, n_states, np.random.default_rng(0) if rng is None else rng
-        )
+        centres = _centres(points, states, n_states, rng)
         k = default_neighbors(centres.shape[0]) if n_neighbors is None else n_neighbors
         kernel = MarkovKernel.from_points(centres, n_neighbors=k)
     if kernel.coordinates is None:
@@ -222,9 +218,7 @@ def default_neighbors(n_states: int) -> int:
 
 def assign(centres: Array, points: Iterable[Array]) -> tuple[Index, ...]:
     """The nearest centre of each point."""
-    from thalweg.graphs.points import _Search
-
-    search = _Search(centres)
+    search = NeighborSearch(centres)
     return tuple(search.query(x, 1)[1][:, 0] for x in points)
 
 

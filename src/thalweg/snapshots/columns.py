@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Hashable, Sequence
 
+from thalweg._words import did_you_mean, listed
 from thalweg.errors import InputError
 
 
@@ -53,37 +53,59 @@ def choose(
     if wanted is not None:
         if wanted in columns:
             return wanted
-        lower = {str(column).strip().lower(): column for column in columns}
-        if wanted.strip().lower() in lower:
-            return lower[wanted.strip().lower()]
-        close = difflib.get_close_matches(wanted.lower(), list(lower), n=1)
-        hint = f"; did you mean {str(lower[close[0]])!r}?" if close else "."
+        alike = [column for column in columns if plain(column) == plain(wanted)]
+        if alike:
+            return alike[-1]
+        hint = did_you_mean(wanted, (str(column).strip() for column in columns))
         raise InputError(
             f"{where} has no column {wanted!r} for the {what}{hint} Its columns are "
-            f"{_shown(columns)}."
+            f"{listed(columns)}."
         )
-    named = [column for column in columns if str(column).strip().lower() in known]
+    named = [column for column in columns if plain(column) in known]
     if not named:  # a known word and more: "time_ps", "Time [h]"
         named = [column for column in columns if _first_word(column) in known]
     for name in known[:2]:
         # "time" wins over "day" when a table has both.
-        exact = [column for column in named if str(column).strip().lower() == name]
+        exact = [column for column in named if plain(column) == name]
         if len(exact) == 1:
             return exact[0]
     if len(named) == 1:
         return named[0]
     if len(named) > 1:
         raise InputError(
-            f"{where} has several columns that could be the {what}: {_shown(named)}; say which."
+            f"{where} has several columns that could be the {what}: {listed(named)}; say which."
         )
     return None
 
 
+def require(
+    columns: Sequence[Hashable],
+    wanted: str | None,
+    known: Sequence[str],
+    what: str,
+    where: str,
+    option: str,
+) -> Hashable:
+    """The column that `choose` finds; if there is none, an error that names the option to give."""
+    found = choose(columns, wanted, known, what, where)
+    if found is None:
+        raise missing(columns, what, where, option)
+    return found
+
+
+def missing(columns: Sequence[Hashable], what: str, where: str, option: str) -> InputError:
+    """The error for a column that could not be found."""
+    return InputError(
+        f"{where} has no column that looks like a {what}; name it with {option}. Its columns are "
+        f"{listed(columns)}."
+    )
+
+
+def plain(column: Hashable) -> str:
+    """The form in which column names are compared."""
+    return str(column).strip().lower()
+
+
 def _first_word(column: Hashable) -> str:
-    words = re.findall("[a-z0-9]+", str(column).lower())
+    words = re.findall("[a-z0-9]+", plain(column))
     return words[0] if words else ""
-
-
-def _shown(columns: Sequence[Hashable]) -> str:
-    names = [str(column)[:40] for column in columns]
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

@@ -50,11 +50,7 @@ def read_frame(
     times, row = np.unique(when, return_inverse=True)
     which_replicate: list[Hashable] | None = None
     if replicate is not None:
-        if df[replicate].isna().any():
-            k = int(np.argmax(df[replicate].isna().to_numpy()))
-            raise InputError(
-                f"column {replicate!r} is empty in row {k}; remove rows without a replicate."
-            )
+        _check_filled(df[replicate], replicate, "replicate")
         which, kinds = pd.factorize(df[replicate])
         pairs, row = np.unique(np.stack([row, which], axis=1), axis=0, return_inverse=True)
         times, which_replicate = times[pairs[:, 0]], [kinds[k] for k in pairs[:, 1]]
@@ -73,6 +69,13 @@ def _as_pandas(frame: Any) -> pd.DataFrame:
         raise InputError(
             f"the frame is a {type(frame).__name__}; give a pandas, polars or pyarrow table."
         ) from None
+
+
+def _check_filled(column: pd.Series[Any], name: str, role: str) -> None:
+    missing = column.isna().to_numpy()
+    if missing.any():
+        row = int(np.argmax(missing))
+        raise InputError(f"column {name!r} is empty in row {row}; remove rows without a {role}.")
 
 
 def _numbers(column: pd.Series[Any], name: str, role: str) -> NDArray[np.float64]:
@@ -99,12 +102,7 @@ def _positions(
     column: pd.Series[Any], name: str, states: Sequence[Hashable] | MarkovKernel | int | None
 ) -> tuple[NDArray[np.int64], int, Names | None]:
     """The number of each row's state, how many states there are, and their names."""
-    missing = column.isna().to_numpy()
-    if missing.any():
-        raise InputError(
-            f"column {name!r} is empty in row {int(np.argmax(missing))}; remove rows without a "
-            "state."
-        )
+    _check_filled(column, name, "state")
     if column.dtype == object:
         odd = next((value for value in column if isinstance(value, list | dict | set)), None)
         if odd is not None:

@@ -68,11 +68,8 @@ def select_bandwidth(kernel: MarkovKernel, counts: Array, background: float) -> 
     out, since the first ones decide. Bandwidths grow by factors of `sqrt(2)` from `1/16` (after 0)
     until four in a row have not improved the likelihood.
     """
-    score: _LeaveOneOut | _Folds
-    if kernel.n_states <= _EXACT_LIMIT:
-        score = _LeaveOneOut(kernel, counts, background)
-    else:
-        score = _Folds(kernel, counts, background)
+    kind = _LeaveOneOut if kernel.n_states <= _EXACT_LIMIT else _Folds
+    score = kind(kernel, counts, background)
     best, best_value, worse = 0.0, score.at(0.0), 0
     s = 1 / 16
     while s <= _LARGEST and worse < _PATIENCE:
@@ -104,7 +101,7 @@ class _LeaveOneOut:
         mass = (self._coefficient * decay) @ self._vector.T * self._root
         diagonal = self._vector**2 @ decay
         others = np.maximum(mass - self._left * diagonal, 0.0) + self._background
-        return _log_likelihood(self._counts, others, np.maximum(self._rest, 1e-300))
+        return _log_likelihood(self._counts, others, self._rest)
 
 
 class _Folds:
@@ -120,8 +117,7 @@ class _Folds:
         held[:, seen] = deal.multinomial(whole, np.full(_FOLDS, 1 / _FOLDS)).T
         needed = min(_FOLDS, int(np.ceil(_ENOUGH / (whole.sum() / _FOLDS))))
         self._held = held[:needed].reshape(-1, counts.shape[1])
-        self._kept = np.tile(counts, (needed, 1)) - self._held
-        self._kept = np.maximum(self._kept, 0.0)
+        self._kept = np.maximum(np.tile(counts, (needed, 1)) - self._held, 0.0)
         self._rest = self._kept.sum(axis=1, keepdims=True) + background
         self._background = background * kernel.stationary
         self._kernel, self._s = kernel, 0.0
@@ -130,12 +126,10 @@ class _Folds:
         # The semigroup continues from the previous bandwidth.
         self._kept = heat_flow(self._kernel, self._kept, s - self._s)
         self._s = s
-        return _log_likelihood(
-            self._held, self._kept + self._background, np.maximum(self._rest, 1e-300)
-        )
+        return _log_likelihood(self._held, self._kept + self._background, self._rest)
 
 
 def _log_likelihood(counts: Array, mass: Array, total: Array) -> float:
     seen = counts > 0
-    ratio = mass[seen] / np.broadcast_to(total, mass.shape)[seen]
+    ratio = mass[seen] / np.broadcast_to(np.maximum(total, 1e-300), mass.shape)[seen]
     return float(counts[seen] @ np.log(np.maximum(ratio, 1e-300)))

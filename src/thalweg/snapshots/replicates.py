@@ -39,7 +39,7 @@ class Replicates:
         """The replicates of the snapshots at these positions, renumbered."""
         keep = np.isin(self.times, rows)
         place = np.searchsorted(rows, self.times[keep])
-        return Replicates(self.counts[keep], place.astype(np.int64), self.labels[keep])
+        return Replicates(self.counts[keep], place, self.labels[keep])
 
     def resampled(self, rng: np.random.Generator) -> Replicates:
         """A bootstrap replicate: whole replicates, drawn with replacement at each time.
@@ -51,20 +51,22 @@ class Replicates:
             np.array_equal(np.unique(self.labels[self.times == k]), labels)
             for k in np.unique(self.times)
         )
-        parts = []
-        drawn = rng.choice(labels, labels.size)
+        same = rng.choice(labels.size, labels.size)
+        chosen, numbers = [], []
         for k in np.unique(self.times):
             rows = np.flatnonzero(self.times == k)
-            if at_all:
-                chosen = [rows[self.labels[rows] == label] for label in drawn]
-            else:
-                chosen = [rows[[i]] for i in rng.integers(rows.size, size=rows.size)]
-            for number, some in enumerate(chosen):
-                new = number if at_all else number + int(labels.size) * int(k)
-                parts += [(i, new) for i in some]
-        index = np.array([i for i, _ in parts])
-        new_labels = np.array([label for _, label in parts], dtype=np.int64)
-        return Replicates(self.counts[index], self.times[index], new_labels)
+            rows = rows[np.argsort(self.labels[rows])]
+            drawn = same if at_all else rng.integers(rows.size, size=rows.size)
+            chosen.append(rows[drawn])
+            numbers.append(np.arange(rows.size) + (0 if at_all else labels.size * k))
+        index = np.concatenate(chosen)
+        return Replicates(self.counts[index], self.times[index], np.concatenate(numbers))
+
+    def thinned(self, fraction: float, rng: np.random.Generator) -> Replicates:
+        """Each individual kept independently; rows without any are left out."""
+        counts = rng.binomial(self.counts.round().astype(np.int64), fraction).astype(np.float64)
+        kept = counts.sum(axis=1) > 0
+        return Replicates(counts[kept], self.times[kept], self.labels[kept])
 
     def pooled(self, n_times: int) -> Array:
         """The counts of all replicates together, one row per time."""

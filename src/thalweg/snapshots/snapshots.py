@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +14,7 @@ from scipy import sparse
 from thalweg import _checks
 from thalweg._door import checked
 from thalweg._optional import optional
-from thalweg._sparse import as_sparse
+from thalweg._sparse import as_sparse, dense
 from thalweg._types import Array
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
@@ -140,15 +140,14 @@ class Snapshots:
         clouds = [np.asarray(sample) for sample in samples]
         if len(clouds) != t.size:
             raise InputError(f"{len(clouds)} samples for {t.size} times; give one array per time.")
-        rows = []
         for k, states in enumerate(clouds):
-            rows.append(_tally(states, n_states, k, t[k]))
+            _check_sample(states, n_states, k, t[k])
+        row = np.repeat(np.arange(t.size), [states.size for states in clouds])
+        column = np.concatenate([states.astype(np.int64) for states in clouds])
+        ones = np.ones(row.size)
+        table = sparse.coo_array((ones, (row, column)), shape=(t.size, n_states)).tocsr()
         if replicates is not None:
-            table = np.vstack([row.toarray() for row in rows])
             return cls._with_replicates(t, scale, table, names, replicates)
-        if t.size * n_states <= DENSE_LIMIT:
-            return cls._checked(t, np.vstack([row.toarray() for row in rows]), names, scale)
-        table = sparse.csr_array(sparse.vstack(rows, format="csr"))
         return cls._checked(t, table, names, scale)
 
     @classmethod
@@ -169,8 +168,10 @@ class Snapshots:
         ----------
         frame : data frame
             A pandas frame, or anything with `to_pandas()` (polars, pyarrow), rows in any order.
-        time, state : str
-            The columns of times and of states.
+        time : str
+            The column of times.
+        state : str
+            The column of states.
         count : str, optional
             The column of counts; by default each row is one individual.
         states : sequence, MarkovKernel or int, optional
@@ -189,10 +190,10 @@ class Snapshots:
         from thalweg.snapshots.frames import read_frame
 
         t, table, names, labels, scale = read_frame(frame, time, state, count, states, replicate)
+        if labels is not None:
+            return cls._with_replicates(t, scale, table, names, labels)
         _ask_about_shares(table)
-        if labels is None:
-            return cls._checked(t, table, names, scale)
-        return cls._with_replicates(t, scale, table.toarray(), names, labels)
+        return cls._checked(t, table, names, scale)
 
     @classmethod
     @checked
@@ -257,6 +258,8 @@ class Snapshots:
         if table.min(initial=0.0) < 0:
             return cls._checked(t, table, names, scale)  # which says where
         when, pooled, parts = gather(t, table, replicates)
+        for shares in (table, pooled):
+            _ask_about_shares(shares)
         return replace(cls._checked(when, pooled, names, scale), replicates=parts)
 
     @classmethod
@@ -285,10 +288,9 @@ class Snapshots:
         called = None if names is None else _checks.as_names(names, int(table.shape[1]))
         times = times.copy()
         times.flags.writeable = False
-        if isinstance(table, sparse.csr_array):
-            if table.shape[0] * table.shape[1] <= DENSE_LIMIT:
-                table = table.toarray()
-        if not isinstance(table, sparse.csr_array):
+        if table.shape[0] * table.shape[1] <= DENSE_LIMIT:
+            table = dense(table)
+        if isinstance(table, np.ndarray):
             table = np.ascontiguousarray(table)
             table.flags.writeable = False
         return cls(times, table, names=called, scale=scale)
@@ -344,9 +346,8 @@ class Snapshots:
         if rows.size == 0:
             raise InputError("no snapshot is selected; keep at least one.")
         kept = Snapshots._checked(self.times[rows], self.counts[rows], self.names, self.scale)
-        if self.replicates is None:
-            return kept
-        return replace(kept, replicates=self.replicates.select(rows))
+        parts = None if self.replicates is None else self.replicates.select(rows)
+        return replace(self, times=kept.times, counts=kept.counts, replicates=parts)
 
     @checked
     def drop(self, times: ArrayLike) -> Snapshots:
@@ -358,13 +359,13 @@ class Snapshots:
         """
         keep = np.ones(self.n_times, dtype=bool)
         for time in self.scale.numbers(np.atleast_1d(np.asarray(times))):
-            found = np.isclose(self.times, time, rtol=1e-9, atol=1e-12)
-            if not found.any():
-                near = self.times[np.argmin(abs(self.times - time))]
+            nearest = int(np.argmin(abs(self.times - time)))
+            if not np.isclose(self.times[nearest], time, rtol=1e-9, atol=1e-12):
                 raise InputError(
-                    f"there is no snapshot at time {time:g}; the nearest is at {near:g}."
+                    f"there is no snapshot at time {time:g}; the nearest is at "
+                    f"{self.times[nearest]:g}."
                 )
-            keep &= ~found
+            keep[nearest] = False
         return self.select(keep)
 
     @checked
@@ -400,31 +401,39 @@ class Snapshots:
         """
         _checks.generator(rng)
         if self.replicates is not None:
-            parts = self.replicates.resampled(rng)
-            pooled = parts.pooled(self.n_times)
-            new = Snapshots._checked(self.times, pooled, self.names, self.scale)
-            return replace(new, replicates=parts)
+            return self._pooled(self.replicates.resampled(rng))
         sizes = np.maximum(self.sizes.round(), 1).astype(np.int64)
         return self._redrawn(lambda k, c: rng.multinomial(sizes[k], c / c.sum()))
 
     @checked
     def thin(self, fraction: float, *, rng: np.random.Generator) -> Snapshots:
-        """Keep each individual independently with probability `fraction`; counts are rounded."""
+        """Keep each individual independently with probability `fraction`; counts are rounded.
+
+        Replicates stay apart.
+        """
         _checks.generator(rng)
         if _checks.positive(fraction, "fraction", zero=True) > 1 or fraction == 0:
             raise InputError(f"fraction is {fraction:g}; it must lie in (0, 1].")
+        if self.replicates is not None:
+            return self._pooled(self.replicates.thinned(fraction, rng))
         return self._redrawn(lambda k, c: rng.binomial(c.round().astype(np.int64), fraction))
 
-    def _redrawn(self, draw: Any) -> Snapshots:
-        if isinstance(self.counts, sparse.csr_array):
-            new = self.counts.copy()
-            for k in range(self.n_times):
-                row = slice(new.indptr[k], new.indptr[k + 1])
-                new.data[row] = draw(k, new.data[row])
-            return Snapshots._checked(self.times, new, self.names, self.scale)
-        rows = [draw(k, row) for k, row in enumerate(self.counts)]
-        table = np.array(rows, dtype=np.float64)
-        return Snapshots._checked(self.times, table, self.names, self.scale)
+    def _pooled(self, parts: Replicates) -> Snapshots:
+        """The snapshots at the same times that these replicates make up."""
+        pooled = parts.pooled(self.n_times)
+        new = Snapshots._checked(self.times, pooled, self.names, self.scale)
+        return replace(new, replicates=parts)
+
+    def _redrawn(self, draw: Callable[[int, Array], NDArray[Any]]) -> Snapshots:
+        """The snapshots with `draw(k, counts)` in place of the counts at time `k`."""
+        new = self.counts.copy()
+        for k in range(self.n_times):
+            if isinstance(new, sparse.csr_array):
+                row = new.data[new.indptr[k] : new.indptr[k + 1]]
+            else:
+                row = new[k]
+            row[:] = draw(k, row)
+        return Snapshots._checked(self.times, new, self.names, self.scale)
 
 
 def _read_times(values: Any) -> tuple[Array, TimeScale]:
@@ -444,8 +453,8 @@ def _ask_about_shares(table: Array | sparse.csr_array) -> None:
         )
 
 
-def _tally(states: NDArray[Any], n_states: int, k: int, time: float) -> sparse.csr_array:
-    """The counts of one sample, as a sparse row."""
+def _check_sample(states: NDArray[Any], n_states: int, k: int, time: float) -> None:
+    """Reject what is not a list of states."""
     if states.ndim != 1:
         raise InputError(
             f"the sample at time {time:g} has shape {states.shape}; give a flat list of states."
@@ -463,7 +472,3 @@ def _tally(states: NDArray[Any], n_states: int, k: int, time: float) -> sparse.c
             f"state {states[np.argmax(wrong)]} at time {time:g} is outside 0 to {n_states - 1}; "
             "correct it, or raise n_states."
         )
-    column, value = np.unique(states, return_counts=True)
-    return sparse.csr_array(
-        (value.astype(np.float64), column, np.array([0, column.size])), shape=(1, n_states)
-    )

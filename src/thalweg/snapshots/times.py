@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal, NamedTuple
@@ -86,42 +86,27 @@ class TimeScale:
         >>> TimeScale("hours").numbers(["90 min", "2h"])
         array([1.5, 2. ])
         """
-        parsed = _parsed(values, where)
-        kind = parsed[0].kind if parsed else "number"
-        if kind == "number":
-            plain = np.array([part.value for part in parsed], dtype=np.float64)
-            _ask_about_dates(plain, where)
-            return plain
-        if kind == "date":
-            if not self.origin:
-                raise InputError(
-                    f"{where} are dates, but these times are {self.unit or 'plain numbers'}; give "
-                    "them in the same way."
-                )
-            return (_moments(parsed) - _moment(self.origin)) / _MICROSECONDS[self.unit]
-        unit, numbers = _labelled(parsed, where)
-        if unit == self.unit:
-            return numbers
-        if self.origin or unit not in _MICROSECONDS or self.unit not in _MICROSECONDS:
-            raise InputError(
-                f"{where} are in {unit}, but these times are {str(self) or 'plain numbers'}; give "
-                "them in the same way."
-            )
-        return numbers * (_MICROSECONDS[unit] / _MICROSECONDS[self.unit])
+        found, scale = read_times(values, where)
+        # Labels in the unit of a calendar, such as "day 3", count from its origin.
+        same = scale.unit == self.unit and not scale.origin
+        return found if same else scale.converted(found, self, where)
 
-    def converted(self, numbers: Array, to: TimeScale) -> Array:
+    def converted(self, numbers: Array, to: TimeScale, where: str = "times") -> Array:
         """Times of this scale in another one; plain numbers stay as they are."""
         if self == to or not (self.unit or self.origin):
             return numbers
         known = self.unit in _MICROSECONDS and to.unit in _MICROSECONDS
         if bool(self.origin) != bool(to.origin) or not known:
             raise InputError(
-                f"times in {self} cannot be compared with times in {str(to) or 'plain numbers'}; "
-                "give both in the same way."
+                f"{where} in {self} cannot be compared with times in "
+                f"{str(to) or 'plain numbers'}; give both in the same way."
             )
-        size = _MICROSECONDS[to.unit]
-        shift = _moment(self.origin) - _moment(to.origin) if self.origin else 0
-        return np.asarray(numbers * (_MICROSECONDS[self.unit] / size) + shift / size)
+        here, there = _MICROSECONDS[self.unit], _MICROSECONDS[to.unit]
+        if not self.origin:
+            return np.asarray(numbers * (here / there))
+        # Dates are whole microseconds: so they do not depend on the scale that they come from.
+        moments = np.rint(numbers * here) + (_moment(self.origin) - _moment(to.origin))
+        return np.asarray(moments / there)
 
     def labels(self, numbers: Any) -> list[str]:
         """The times as text: dates if they are dates, otherwise numbers."""
@@ -132,8 +117,10 @@ class TimeScale:
         try:
             moments = [start + timedelta(microseconds=round(v * size[self.unit])) for v in values]
         except OverflowError:
+            worst = values[np.argmax(abs(values))]
             raise InputError(
-                f"time {values.max():g} {self.unit} is beyond the calendar; ask for earlier times."
+                f"time {worst:g} {self.unit} is beyond the calendar; ask for times nearer to "
+                f"{self.origin}."
             ) from None
         if all(m.hour == m.minute == m.second == m.microsecond == 0 for m in moments):
             return [m.date().isoformat() for m in moments]
@@ -204,15 +191,12 @@ def _parsed(values: Any, where: str, place: Callable[[int], str] | None = None) 
             missing = items[k] is None or bool(np.all(items[k] != items[k]))
             what = f"is missing {place(k)}" if missing else f"is {shown} {place(k)}"
             rule = "fill it or drop it" if missing else f"it must be {_FORMS}"
-            other = (
-                "" if part is None or missing else f", like the others ({_example(found, usual)})"
-            )
+            other = ""
+            if part is not None and not missing:
+                example = next(p.text for p in found if p is not None and p.kind == usual)
+                other = f", like the others ({example})"
             raise InputError(f"{where}: the time {what}; {rule}{other}.")
     return [part for part in found if part is not None]
-
-
-def _example(found: Iterable[_Part | None], kind: Kind) -> str:
-    return next(part.text for part in found if part is not None and part.kind == kind)
 
 
 def _listed(values: Any, where: str) -> list[Any]:
@@ -222,21 +206,17 @@ def _listed(values: Any, where: str) -> list[Any]:
         array = values if isinstance(values, np.ndarray) else np.asarray(values)
     except (TypeError, ValueError):
         array = np.asarray(list(values), dtype=object)
-    if array.dtype.kind == "O" or isinstance(values, list | tuple):
-        if array.ndim != 1:
-            raise InputError(f"{where} have shape {array.shape}; give a flat list.")
-        return list(values)
     if array.ndim != 1:
         raise InputError(f"{where} have shape {array.shape}; give a flat list.")
+    if array.dtype.kind == "O" or isinstance(values, list | tuple):
+        return list(values)
     return list(array) if array.dtype.kind in "mM" else array.tolist()
 
 
 def _part(value: Any) -> _Part | None:
     """One time taken apart; `None` if it is not a time."""
     if isinstance(value, np.datetime64 | np.timedelta64):
-        if np.isnat(value):
-            return None
-        return _microseconds(value)
+        return None if np.isnat(value) else _microseconds(value)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bool) or value is None:
@@ -244,13 +224,11 @@ def _part(value: Any) -> _Part | None:
     if isinstance(value, int | float):
         number = float(value)
         return _Part("number", number, f"{number:g}") if np.isfinite(number) else None
+    if isinstance(value, timedelta | date) and value != value:  # pandas' missing value
+        return None
     if isinstance(value, timedelta):
-        if value != value:  # pandas' missing value
-            return None
         return _Part("label", round(value / timedelta(microseconds=1)), str(value), "\0")
     if isinstance(value, date):
-        if value != value:
-            return None
         return _stamp(value if isinstance(value, datetime) else datetime(*value.timetuple()[:3]))
     return _from_text(value.strip()) if isinstance(value, str) else None
 

@@ -26,7 +26,8 @@ from thalweg.dynamics.control.action import Action
 from thalweg.dynamics.control.bound import humps
 from thalweg.dynamics.control.curve import Curve
 from thalweg.dynamics.control.few import _Task
-from thalweg.dynamics.control.newton import PlanProblem, SteepPlanProblem
+from thalweg.dynamics.control.newton import PlanProblem
+from thalweg.dynamics.control.wish import Share, Target
 from thalweg.mobility import HarmonicMean
 
 
@@ -110,9 +111,8 @@ def test_long_horizons_are_resolved_until_the_simulation_arrives():
 def test_gradient_and_curvature_of_the_action():
     rng = np.random.default_rng(3)
     land, p0, q = case(4, rng)
-    problem = PlanProblem(
-        Action(land.kernel, land.energy, LogMean()), Curve(np.array([0.0, 1.0])), p0, q
-    )
+    action = Action(land.kernel, land.energy, LogMean())
+    problem = PlanProblem(action, Curve(np.array([0.0, 1.0])), p0, Target(q))
     tau = problem.curve.nodes[:, None]
     nodes = (1 - tau) * p0 + tau * q + 0.02 * np.sin(np.pi * tau) * (p0 - q)[::-1]
     shape = nodes[problem.free].shape
@@ -124,31 +124,31 @@ def test_gradient_and_curvature_of_the_action():
         return out
 
     zero = np.zeros(shape).ravel()
-    wrong = check_grad(
-        lambda z: problem.value(full(z)),
-        lambda z: problem.gradient(full(z), problem.moments(full(z))).ravel(),
-        zero,
-    )
+
+    def gradient(z):
+        force = problem.force(full(z), problem.moments(full(z)))
+        return force - force.mean(axis=1, keepdims=True)
+
+    wrong = check_grad(lambda z: problem.value(full(z)), lambda z: gradient(z).ravel(), zero)
     assert wrong < 1e-5
     change = rng.normal(size=shape)
     change -= change.mean(axis=1, keepdims=True)
     h = 1e-6
-    slopes = [
-        problem.gradient(full(s * change.ravel()), problem.moments(full(s * change.ravel())))
-        for s in (h, -h)
-    ]
-    product = problem.product(nodes, problem.moments(nodes), change)
+    slopes = [gradient(s * change.ravel()) for s in (h, -h)]
+    product = problem.bent(nodes, problem.moments(nodes), change)
+    product -= product.mean(axis=1, keepdims=True)
     assert np.allclose(product, (slopes[0] - slopes[1]) / (2 * h), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("members", [None, [True, True, False, False]])
-def test_steep_steps_multiply_shares(members):
+def test_steps_multiply_shares(members):
     rng = np.random.default_rng(3)
     land, p0, q = case(4, rng)
     action = Action(land.kernel, land.energy, LogMean())
     inside = None if members is None else np.array(members)
     curve = Curve(np.array([0.0, 1.0]))
-    problem = SteepPlanProblem(action, curve, p0, q if inside is None else None, inside)
+    goal = Target(q) if inside is None else Share(inside, float(q[inside].sum()))
+    problem = PlanProblem(action, curve, p0, goal)
     nodes = np.linspace(p0, q, curve.nodes.size)
     at = problem.moments(nodes)
     change = rng.normal(size=nodes[problem.free].shape)

@@ -88,10 +88,10 @@ def test_a_network_of_features_carries_over_to_another_graph() -> None:
     assert fit.loss > 0.98
     assert fit.energy.beta == pytest.approx(0.2, abs=0.03)
     assert np.corrcoef(fit.energy.potential, landscape(kernel))[0, 1] > 0.99
-    carried = fit.predict_potential(other.coordinates)
+    carried = fit.network.predict_potential(other.coordinates)
     assert np.corrcoef(carried, landscape(other))[0, 1] > 0.98
     with pytest.raises(InputError, match="columns"):
-        fit.predict_potential(np.ones((3, 5)))
+        fit.network.predict_potential(np.ones((3, 5)))
 
 
 def test_without_torch_the_error_names_the_cure(problem, monkeypatch) -> None:

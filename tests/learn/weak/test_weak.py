@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from literal_flow import flow, gradient_flow, random_kernel
 from thalweg.energy import Entropy, PowerEnergy, centred
@@ -341,12 +342,16 @@ def test_exact_probabilities_get_no_ridge(example) -> None:
 
 def test_bad_input_is_refused_with_a_sentence(example) -> None:
     kernel, v, times, p = example
+    outside = sparse.csr_array(np.eye(6))
+    outside.indices[1] = 9
     for options, message in [
         ({"quadrature": "simpson"}, "trapezoid"),
         ({"weighting": "none"}, "metric"),
         ({"features": np.ones((5, 2))}, "one row per state"),
         ({"features": np.ones((6, 1))}, "constant"),
+        ({"features": np.ones((6, 0))}, "one row per state"),
         ({"interactions": [np.triu(np.ones((6, 6)))]}, "symmetric"),
+        ({"interactions": [outside]}, "column 9 of entry 1 is outside"),
         ({"ridge": -1.0}, "ridge"),
         ({"mobility": 3}, "mobility"),
         ({"tolerance": "fine"}, "tolerance"),

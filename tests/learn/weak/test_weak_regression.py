@@ -9,7 +9,9 @@ from thalweg.energy import FreeEnergy, centred
 from thalweg.flow import gradient_flow
 from thalweg.geometry.operators import transport_laplacian
 from thalweg.graphs import make_graph
+from thalweg.kernel import MarkovKernel
 from thalweg.learn import FreeEnergyRegressor
+from thalweg.learn.fields import scoring
 from thalweg.learn.weak.regression import fit_regression, normal_equations, with_errors
 from thalweg.mobility import GeometricMean, LogMean, Mobility
 from thalweg.report.findings import findings
@@ -142,13 +144,37 @@ def test_equals_the_dense_least_squares(mobility: Mobility, beta: float | None) 
     assert found[-1] == pytest.approx(expected[-1] if beta is None else beta, rel=1e-5)
 
 
-def test_a_search_that_does_not_end_claims_no_fit() -> None:
-    """Sixty states with five individuals each: no p-value, no errors, and what to use instead."""
+def five_each(n: int) -> tuple[MarkovKernel, FreeEnergy, Snapshots]:
+    """A rough landscape, seen at six times by five individuals per state."""
     rng = np.random.default_rng(7)
-    kernel = make_graph("watts_strogatz", 60, rng=rng)
-    truth, times = FreeEnergy(rng.uniform(-0.6, 0.6, 60), 0.2), np.linspace(0, 4, 6)
-    p = gradient_flow(kernel, truth, rng.dirichlet(np.ones(60)), times).probabilities
-    seen = Snapshots.from_counts(times, [rng.multinomial(300, q / q.sum()) for q in p])
+    kernel = make_graph("watts_strogatz", n, rng=rng)
+    truth, times = FreeEnergy(rng.uniform(-0.6, 0.6, n), 0.2), np.linspace(0, 4, 6)
+    p = gradient_flow(kernel, truth, rng.dirichlet(np.ones(n)), times).probabilities
+    seen = Snapshots.from_counts(times, [rng.multinomial(5 * n, q / q.sum()) for q in p])
+    return kernel, truth, seen
+
+
+def test_sixty_states_with_five_individuals_each() -> None:
+    """Many begin empty, and fill: the search ends, and its errors are large enough."""
+    kernel, truth, seen = five_each(60)
+    model = FreeEnergyRegressor(method="weak").fit(kernel, seen)
+    assert model.status_ is Status.CONVERGED
+    away = abs(model.potential_ - centred(truth.potential, kernel))
+    assert np.mean(away < 1.96 * model.potential_stderr_) > 0.8
+    assert model.beta_verdict_.lower < 0.2 < model.beta_verdict_.upper
+
+
+def test_few_individuals_on_many_states_have_no_errors() -> None:
+    kernel, _, seen = five_each(301)
+    model = FreeEnergyRegressor(method="weak").fit(kernel, seen)
+    assert np.isinf(model.potential_stderr_).all()
+    assert "method='likelihood'" in str(model.beta_verdict_)
+
+
+def test_a_search_that_does_not_end_claims_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No p-value, no errors, and what to use instead."""
+    monkeypatch.setattr(scoring, "_MOST_STEPS", 1)
+    kernel, _, seen = five_each(60)
     model = FreeEnergyRegressor(method="weak").fit(kernel, seen)
     assert model.status_ is Status.MAX_ITERATIONS
     assert "p_value" not in model.diagnostics_

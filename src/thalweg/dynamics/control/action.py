@@ -23,6 +23,7 @@ from thalweg._types import Array
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
+from thalweg.laplacian.solver import Factor
 from thalweg.mobility import Mobility
 from thalweg.status import Status
 
@@ -45,27 +46,14 @@ class Action:
     mobility: Mobility
 
     @cached_property
-    def incidence(self) -> sparse.csr_array:
-        """`(edges, states)`: one at the source, minus one at the target."""
-        source, target, c = self.kernel.edges
-        rows, columns = np.tile(np.arange(c.size), 2), np.concatenate([source, target])
-        values = np.repeat([1.0, -1.0], c.size)
-        return sparse.csr_array((values, (rows, columns)), shape=(c.size, self.kernel.n_states))
-
-    @cached_property
-    def _onto(self) -> sparse.csr_array:
-        """The transposed incidence, from edges to states."""
-        return sparse.csr_array(self.incidence.T)
-
-    @cached_property
-    def _ends(self) -> tuple[sparse.csr_array, sparse.csr_array]:
-        """Maps from edges to their source and to their target, divided by `pi`."""
+    def _ends(self) -> list[sparse.csr_array]:
+        """Maps from edges to their source and to their target."""
         e = np.arange(self.kernel.n_edges)
         shape = (self.kernel.n_states, e.size)
-        return tuple(  # type: ignore[return-value]
-            sparse.csr_array((1.0 / self.kernel.stationary[end], (end, e)), shape=shape)
+        return [
+            sparse.csr_array((np.ones(e.size), (end, e)), shape=shape)
             for end in self.kernel.edges[:2]
-        )
+        ]
 
     @cached_property
     def solver(self) -> LaplacianSolver:
@@ -85,23 +73,21 @@ class Action:
         source, target, _ = self.kernel.edges
         return np.asarray(values[..., source] - values[..., target])
 
-    def gathered(self, flux: Array) -> Array:
-        """`sum_e flux_e (e_x - e_y)` for each row."""
-        return np.asarray((self._onto @ flux.T).T)
-
-    def scattered(self, at_source: Array, at_target: Array) -> Array:
-        """Derivatives in `p` from derivatives in the densities at the two ends of each edge."""
+    def gathered(self, at_source: Array, at_target: Array) -> Array:
+        """Sums at each state over its edges of values at their two ends, for each row."""
         return np.asarray((self._ends[0] @ at_source.T + self._ends[1] @ at_target.T).T)
+
+    def by_p(self, by_source: Array, by_target: Array) -> Array:
+        """Derivatives in `p` from derivatives in the densities at the two ends of each edge."""
+        return self.gathered(by_source, by_target) / self.kernel.stationary
 
     def first_variation(self, p: Array) -> Array:
         """`V + beta log rho`."""
-        return np.asarray(
-            self.energy.potential + self.energy.beta * np.log(p / self.kernel.stationary)
-        )
+        logs = np.log(p / self.kernel.stationary)
+        return np.asarray(self.energy.potential + self.energy.beta * logs)
 
     def free_energy(self, p: Array) -> float:
-        logs = np.log(p / self.kernel.stationary)
-        return float(p @ (self.energy.potential + self.energy.beta * logs))
+        return float(p @ self.first_variation(p))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,11 +122,11 @@ class Moments:
         source, target, _ = action.kernel.edges
         dense = np.zeros((len(self.p), n, n))
         dense[:, source, target] = dense[:, target, source] = -self.weights
-        dense[:, np.arange(n), np.arange(n)] = self.weights @ abs(action.incidence)
+        dense[:, np.arange(n), np.arange(n)] = action.gathered(self.weights, self.weights)
         return np.asarray(np.linalg.inv(dense + self.weights.mean(axis=1)[:, None, None]))
 
     @cached_property
-    def _factors(self) -> list[object]:
+    def _factors(self) -> list[Factor]:
         return [self.action.solver.factor(w) for w in self.weights]
 
     def solve(self, right: Array) -> tuple[Array, Status]:
@@ -151,7 +137,7 @@ class Moments:
         out, status = np.empty_like(right), Status.CONVERGED
         for i, factor in enumerate(self._factors):
             b = right[i] - right[i].mean()
-            solved = factor.solve(b, tolerance=TOLERANCE)  # type: ignore[attr-defined]
+            solved = factor.solve(b, tolerance=TOLERANCE)
             if not solved.status and solved.energy_error > 1e3 * TOLERANCE:
                 status = solved.status
             out[i] = solved.x
@@ -192,7 +178,7 @@ class Moments:
         half = 0.5 * beta**2
         own = c * (beta * action.drop + half * (log + (s - t) / s))
         other = c * (-beta * action.drop - half * (log + (s - t) / t))
-        return action.scattered(first * bend + own, second * bend + other)
+        return action.by_p(first * bend + own, second * bend + other)
 
     @cached_property
     def _curvature(self) -> tuple[Array, Array, Array]:
@@ -217,11 +203,10 @@ class Moments:
         first, second = self.partials
         drho = dp / action.kernel.stationary
         ds, dt = drho[:, source], drho[:, target]
-        right = drate - action.gathered((first * ds + second * dt) * steep)
+        flux = (first * ds + second * dt) * steep
+        right = drate - action.gathered(flux, -flux)
         chi = self.solve(right)[0]
         cross = steep * action.differences(chi)
         ss, st, tt = self._curvature
-        by_p = action.scattered(
-            ss * ds + st * dt - first * cross, st * ds + tt * dt - second * cross
-        )
+        by_p = action.by_p(ss * ds + st * dt - first * cross, st * ds + tt * dt - second * cross)
         return by_p, chi

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.interpolate import CubicSpline
-from scipy.special import expit, logsumexp
+from scipy.special import expit
 
-from thalweg._types import Array, Mask
+from thalweg._types import Array
 from thalweg.dynamics.control.action import CONVEX_DROP, Action, Moments
 from thalweg.mobility import LogMean
 
@@ -48,15 +49,15 @@ def hamilton_jacobi(action: Action, p: Array, phi: Array) -> Array:
     rho = p / action.kernel.stationary
     s, t = rho[source[bent]], rho[target[bent]]
     ratio, height = humps(alpha[bent], beta)
-    flat = np.abs(np.log(s / t)) < ratio
-    by_s, by_t = action.mobility.partials(s, t)
     log = np.log(s / t)
+    flat = np.abs(log) < ratio
+    by_s, by_t = action.mobility.partials(s, t)
     own = alpha[bent] * by_s - beta**2 * (log + 1 - t / s)
     other = alpha[bent] * by_t + beta**2 * (log - 1 + s / t)
     more = np.zeros((2, c.size))
     more[0, bent] = np.where(flat, 0.5 * c[bent] * (height - own), 0.0)
     more[1, bent] = np.where(flat, 0.5 * c[bent] * (height - other), 0.0)
-    return np.asarray(out - action.scattered(more[:1], more[1:])[0])
+    return np.asarray(out - action.by_p(more[:1], more[1:])[0])
 
 
 @cache
@@ -109,23 +110,16 @@ def dual_bound(
     Between two breaks `phi` starts from `psi` in the middle. If it diverges, which the equation
     allows over long times, the cost is infinite: the caller tries again with more breaks.
     """
-    first: Array | None = None
-    before: Array | None = None
-    lost = 0.0
+    pieces = []
     for left, right in zip(breaks[:-1], breaks[1:], strict=True):
         middle = 0.5 * (left + right)
         back = _integrated(action, path, psi, middle, left)
         forth = _integrated(action, path, psi, middle, right)
         if back is None or forth is None:
             return np.zeros(0), np.zeros(0), np.inf
-        if before is None:
-            first = back
-        else:
-            lost += float(np.max(back - before))
-        before = forth
-    assert first is not None
-    assert before is not None
-    return first, before, lost
+        pieces.append((back, forth))
+    jumps = (np.max(later[0] - earlier[1]) for earlier, later in pairwise(pieces))
+    return pieces[0][0], pieces[-1][1], float(sum(jumps))
 
 
 def _integrated(
@@ -160,14 +154,3 @@ def _integrated(
     if found.status != 0 or not np.isfinite(found.y[:, -1]).all():
         return None
     return np.asarray(found.y[:, -1])
-
-
-def least_end(action: Action, phi: Array, members: Mask, mass: float) -> float:
-    """The minimum of `F(q) + phi . q` over ends `q` with at least `mass` in `members`."""
-    beta, pi = action.energy.beta, action.kernel.stationary
-    level = action.energy.potential + phi
-    logs = np.log(pi) - level / beta
-    inside, outside = logsumexp(logs[members]), logsumexp(logs[~members])
-    alone = 1.0 / (1.0 + np.exp(outside - inside))
-    a = max(mass, float(alone))
-    return float(beta * (a * (np.log(a) - inside) + (1 - a) * (np.log1p(-a) - outside)))

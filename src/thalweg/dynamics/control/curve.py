@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.interpolate import BPoly
 
-from thalweg._types import Array
+from thalweg._types import Array, Mask
 from thalweg.paths.mesh import gauss
 
 DEGREE = 6
@@ -20,24 +20,28 @@ DEGREE = 6
 
 
 @cache
-def lobatto(degree: int) -> Array:
+def lobatto() -> Array:
     """The nodes on [0, 1], ends included."""
-    inner = np.polynomial.legendre.Legendre.basis(degree).deriv().roots()
+    inner = np.polynomial.legendre.Legendre.basis(DEGREE).deriv().roots()
     return np.concatenate([[0.0], 0.5 + 0.5 * np.sort(inner.real), [1.0]])
 
 
-def lagrange(nodes: Array, at: Array) -> tuple[Array, Array]:
-    """Values and derivatives at `at` of the polynomials that are one at one node, zero at others.
+@cache
+def _nodal() -> tuple[BPoly, BPoly]:
+    """The cardinal polynomials of the nodes, and their derivatives."""
+    basis = cardinal(lobatto())
+    return basis, basis.derivative()
 
-    >>> value, slope = lagrange(np.array([0.0, 1.0]), np.array([0.25]))
-    >>> value, slope
-    (array([[0.75, 0.25]]), array([[-1.,  1.]]))
+
+def cardinal(nodes: Array) -> BPoly:
+    """The polynomials on [0, 1] that are one at one node, zero at the others.
+
+    >>> line = cardinal(np.array([0.0, 1.0]))
+    >>> line(0.25), line.derivative()(0.25)
+    (array([0.75, 0.25]), array([-1.,  1.]))
     """
-    power = np.arange(nodes.size)
-    inverse = np.linalg.inv((2 * nodes[:, None] - 1) ** power)
-    x = 2 * at[:, None] - 1
-    slope = 2 * power * x ** np.maximum(power - 1, 0)
-    return np.asarray(x**power @ inverse), np.asarray(slope @ inverse)
+    bernstein = BPoly(np.eye(nodes.size)[:, None], [0.0, 1.0])
+    return BPoly(np.linalg.inv(bernstein(nodes))[:, None], [0.0, 1.0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,20 +64,16 @@ class Curve:
     def nodes(self) -> Array:
         """The times of the nodes."""
         widths = np.diff(self.breaks)
-        inner = self.breaks[:-1, None] + widths[:, None] * lobatto(DEGREE)[None, :-1]
+        inner = self.breaks[:-1, None] + widths[:, None] * lobatto()[None, :-1]
         return np.append(inner.ravel(), self.breaks[-1])
-
-    def piece(self, times: Array) -> NDArray[np.int64]:
-        """The piece in which each time lies."""
-        found = np.searchsorted(self.breaks, times, side="right") - 1
-        return np.clip(found, 0, self.pieces - 1)
 
     def maps(self, times: Array) -> tuple[Array, Array]:
         """Matrices from values at the nodes to values and rates at `times`."""
         value, rate = (np.zeros((times.size, self.nodes.size)) for _ in range(2))
-        piece, widths = self.piece(times), np.diff(self.breaks)
+        widths = np.diff(self.breaks)
+        piece = np.searchsorted(self.breaks[1:-1], times, side="right")
         place = (times - self.breaks[piece]) / widths[piece]
-        here, slope = lagrange(lobatto(DEGREE), place)
+        here, slope = (part(place) for part in _nodal())
         for i, k in enumerate(piece):
             columns = slice(k * DEGREE, (k + 1) * DEGREE + 1)
             value[i, columns], rate[i, columns] = here[i], slope[i] / widths[k]
@@ -86,45 +86,19 @@ class Curve:
         times = self.breaks[:-1, None] + widths[:, None] * x
         return times.ravel(), (widths[:, None] * w).ravel()
 
-    def bisected(self, which: NDArray[np.bool_]) -> Curve:
+    def bisected(self, which: Mask) -> Curve:
         """The same with these pieces cut in two."""
         middle = 0.5 * (self.breaks[:-1] + self.breaks[1:])[which]
         return Curve(np.sort(np.concatenate([self.breaks, middle])))
 
 
-@dataclass(frozen=True, eq=False)
-class Piecewise:
-    """A function of time, interpolated on each piece from its values at Gauss points."""
+def interpolated(breaks: Array, values: Array) -> BPoly:
+    """The function of time with these `values`, one row per Gauss point of each piece.
 
-    breaks: Array
-    values: Array
-    """`(pieces, points, states)`."""
-
-    def __call__(self, t: float) -> Array:
-        k = int(np.clip(np.searchsorted(self.breaks, t, side="right") - 1, 0, len(self.values) - 1))
-        nodes = gauss(self.values.shape[1])[0]
-        x = (t - self.breaks[k]) / (self.breaks[k + 1] - self.breaks[k])
-        return np.asarray(_barycentric(nodes, self.values[k], x))
-
-    def rates(self) -> Array:
-        """Derivatives at the points where it is given, `(pieces, points, states)`."""
-        nodes = gauss(self.values.shape[1])[0]
-        slope = lagrange(nodes, nodes)[1]
-        widths = np.diff(self.breaks)[:, None, None]
-        return np.asarray(np.einsum("ij,kjx->kix", slope, self.values) / widths)
-
-
-@cache
-def _weights(points: int) -> Array:
-    nodes = gauss(points)[0]
-    gaps = nodes[:, None] - nodes + np.eye(points)
-    return np.asarray(1.0 / np.prod(gaps, axis=1))
-
-
-def _barycentric(nodes: Array, values: Array, x: float) -> Array:
-    gap = x - nodes
-    near = int(np.argmin(np.abs(gap)))
-    if abs(gap[near]) < 1e-14:
-        return values[near]
-    w = _weights(nodes.size) / gap
-    return np.asarray(w @ values / w.sum())
+    >>> square = interpolated(np.array([0.0, 2.0]), gauss(3)[0][:, None] ** 2)
+    >>> square(1.0).round(12), square.derivative()(1.0).round(12)
+    (array([0.25]), array([0.5]))
+    """
+    pieces = values.reshape(breaks.size - 1, -1, values.shape[-1])
+    basis = cardinal(gauss(pieces.shape[1])[0]).c[:, 0]
+    return BPoly((basis @ pieces).swapaxes(0, 1), breaks)

@@ -8,6 +8,7 @@ again: the cheapest that reaches the share.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from thalweg import _checks
 from thalweg._door import single_threaded
 from thalweg._optional import data_frame
 from thalweg._types import Array, Mask
-from thalweg.dynamics.control.wish import checked_wish, supported
+from thalweg.dynamics.control.wish import checked_share, occupied, supported
 from thalweg.dynamics.landscape import Landscape
 from thalweg.edges.static import degrees
 from thalweg.energy import FreeEnergy
@@ -42,7 +43,7 @@ _CLOSE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Intervention:
-    """A push on few states; one row per number of states, the last is the answer."""
+    """A push on few states."""
 
     landscape: Landscape
     states: tuple[int, ...]
@@ -82,15 +83,18 @@ class _Task:
     def times(self) -> Array:
         return np.linspace(0.0, self.horizon, 33)
 
-    def energy(self, u: Array) -> FreeEnergy:
-        return FreeEnergy(self.landscape.energy.potential + u, self.landscape.energy.beta)
+    @property
+    def limit(self) -> float:
+        """The strongest push."""
+        energy = self.landscape.energy
+        return _STRONGEST * (float(np.ptp(energy.potential)) + energy.beta)
 
     def run(self, u: Array) -> tuple[float, float, Array]:
         """The share reached, the cost, and the time integral of the Laplacian's weights."""
-        kernel = self.landscape.kernel
-        path = gradient_flow(kernel, self.energy(u), self.p0, self.times, rtol=1e-8)
-        mean = self.landscape.mobility
-        weights = [transport_weights(kernel, p, mean) for p in path.probabilities]
+        land, kernel = self.landscape, self.landscape.kernel
+        energy = FreeEnergy(land.energy.potential + u, land.energy.beta)
+        path = gradient_flow(kernel, energy, self.p0, self.times, rtol=1e-8)
+        weights = [transport_weights(kernel, p, land.mobility) for p in path.probabilities]
         total = simpson(np.array(weights), x=self.times, axis=0)
         source, target, _ = kernel.edges
         cost = 0.5 * float(total @ (u[source] - u[target]) ** 2)
@@ -131,59 +135,56 @@ class _Task:
             scores.append(g[states] @ np.linalg.solve(self.metric(total, states), g[states]))
         return int(candidates[int(np.argmax(scores))])
 
-    def cheapest(self, states: list[int], start: Array) -> tuple[Array, float, float, bool]:
-        """The cheapest push on `states` that reaches the share, if any does."""
-        n = self.landscape.kernel.n_states
-        limit = _STRONGEST * (
-            float(np.ptp(self.landscape.energy.potential)) + self.landscape.energy.beta
-        )
+    def spread(self, states: list[int], z: Array) -> Array:
+        """The push `z` on `states`, and none on the others."""
+        u = np.zeros(self.landscape.kernel.n_states)
+        u[states] = z
+        return u
+
+    def cheapest(self, states: list[int], start: Array) -> tuple[Array, float, float]:
+        """The cheapest push on `states`, its cost, infinite if it falls short, and the share."""
         seen: dict[bytes, tuple[float, float]] = {}
 
         def ran(z: Array) -> tuple[float, float]:
             key = np.asarray(z).tobytes()
             if key not in seen:
-                u = np.zeros(n)
-                u[states] = z
-                seen[key] = self.run(u)[:2]
+                seen[key] = self.run(self.spread(states, z))[:2]
             return seen[key]
 
-        z = self._reach(states, start, ran, limit)
+        z = self._reach(states, start, ran)
         if z is None:
-            return np.zeros(n), np.inf, np.nan, False
+            return np.zeros_like(start), np.inf, np.nan
         if len(states) > 1:
             scale = max(ran(z)[1], 1e-300)
             found = minimize(
                 lambda y: ran(y)[1] / scale, z, method="SLSQP",
-                bounds=[(-limit, limit)] * len(states),
+                bounds=[(-self.limit, self.limit)] * len(states),
                 constraints={"type": "ineq", "fun": lambda y: ran(y)[0] - self.share},
                 options={"maxiter": 40, "ftol": 1e-7},
             )  # fmt: skip
             if ran(found.x)[0] >= self.share - _CLOSE and ran(found.x)[1] <= ran(z)[1]:
                 z = found.x
-        u = np.zeros(n)
-        u[states] = z
         reached, cost = ran(z)
-        return u, cost, reached, True
+        return self.spread(states, z), cost, reached
 
-    def _reach(self, states: list[int], start: Array, ran: Any, limit: float) -> Array | None:
-        """A push along one direction that just reaches the share, by bisection."""
-        u = np.zeros(self.landscape.kernel.n_states)
-        _, _, total = self.run(u)
-        direction = np.linalg.solve(self.metric(total, states), self.slopes(u)[states])
-        old = start[states]
-        for way in (old, direction) if old.any() else (direction,):
-            size = float(np.abs(way).max())
+    def _reach(
+        self, states: list[int], start: Array, ran: Callable[[Array], tuple[float, float]]
+    ) -> Array | None:
+        """A push along that of `start`, or else the steepest, that just reaches the share."""
+        nothing = np.zeros_like(start)
+        metric = self.metric(self.run(nothing)[2], states)
+        steepest: Array = np.linalg.solve(metric, self.slopes(nothing)[states]).astype(float)
+        for direction in start[states], steepest:
+            size = float(np.abs(direction).max())
             if size == 0:
                 continue
-            way = way / size
-            step = 0.05 * limit / _STRONGEST
-            while step < limit and ran(step * way)[0] < self.share:
-                step *= 2
-            if ran(min(step, limit) * way)[0] < self.share:
-                continue
-            high = min(step, limit)
-            root = brentq(lambda a: ran(a * way)[0] - self.share, 0.0, high, xtol=1e-9 * high)
-            return np.asarray(root * way)
+            way = direction / size
+            high = 0.05 * self.limit / _STRONGEST
+            while high < self.limit and ran(high * way)[0] < self.share:
+                high = min(2 * high, self.limit)
+            if ran(high * way)[0] >= self.share:
+                root = brentq(lambda a: ran(a * way)[0] - self.share, 0.0, high, xtol=1e-9 * high)
+                return np.asarray(root * way)
         return None
 
 
@@ -218,26 +219,27 @@ def push_few(
     ((2,), np.True_)
     """
     supported(landscape)
-    start, members, share = checked_wish(landscape, p0, raise_mass)
+    start = occupied(p0, landscape.kernel, "p0")
+    goal = checked_share(landscape, raise_mass)
     span = _checks.positive(horizon, "horizon")
     n = landscape.kernel.n_states
     if not 1 <= most < n:
         raise InputError(f"most is {most}; choose between 1 and {n - 1} states.")
-    task = _Task(landscape, start, members, share, span)
+    share, task = goal.mass, _Task(landscape, start, goal.members, goal.mass, span)
     u = np.zeros(n)
     chosen: list[int] = []
     costs: list[float] = []
     reached = task.run(u)[0]
     if reached >= share:
         return Intervention(landscape, (), u, 0.0, reached, share, (), Status.CONVERGED)
-    cost, done = np.inf, False
+    cost = np.inf
     for _ in range(most):
         chosen.append(task.best_next(u, chosen))
-        found, price, got, ok = task.cheapest(chosen, u)
+        found, price, got = task.cheapest(chosen, u)
         costs.append(price)
-        if ok:
-            u, cost, reached, done = found, price, got, True
-    if not done:
+        if np.isfinite(price):
+            u, cost, reached = found, price, got
+    if not np.isfinite(cost):
         label = landscape.kernel.labels
         raise InputError(
             f"no push on {', '.join(str(label[x]) for x in chosen)} brings {share:g} of the "

@@ -4,33 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.integrate import solve_ivp
+from scipy.interpolate import BPoly
 
 from thalweg import _checks
 from thalweg._door import single_threaded
 from thalweg._optional import data_frame
 from thalweg._types import Array, Mask
 from thalweg.dynamics.control.action import Action, Moments
-from thalweg.dynamics.control.bound import dual_bound, least_end
-from thalweg.dynamics.control.curve import DEGREE, Curve, Piecewise
+from thalweg.dynamics.control.bound import dual_bound
+from thalweg.dynamics.control.curve import DEGREE, Curve, interpolated
 from thalweg.dynamics.control.newton import (
     POINTS,
     Descent,
     PlanProblem,
-    SteepPlanProblem,
     cheapest_path,
     least_curvature,
 )
-from thalweg.dynamics.control.wish import checked_wish, occupied, supported
+from thalweg.dynamics.control.wish import Goal, Target, checked_share, occupied, supported
 from thalweg.dynamics.landscape import Estimate, Landscape, estimate
 from thalweg.edges.fluxes import Drive, accumulate_velocity
 from thalweg.edges.static import Graph
 from thalweg.errors import ConvergenceError, InputError
-from thalweg.flow import gradient_flow
+from thalweg.flow import Trajectory, gradient_flow
 from thalweg.status import Status
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Steering:
     """
     first_order: float
     """Further fall of the cost, to second order."""
-    control: Piecewise | None
+    control: BPoly
 
     @property
     def gap(self) -> float:
@@ -97,8 +98,6 @@ class Steering:
 
     def at(self, t: float) -> Array:
         """The potential to add at time `t`."""
-        if self.control is None:
-            return np.zeros(self.landscape.kernel.n_states)
         u = self.control(t)
         return np.asarray(u - self.landscape.kernel.stationary @ u)
 
@@ -185,41 +184,33 @@ def steer(
     >>> plan.status.name, plan.missed < 1e-6, plan.potential[-1].round(1)
     ('CONVERGED', True, array([ 1.3, -1.3]))
     """
-    kernel, energy = landscape.kernel, landscape.energy
+    kernel = landscape.kernel
     supported(landscape)
     span = _checks.positive(horizon, "horizon")
     start = occupied(p0, kernel, "p0")
-    if (target is None) == (raise_mass is None):
+    goal: Goal
+    if target is not None and raise_mass is None:
+        goal = Target(occupied(target, kernel, "target"))
+    elif raise_mass is not None and target is None:
+        goal = checked_share(landscape, raise_mass)
+    else:
         raise InputError("give either a target or raise_mass=(states, share), and not both.")
-    end = None if target is None else occupied(target, kernel, "target")
-    members, mass = None, 0.0
-    if raise_mass is not None:
-        _, members, mass = checked_wish(landscape, p0, raise_mass)
-    flow = gradient_flow(
-        kernel, energy, start, np.linspace(0.0, span, 33), mobility=landscape.mobility, rtol=1e-10
-    )
-    if _arrives(flow.final, end, members, mass):
-        return _nothing_to_do(landscape, flow.times, flow.probabilities, flow.status, level)
-    action = Action(kernel, energy, landscape.mobility)
-    search = _Search(action, start, end, members, mass, span)
+    search = _Search(landscape, start, goal, span)
+    flow = search.flow(np.linspace(0.0, span, 33), rtol=1e-10)
+    if goal.is_met(flow.final):
+        return _nothing_to_do(landscape, flow, level)
     path, bound = search.run(tolerance)
-    return _answer(landscape, search, path, bound, tolerance, level)
+    return search.answer(path, bound, tolerance, level)
 
 
-def _arrives(final: Array, end: Array | None, members: Mask | None, mass: float) -> bool:
-    if end is not None:
-        return bool(np.abs(final - end).max() <= 1e-9)
-    return bool(final[members].sum() >= mass - 1e-12)
-
-
-def _nothing_to_do(
-    landscape: Landscape, times: Array, path: Array, status: Status, level: float
-) -> Steering:
+def _nothing_to_do(landscape: Landscape, flow: Trajectory, level: float) -> Steering:
+    times, path, status = flow.times, flow.probabilities, flow.status
     tangents = np.zeros(len(landscape.directions)) if landscape.has_errors else None
     return Steering(
         landscape, times, path, np.zeros_like(path), np.zeros(times.size),
         estimate(np.asarray(0.0), tangents, scale="positive", level=level, status=status),
-        0.0, 0.0, status, True, 1.0, 0.0, None,
+        0.0, 0.0, status, True, 1.0, 0.0,
+        interpolated(times[[0, -1]], np.zeros((1, landscape.kernel.n_states))),
     )  # fmt: skip
 
 
@@ -244,15 +235,11 @@ class _Path:
         at, weights = self.fine
         return float(weights @ at.effort()) if at.p.min() > 0 else float("inf")
 
-    def between(self, values: Array) -> Piecewise:
-        """A function of time by its values at the points of `fine`."""
-        curve = self.problem.curve
-        return Piecewise(curve.breaks, values.reshape(curve.pieces, FINE, -1))
-
-    def at(self, t: float) -> Array:
-        value, _ = self.problem.curve.maps(np.array([t]))
+    def along(self, times: Array) -> Moments:
+        value, rate = self.problem.curve.maps(times)
+        nodes = self.descent.nodes
         # Between the points where it is kept positive a polynomial may dip.
-        return np.maximum((value @ self.descent.nodes)[0], 1e-12)
+        return Moments(self.problem.action, np.maximum(value @ nodes, 1e-12), rate @ nodes)
 
 
 def _worth(path: _Path) -> tuple[bool, float]:
@@ -260,45 +247,39 @@ def _worth(path: _Path) -> tuple[bool, float]:
     return not np.isfinite(path.cost), path.problem.value(path.descent.nodes)
 
 
-class _Plan(NamedTuple):
-    """A path's potential, and by how much its simulated flow misses the target."""
-
-    at: Moments
-    weights: Array
-    control: Piecewise
-    missed: float
-    status: Status
-
-
 @dataclass(frozen=True, eq=False)
 class _Search:
     """A search on finer and finer meshes until the gap between cost and bound is closed."""
 
-    action: Action
+    landscape: Landscape
     start: Array
-    end: Array | None
-    members: Mask | None
-    mass: float
+    goal: Goal
     span: float
 
-    @property
-    def steepest(self) -> float:
-        """The largest drop of the potential along an edge, in units of `beta`."""
-        return float(np.abs(self.action.drop).max() / max(self.action.energy.beta, 1e-300))
+    @cached_property
+    def action(self) -> Action:
+        land = self.landscape
+        return Action(land.kernel, land.energy, land.mobility)
+
+    def flow(self, times: Array, rtol: float) -> Trajectory:
+        """What the population does on its own."""
+        land = self.landscape
+        return gradient_flow(
+            land.kernel, land.energy, self.start, times, mobility=land.mobility, rtol=rtol
+        )
 
     def run(self, tolerance: float) -> tuple[_Path, float]:
-        pieces = 2 if self.action.is_convex else STEEP_PIECES
-        curve = Curve(np.linspace(0.0, self.span, pieces + 1))
+        convex = self.action.is_convex
+        curve = Curve(np.linspace(0.0, self.span, (2 if convex else STEEP_PIECES) + 1))
         nodes: Array | None = None
         last: tuple[float, float] | None = None
         spent = 0
         while True:
-            kind = PlanProblem if self.action.is_convex else SteepPlanProblem
-            problem = kind(self.action, curve, self.start, self.end, self.members)
-            begin = [nodes] if nodes is not None else []
+            problem = PlanProblem(self.action, curve, self.start, self.goal)
             if nodes is None or not np.isfinite(problem.value(nodes)):
-                # Where the problem is not convex there may be two optima: both starts are tried.
-                begin = self._guesses(problem)[: 1 if self.action.is_convex else 2]
+                begin = self._guesses(problem)
+            else:
+                begin = [nodes]
             path = min((self._descended(problem, each) for each in begin), key=_worth)
             descent = path.descent
             # A coarse mesh may hold no optimum inside the simplex: a finer one continues from it.
@@ -308,21 +289,21 @@ class _Search:
             if not np.isfinite(path.cost):
                 # The path leaves the simplex between two points of its mesh: a finer one holds it.
                 if full:
+                    drop = float(np.abs(self.action.drop).max())
                     raise ConvergenceError(
                         "no plan was found that keeps every state occupied; the landscape is steep "
-                        f"(an edge drops by {self.steepest:.3g} beta): allow another horizon, or a "
-                        "target nearer to the flow."
+                        f"(an edge drops by {drop / max(self.action.energy.beta, 1e-300):.3g} "
+                        "beta): allow another horizon, or a target nearer to the flow."
                     )
                 rough = np.ones(curve.pieces, dtype=np.bool_)
             else:
                 # A steep landscape leaves a gap that no mesh closes, that of the envelope.
-                bound = self.bound(path, tolerance) if self.action.is_convex else 0.0
+                bound = self.bound(path, tolerance) if convex else 0.0
                 now = path.cost, bound
                 same = last is not None and np.allclose(last, now, rtol=0.1 * tolerance)
                 closed = abs(path.cost - bound) <= tolerance * path.cost
-                if full or ((same or closed) and self.plan(path).missed <= 0.3 * ARRIVED):
-                    steep = not self.action.is_convex
-                    return path, self.bound(path, tolerance) if steep else bound
+                if full or ((same or closed) and self.simulated(path)[1] <= 0.3 * ARRIVED):
+                    return path, bound if convex else self.bound(path, tolerance)
                 last, rough = now, self._rough(path)
             finer = curve.bisected(rough)
             nodes = curve.maps(finer.nodes)[0] @ descent.nodes
@@ -334,132 +315,105 @@ class _Search:
         descent = cheapest_path(problem, nodes, 1e-10 * max(scale, 1e-300))
         return _Path(problem, descent)
 
-    def plan(self, path: _Path) -> _Plan:
-        """The potential that the path requires, and where its flow leads."""
-        at, weights = path.fine
-        control = path.between(-(at.push - (at.push @ self.action.kernel.stationary)[:, None]))
-        asked = path.descent.nodes[-1] if self.end is None else self.end
-        final, status = _simulated(self.action, self.start, control)
-        return _Plan(at, weights, control, float(np.abs(final - asked).max()), status)
-
     def _guesses(self, problem: PlanProblem) -> list[Array]:
-        """The flow, bent more and more towards the end, and the straight line; none that dips."""
+        """The flow, bent more and more towards the end, and the straight line; none that dips.
+
+        A convex problem has one optimum, and the first guess will do; otherwise there may be two.
+        """
         tau = (problem.curve.nodes / self.span)[:, None]
-        flow = gradient_flow(
-            self.action.kernel, self.action.energy, self.start, problem.curve.nodes,
-            mobility=self.action.mobility, rtol=1e-8,
-        ).probabilities  # fmt: skip
-        end = self.end
-        if end is None:
-            inside = np.asarray(self.members, dtype=np.bool_)
-            share = np.where(inside, self.mass, 1 - self.mass)
-            held = np.where(inside, flow[-1][inside].sum(), flow[-1][~inside].sum())
-            end = flow[-1] * share / held
+        flow = self.flow(problem.curve.nodes, rtol=1e-8).probabilities
+        end = self.goal.nearest(flow[-1])
         both = [(1 - tau) * flow + tau * end, (1 - tau) * self.start + tau * end]
         for bent in both:
             bent[0], bent[-1] = self.start, end
-        return [bent for bent in both if np.isfinite(problem.value(bent))] or both[1:]
+        inside = [bent for bent in both if np.isfinite(problem.value(bent))] or both[1:]
+        return inside[:1] if self.action.is_convex else inside
 
     def bound(self, path: _Path, goal: float) -> float:
         """The lower bound from the path's own potential; never below zero.
 
         Computed with more and more jumps until it is within `goal` of the cost.
         """
-        curve, psi = path.problem.curve, path.between(path.fine[0].psi)
-        best, breaks = max(0.0, self._climb()), curve.breaks[[0, -1]]
+        begin, nothing = self.action.free_energy(self.start), np.zeros_like(self.start)
+        # A climb of the free energy costs at least twice its height: 1/2 |psi + f|^2 >= 2 psi . f.
+        best = max(0.0, 2.0 * (self.goal.least(self.action, nothing) - begin))
+        curve = path.problem.curve
+        psi, breaks = interpolated(curve.breaks, path.fine[0].psi), curve.breaks[[0, -1]]
         while True:
-            first, last, lost = dual_bound(self.action, path.at, psi, breaks)
+            first, last, lost = dual_bound(
+                self.action, lambda t: path.along(np.array([t])).p[0], psi, breaks
+            )
             if np.isfinite(lost):
-                best = max(best, self._ends(first, last) - lost)
+                # [phi . p + F] between the start and the best end.
+                gain = self.goal.least(self.action, last) - begin - float(first @ self.start)
+                best = max(best, gain - lost)
             if path.cost - best <= goal * path.cost or breaks.size > curve.breaks.size:
                 return best
             breaks = np.sort(np.concatenate([breaks, 0.5 * (breaks[:-1] + breaks[1:])]))
 
-    def _climb(self) -> float:
-        """`2 (F(end) - F(start))`: no climb is cheaper, since `1/2 |psi + f|^2 >= 2 psi . f`."""
-        if self.end is not None:
-            top = self.action.free_energy(self.end)
-        else:
-            assert self.members is not None
-            nothing = np.zeros(self.action.kernel.n_states)
-            top = least_end(self.action, nothing, self.members, self.mass)
-        return 2.0 * (top - self.action.free_energy(self.start))
-
-    def _ends(self, first: Array, last: Array) -> float:
-        """`[phi . p + F]_0^T` at the given start and the given or the best end."""
-        out = -float(first @ self.start) - self.action.free_energy(self.start)
-        if self.end is not None:
-            return out + float(last @ self.end) + self.action.free_energy(self.end)
-        assert self.members is not None
-        return out + least_end(self.action, last, self.members, self.mass)
-
-    def _rough(self, path: _Path) -> NDArray[np.bool_]:
+    def _rough(self, path: _Path) -> Mask:
         """The pieces that violate the equation of motion most, weighted by the population."""
-        curve = path.problem.curve
-        at = path.problem.moments(path.descent.nodes)
-        n = at.p.shape[1]
-        psi = Piecewise(curve.breaks, at.psi.reshape(curve.pieces, POINTS, n))
-        defect = psi.rates().reshape(-1, n) - at.by_p()
+        problem = path.problem
+        curve, at = problem.curve, problem.moments(path.descent.nodes)
+        psi = interpolated(curve.breaks, at.psi)
+        defect = psi.derivative()(curve.quadrature(POINTS)[0]) - at.by_p()
         defect -= np.sum(at.p * defect, axis=1, keepdims=True)
-        size = np.sum(at.p * np.abs(defect), axis=1) * path.problem.weights
+        size = np.sum(at.p * np.abs(defect), axis=1) * problem.weights
         each = size.reshape(curve.pieces, POINTS).sum(axis=1)
         return np.asarray(each >= 0.2 * each.max())
 
+    def simulated(self, path: _Path) -> tuple[BPoly, float, Status]:
+        """The potential that the path requires, and by how much its flow misses the end.
 
-def _answer(
-    landscape: Landscape,
-    search: _Search,
-    path: _Path,
-    bound: float,
-    tolerance: float,
-    level: float,
-) -> Steering:
-    curve, nodes, kernel = path.problem.curve, path.descent.nodes, landscape.kernel
-    at, weights, control, missed, ended = search.plan(path)
-    gap = (path.cost - bound) / path.cost
-    status = path.descent.status and ended
-    if status and (missed > ARRIVED or (abs(gap) > 10 * tolerance and search.action.is_convex)):
-        status = Status.WORK_LIMIT
-    tangents = None
-    if landscape.has_errors:
-        # The path is optimal, so only the explicit change of the landscape counts:
-        # d cost = integral of <psi + f, df> dt.
-        flux = at.weights * search.action.differences(at.push)
-        drive = weights[:, None] * search.action.gathered(flux)
-        rows = landscape.directions
-        logs = np.log(at.p / kernel.stationary)
-        tangents = rows[:, :-1] @ drive.sum(axis=0) + rows[:, -1] * float(np.sum(drive * logs))
-    found = estimate(np.asarray(path.cost), tangents, scale="positive", level=level, status=status)
-    grid = np.linspace(0.0, search.span, 33)
-    grid_u = np.array([control(float(t)) for t in grid])
-    grid_value, grid_rate = curve.maps(grid)
-    # Between the points where it is kept positive a polynomial may dip.
-    along = Moments(search.action, np.maximum(grid_value @ nodes, 1e-12), grid_rate @ nodes)
-    return Steering(
-        landscape, grid, along.p, grid_u - (grid_u @ kernel.stationary)[:, None], along.effort(),
-        found, bound, missed, status, search.action.is_convex,
-        least_curvature(path.problem, nodes), path.descent.decrement, control,
-    )  # fmt: skip
+        The flow of `V + u(t)` is computed by an integrator independent of the path.
+        """
+        land, at = self.landscape, path.fine[0]
+        u = -(at.push - (at.push @ land.kernel.stationary)[:, None])
+        control = interpolated(path.problem.curve.breaks, u)
+        graph = Graph.of(land.kernel, land.mobility)
+        drive, rho = Drive.of(land.energy, land.mobility, self.start), np.empty_like(self.start)
 
+        def velocity(t: float, p: Array) -> Array:
+            out = np.empty_like(p)
+            now = drive._replace(external=land.energy.potential + control(t))
+            accumulate_velocity(*graph, *now, p, rho, out)
+            return out
 
-def _simulated(action: Action, start: Array, control: Piecewise) -> tuple[Array, Status]:
-    """The flow of `V + u(t)`, by an integrator independent of the path."""
-    energy, mobility = action.energy, action.mobility
-    graph, drive = Graph.of(action.kernel, mobility), Drive.of(energy, mobility, start)
-    rho = np.empty_like(start)
+        p, status = self.start, Status.CONVERGED
+        for left, right in pairwise(control.x):
+            # The potential jumps between pieces: each is integrated on its own.
+            inside = (left, np.nextafter(right, left))
+            found = solve_ivp(velocity, inside, p, method="DOP853", rtol=1e-9, atol=1e-12)
+            if not found.success:
+                status = Status.STEP_TOO_SMALL
+                break
+            p = found.y[:, -1]
+        asked = self.goal.p if isinstance(self.goal, Target) else path.descent.nodes[-1]
+        return control, float(np.abs(p - asked).max()), status
 
-    def velocity(t: float, p: Array) -> Array:
-        out = np.empty_like(p)
-        now = drive._replace(external=energy.potential + control(t))
-        accumulate_velocity(*graph, *now, p, rho, out)
-        return out
-
-    p = start
-    for left, right in zip(control.breaks[:-1], control.breaks[1:], strict=True):
-        # The potential jumps between pieces: each is integrated on its own.
-        inside = (left, np.nextafter(right, left))
-        found = solve_ivp(velocity, inside, p, method="DOP853", rtol=1e-9, atol=1e-12)
-        if not found.success:
-            return p, Status.STEP_TOO_SMALL
-        p = found.y[:, -1]
-    return np.asarray(p), Status.CONVERGED
+    def answer(self, path: _Path, bound: float, tolerance: float, level: float) -> Steering:
+        """The plan along a path, with its status and the error of its cost."""
+        land, action, (at, weights) = self.landscape, self.action, path.fine
+        control, missed, ended = self.simulated(path)
+        gap = (path.cost - bound) / path.cost
+        status = path.descent.status and ended
+        if status and (missed > ARRIVED or (abs(gap) > 10 * tolerance and action.is_convex)):
+            status = Status.WORK_LIMIT
+        tangents = None
+        if land.has_errors:
+            # The path is optimal, so only the explicit change of the landscape counts:
+            # d cost = integral of <psi + f, df> dt.
+            flux = at.weights * action.differences(at.push)
+            drive = weights[:, None] * action.gathered(flux, -flux)
+            rows, logs = land.directions, np.log(at.p / land.kernel.stationary)
+            tangents = rows[:, :-1] @ drive.sum(axis=0) + rows[:, -1] * float(np.sum(drive * logs))
+        cost = estimate(
+            np.asarray(path.cost), tangents, scale="positive", level=level, status=status
+        )
+        times = np.linspace(0.0, self.span, 33)
+        along, u = path.along(times), control(times)
+        return Steering(
+            land, times, along.p, u - (u @ land.kernel.stationary)[:, None], along.effort(),
+            cost, bound, missed, status, action.is_convex,
+            least_curvature(path.problem, path.descent.nodes), path.descent.decrement, control,
+        )  # fmt: skip

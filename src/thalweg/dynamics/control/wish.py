@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import expit, logsumexp
 
 from thalweg import _checks
 from thalweg._types import Array, Mask
+from thalweg.dynamics.control.action import Action
 from thalweg.dynamics.landscape import Landscape, as_states
 from thalweg.energy import Entropy
 from thalweg.errors import InputError
@@ -35,6 +38,7 @@ def supported(landscape: Landscape) -> None:
 
 
 def occupied(p: ArrayLike, kernel: MarkovKernel, name: str) -> Array:
+    """`p` as a probability in which every state is occupied."""
     out = _checks.as_probability(p, kernel.n_states, name)
     x = int(np.argmin(out))
     if out[x] < FLOOR:
@@ -47,14 +51,57 @@ def occupied(p: ArrayLike, kernel: MarkovKernel, name: str) -> Array:
     return out
 
 
-def checked_wish(
-    landscape: Landscape, p0: ArrayLike, raise_mass: tuple[Any, float]
-) -> tuple[Array, Mask, float]:
-    """The start, the states whose share is to be raised, and to what."""
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A plan must end at the population `p`."""
+
+    p: Array
+
+    def is_met(self, final: Array) -> bool:
+        return bool(np.abs(final - self.p).max() <= 1e-9)
+
+    def nearest(self, final: Array) -> Array:
+        """A population that meets the goal."""
+        return self.p
+
+    def least(self, action: Action, phi: Array) -> float:
+        """The minimum of `F(q) + phi . q` over the populations `q` that meet the goal."""
+        return action.free_energy(self.p) + float(phi @ self.p)
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """A plan must end with a share of at least `mass` in `members`."""
+
+    members: Mask
+    mass: float
+
+    def is_met(self, final: Array) -> bool:
+        return bool(final[self.members].sum() >= self.mass - 1e-12)
+
+    def nearest(self, final: Array) -> Array:
+        """A population that meets the goal: `final` with its two parts scaled."""
+        held = final[self.members].sum()
+        scales = self.mass / held, (1 - self.mass) / (1 - held)
+        return final * np.where(self.members, *scales)
+
+    def least(self, action: Action, phi: Array) -> float:
+        """The minimum of `F(q) + phi . q` over the populations `q` that meet the goal."""
+        beta = action.energy.beta
+        logs = np.log(action.kernel.stationary) - (action.energy.potential + phi) / beta
+        inside, outside = logsumexp(logs[self.members]), logsumexp(logs[~self.members])
+        a = max(self.mass, float(expit(inside - outside)))
+        return float(beta * (a * (np.log(a) - inside) + (1 - a) * (np.log1p(-a) - outside)))
+
+
+Goal = Target | Share
+
+
+def checked_share(landscape: Landscape, raise_mass: tuple[Any, float]) -> Share:
+    """The share that is to be raised, in the form `(states, share)`."""
     if landscape.energy.beta == 0:
         raise InputError("beta is 0; raising a share needs noise: give a target instead.")
     kernel, (states, share) = landscape.kernel, raise_mass
-    start = occupied(p0, kernel, "p0")
     found = as_states(kernel, states, "raise_mass")
     if found.size == kernel.n_states:
         raise InputError(
@@ -65,6 +112,4 @@ def checked_wish(
         raise InputError(
             f"raise_mass asks for a share of {mass:g}; only shares between 0 and 1 can be reached."
         )
-    members = np.zeros(kernel.n_states, dtype=np.bool_)
-    members[found] = True
-    return start, members, mass
+    return Share(np.isin(np.arange(kernel.n_states), found), mass)

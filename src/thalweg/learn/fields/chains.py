@@ -26,8 +26,6 @@ from thalweg._compile import inner, njit
 from thalweg._types import Array, Index
 from thalweg.edges.step import bounded_change, entropy_step, lifted
 
-__all__ = ["Chain", "Graph", "adjoint_chain", "forward_chain", "tangent_chain"]
-
 NEWTON_LIMIT = 60
 """Largest number of Newton iterations per step."""
 SWEEP_LIMIT = 400
@@ -91,84 +89,11 @@ def _assemble(
 
 
 @inner(cache=True)
-def _sweeps(graph: Graph, chain: Chain, k: int, right: Array, x: Array, tolerance: float) -> int:
-    """Symmetric Gauss-Seidel for `A x = right`, `x` in and out, until `x` moves by `tolerance`."""
-    diagonal, leave, n = chain.diagonal[k], chain.leave[k], x.size
-    for sweep in range(SWEEP_LIMIT):
-        moved, size = 0.0, 0.0
-        for step in range(n):
-            i = step if sweep % 2 == 0 else n - 1 - step
-            total = right[i]
-            for e in range(graph.indptr[i], graph.indptr[i + 1]):
-                total += leave[graph.reverse[e]] * x[graph.neighbor[e]]
-            total /= diagonal[i]
-            moved = max(moved, abs(total - x[i]))
-            size = max(size, abs(total))
-            x[i] = total
-        if moved <= tolerance * size:
-            return sweep + 1
-        if not math.isfinite(size):
-            return -1
-    return -1
-
-
-@njit(cache=True)
-def forward_chain(graph: Graph, V: Array, beta: float, chain: Chain, tolerance: float) -> int:
-    """Run all steps; the rows of `chain` receive the state after each of them and its matrix.
-
-    Returns the number of Newton iterations, or minus the step that failed.
-    """
-    n = chain.u0.size
-    rho, residual, change = np.empty(n), np.empty(n), np.empty(n)
-    before = graph.pi * np.exp(chain.u0)
-    total = 0
-    for k in range(chain.steps.size):
-        current, done = chain.u[k], False
-        if k == 0:
-            current[:] = chain.u0
-        else:
-            current[:] = chain.u[k - 1]
-        for _ in range(NEWTON_LIMIT):
-            _assemble(graph, V, beta, chain, k, before, rho, residual)
-            total += 1
-            moved = False
-            for x in range(n):
-                missing, slope = residual[x] / graph.pi[x], chain.diagonal[k, x]
-                now = lifted(current[x], 0.0, rho[x], missing, slope)
-                moved = moved or now != current[x]
-                current[x] = now
-            if moved:
-                continue
-            for x in range(n):
-                if not (chain.diagonal[k, x] > 0.0):
-                    return -k - 1
-                change[x] = -residual[x] / chain.diagonal[k, x]
-            if _sweeps(graph, chain, k, -residual, change, 1e-4) < 0:
-                return -k - 1
-            largest, top, old = 0.0, current.max(), chain.u[k - 1] if k > 0 else chain.u0
-            for x in range(n):
-                step = bounded_change(change[x], current[x], old[x], top)
-                largest = max(largest, abs(step))
-                current[x] += step
-            if not math.isfinite(largest):
-                return -k - 1
-            if largest < tolerance:
-                done = True
-                break
-        if not done:
-            return -k - 1
-        _assemble(graph, V, beta, chain, k, before, rho, residual)
-        for x in range(n):
-            before[x] = graph.pi[x] * rho[x]
-    return total
-
-
-@inner(cache=True)
 def _solve_pair(
     graph: Graph, diagonal: Array, leave: Array, right: Array, x: Array, transpose: bool,
     tolerance: float,
 ) -> bool:  # fmt: skip
-    """As `_solve_many`, for one or two columns: sums in registers take half the time."""
+    """As `_solve`, for one or two columns: sums in registers take half the time."""
     n, last = right.shape[0], right.shape[1] - 1
     for sweep in range(SWEEP_LIMIT):
         moved, size = 0.0, 0.0
@@ -189,15 +114,20 @@ def _solve_pair(
             x[i, last] = second
         if moved <= tolerance * size:
             return True
+        if not math.isfinite(size):
+            return False
     return False
 
 
 @inner(cache=True)
-def _solve_many(
+def _solve(
     graph: Graph, diagonal: Array, leave: Array, right: Array, x: Array, transpose: bool,
     tolerance: float,
 ) -> bool:  # fmt: skip
-    """`A x = right` or `A^T x = right` for every column; `x` in and out."""
+    """Symmetric Gauss-Seidel for `A x = right` or `A^T x = right`, until `x` hardly moves.
+
+    `x` is the start and receives the solution, in as many columns as `right` has.
+    """
     n, k = right.shape
     if k <= 2:
         return _solve_pair(graph, diagonal, leave, right, x, transpose, tolerance)
@@ -208,16 +138,11 @@ def _solve_many(
             i = step if sweep % 2 == 0 else n - 1 - step
             for j in range(k):
                 total[j] = right[i, j]
-            if transpose:
-                for e in range(graph.indptr[i], graph.indptr[i + 1]):
-                    a, y = leave[e], graph.neighbor[e]
-                    for j in range(k):
-                        total[j] += a * x[y, j]
-            else:
-                for e in range(graph.indptr[i], graph.indptr[i + 1]):
-                    a, y = leave[graph.reverse[e]], graph.neighbor[e]
-                    for j in range(k):
-                        total[j] += a * x[y, j]
+            for e in range(graph.indptr[i], graph.indptr[i + 1]):
+                y = graph.neighbor[e]
+                a = leave[e] if transpose else leave[graph.reverse[e]]
+                for j in range(k):
+                    total[j] += a * x[y, j]
             inverse = 1.0 / diagonal[i]
             for j in range(k):
                 new = total[j] * inverse
@@ -227,6 +152,54 @@ def _solve_many(
         if moved <= tolerance * size:
             return True
     return False
+
+
+@njit(cache=True)
+def forward_chain(graph: Graph, V: Array, beta: float, chain: Chain, tolerance: float) -> bool:
+    """Run all steps; the rows of `chain` receive the state after each of them and its matrix.
+
+    Returns whether Newton's method converged in every step.
+    """
+    n = chain.u0.size
+    rho, residual, change = np.empty(n), np.empty(n), np.empty((n, 1))
+    before = graph.pi * np.exp(chain.u0)
+    for k in range(chain.steps.size):
+        current, diagonal = chain.u[k], chain.diagonal[k]
+        current[:] = chain.u0 if k == 0 else chain.u[k - 1]
+        done = False
+        for _ in range(NEWTON_LIMIT):
+            _assemble(graph, V, beta, chain, k, before, rho, residual)
+            moved = False
+            for x in range(n):
+                missing = residual[x] / graph.pi[x]
+                now = lifted(current[x], 0.0, rho[x], missing, diagonal[x])
+                moved = moved or now != current[x]
+                current[x] = now
+            if moved:
+                continue
+            for x in range(n):
+                if not (diagonal[x] > 0.0):
+                    return False
+                change[x, 0] = -residual[x] / diagonal[x]
+            right = -residual.reshape(n, 1)
+            if not _solve(graph, diagonal, chain.leave[k], right, change, False, 1e-4):
+                return False
+            largest, top, old = 0.0, current.max(), chain.u[k - 1] if k > 0 else chain.u0
+            for x in range(n):
+                step = bounded_change(change[x, 0], current[x], old[x], top)
+                largest = max(largest, abs(step))
+                current[x] += step
+            if not math.isfinite(largest):
+                return False
+            if largest < tolerance:
+                done = True
+                break
+        if not done:
+            return False
+        _assemble(graph, V, beta, chain, k, before, rho, residual)
+        for x in range(n):
+            before[x] = graph.pi[x] * rho[x]
+    return True
 
 
 @inner(cache=True)
@@ -276,7 +249,7 @@ def tangent_chain(
         for i in range(n):
             for j in range(width):
                 right[i, j] -= chain.steps[k] * warm[i] * dbeta[j]
-        if not _solve_many(graph, chain.diagonal[k], chain.leave[k], right, x, False, tolerance):
+        if not _solve(graph, chain.diagonal[k], chain.leave[k], right, x, False, tolerance):
             return False
         while row < chain.keep.size and chain.keep[row] == k:
             out[row] = x
@@ -297,7 +270,7 @@ def adjoint_chain(
         while row >= 0 and chain.keep[row] == k:
             back += weights[row]
             row -= 1
-        if not _solve_many(graph, chain.diagonal[k], chain.leave[k], back, x, True, tolerance):
+        if not _solve(graph, chain.diagonal[k], chain.leave[k], back, x, True, tolerance):
             return False
         rho = np.exp(chain.u[k])
         _subtract_potential(graph, chain.moved[k], x, gV)

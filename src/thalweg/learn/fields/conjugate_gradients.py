@@ -8,8 +8,6 @@ import numpy as np
 
 from thalweg._types import Array
 
-__all__ = ["Map", "conjugate_gradients"]
-
 Map = Callable[[Array], Array]
 
 
@@ -26,18 +24,16 @@ def conjugate_gradients(
 ) -> tuple[Array, int]:
     """`H^-1 right` for every column, and the number of iterations.
 
-    It ends when the squared error in the norm of `H`, estimated by the preconditioner, is below
-    `tolerance**2` of that of zero, or below `least`.
+    The iterations end when the squared error in the norm of `H`, estimated by the preconditioner,
+    is below `least` or below `tolerance**2` times the squared size of the solution.
     """
-    x = preconditioner(right)
-    goal = np.maximum(tolerance**2 * np.sum(right * x, axis=0), max(least, 1e-300))
-    if guess is None:
-        x = np.zeros_like(right)
-        r = right.copy()
-    else:
+    y = preconditioner(right)
+    goal = np.maximum(tolerance**2 * np.sum(right * y, axis=0), max(least, 1e-300))
+    x, r = np.zeros_like(right), right.copy()
+    if guess is not None:
         x = guess.copy()
-        r = right - curvature(x)
-    y = preconditioner(r)
+        r -= curvature(x)
+        y = preconditioner(r)
     d = y.copy()
     ry = np.sum(r * y, axis=0)
     for k in range(max_iterations):

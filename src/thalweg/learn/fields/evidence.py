@@ -13,10 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from thalweg._types import Array
-from thalweg.learn.fields.posterior import Point, Posterior
+from thalweg.learn.fields.posterior import Point
 from thalweg.learn.fields.preconditioner import Preconditioner, solve
-
-__all__ = ["Probes", "least_variance", "probe", "slope_of_log_determinant", "updated_scales"]
 
 _LEAST_SCALE = 1e-4
 """Least scale of a prior."""
@@ -31,7 +29,6 @@ class Probes:
     z: Array
     solved: Array
     along_beta: Array
-    iterations: int
     least_variance: float
     """Variance of log beta if all else were known: rough solves may fall below it."""
 
@@ -42,9 +39,8 @@ class Probes:
 
 def least_variance(point: Point) -> float:
     """The variance of log beta if all else were known."""
-    unit = np.zeros((point.posterior.size, 1))
-    unit[-1] = 1.0
-    return 1.0 / max(float(point.curvature(unit)[-1, 0]), 1e-300)
+    own = point.curvature(point.posterior.along_beta)[-1, 0]
+    return 1.0 / max(float(own), 1e-300)
 
 
 def probe(
@@ -54,20 +50,16 @@ def probe(
     tolerance: float,
     before: Probes | None = None,
 ) -> Probes:
-    """Solve for the probes and for the direction of log beta together.
-
-    `before` holds the same probes solved nearby, as a start.
-    """
-    right = np.concatenate([z, np.zeros((z.shape[0], 1))], axis=1)
-    right[-1, :-1] = 0.0
-    right[-1, -1] = 1.0
+    """Solve for the probes and for the direction of log beta together, starting from `before`."""
+    z = z.copy()
+    z[-1] = 0.0
+    right = np.concatenate([z, point.posterior.along_beta], axis=1)
     guess = None if before is None else np.column_stack([before.solved, before.along_beta])
-    solved, iterations = solve(
+    solved, _ = solve(
         point, right, preconditioner,
         tolerance=tolerance, min_iterations=3, max_iterations=50, guess=guess,
     )  # fmt: skip
-    least = least_variance(point)
-    return Probes(right[:, :-1], solved[:, :-1], solved[:, -1], iterations, least)
+    return Probes(z, solved[:, :-1], solved[:, -1], least_variance(point))
 
 
 def updated_scales(
@@ -83,11 +75,11 @@ def updated_scales(
     if probes is not None:
         correction = np.mean(probes.z * (probes.solved - preconditioner(probes.z)), axis=1)
     parts = zip(
-        post.split(point.z),
-        post.split(correction),
-        (post.initial, post.potential),
+        post.split(point.z)[:2],
+        post.split(correction)[:2],
+        post.priors,
         preconditioner.well_determined(),
-        strict=False,
+        strict=True,
     )
     scales, counts = [], []
     for w, rest, prior, known in parts:
@@ -108,11 +100,10 @@ def slope_of_log_determinant(point: Point, probes: Probes) -> float:
 
     `tr(H^-1 dH)`, the difference of `H` taken along `d(fields) / d log beta`.
     """
-    post: Posterior = point.posterior
     direction = probes.along_beta / probes.along_beta[-1]
     # A fraction of a standard error: far below the nonlinearity of H, far above rounding.
     delta = min(0.05, 0.5 * np.sqrt(probes.log_beta_variance))
-    ahead, behind = (post.point(point.z + sign * delta * direction) for sign in (1, -1))
+    ahead, behind = (point.posterior.point(point.z + sign * delta * direction) for sign in (1, -1))
     if ahead is None or behind is None:
         return 0.0
     change = ahead.curvature(probes.z) - behind.curvature(probes.z)

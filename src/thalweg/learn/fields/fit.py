@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from thalweg import _checks
 from thalweg._door import single_threaded
-from thalweg._types import Array
+from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy
 from thalweg.kernel import Edges, MarkovKernel
 from thalweg.learn.fields.evidence import (
@@ -24,15 +24,13 @@ from thalweg.learn.fields.evidence import (
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.graph_fit import GraphFitter
 from thalweg.learn.fields.likelihood import Likelihood
-from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions, Progress, large_fit
+from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions
 from thalweg.learn.fields.posterior import Point, Posterior
 from thalweg.learn.fields.preconditioner import Information, Preconditioner, solve
 from thalweg.learn.fields.prior import field_prior, is_thin
 from thalweg.learn.fields.start import weak_start
 from thalweg.learn.limits import exhausted, spend
 from thalweg.status import Status
-
-__all__ = ["fit_likelihood_large"]
 
 _JACOBIAN_FLOATS = 1.2e8
 """Largest number of entries in the tangents of the smooth functions: 1 GB."""
@@ -65,14 +63,30 @@ def fit_likelihood_large(
 ) -> LargeFit:
     """Maximum a posteriori `V`, `beta` and initial distribution of independent snapshots.
 
-    `counts` has one row per time. The prior is a Gaussian field whose roughness is chosen by
-    evidence; `coordinates` (one row per state, or `"kernel"` for the kernel's own) make it smooth
-    in space, unless the states lie on a curve in it or space has more than three dimensions;
-    otherwise it is smooth along the graph. It is also fitted along the graph, and the better of the
-    two returned, where the counts reject the fit that is smooth in space: on a rough landscape of
-    1000 states that one can be sure of a beta many times too large. `LargeFit.goodness` tests the
-    fit that is returned. `beta` is given if it is known. Interrupting returns the best iterate with
-    status `INTERRUPTED`. `rng` draws the probes of the stochastic traces and the posterior samples.
+    The prior is a Gaussian field whose roughness is chosen by evidence: smooth in space if there
+    are coordinates, otherwise along the graph. Where the counts reject the fit that is smooth in
+    space, the better of the two is returned. `LargeFit.goodness` tests the fit that is returned.
+    Interrupting returns the best iterate with status `INTERRUPTED`.
+
+    Parameters
+    ----------
+    kernel : MarkovKernel
+        The graph.
+    times : array
+        At least two, increasing.
+    counts : array
+        One row per time.
+    coordinates : array or "kernel", optional
+        One row per state, or the kernel's own. They are left out if the states lie on a curve in
+        space or space has more than three dimensions.
+    beta : float, optional
+        The noise, if known.
+    options : LargeOptions, optional
+        The effort.
+    progress : callable, optional
+        Called as `progress(what, done, total)`.
+    rng : numpy.random.Generator, optional
+        Draws the probes of the stochastic traces and the posterior samples.
     """
     options = LargeOptions() if options is None else options
     rng = np.random.default_rng(0) if rng is None else rng
@@ -150,28 +164,24 @@ class _Fitter(Fitter):
         progress: Progress | None,
         rng: np.random.Generator,
     ) -> None:
-        self.options, self.progress, self.rng = options, progress, rng
+        super().__init__(options, progress, rng)
         start = weak_start(kernel, times, counts, beta, rng)
         room = int(_JACOBIAN_FLOATS / counts.size)
         n_functions = max(8, min(options.n_functions, kernel.n_states // 4, 3 * room // 4))
         priors = []
         for field, share in ((start.log_density, 3), (start.potential, 1)):
+            count = max(8, n_functions // share)
             prior = field_prior(
-                kernel,
-                max(8, n_functions // share),
-                coordinates=coordinates,
-                spreads=options.spreads,
-                rng=rng,
+                kernel, count, coordinates=coordinates, spreads=options.spreads, rng=rng
             )
             scales = np.full(prior.scales.size, max(float(np.std(field)), 0.1))
-            scales[: scales.size - len(options.spreads)] *= 0.7 ** np.arange(
-                scales.size - len(options.spreads)
-            )
+            n_bands = scales.size - len(options.spreads)
+            scales[:n_bands] *= 0.7 ** np.arange(n_bands)
             # Noise enters when the smooth part has converged: until then misfit is not noise.
-            scales[scales.size - len(options.spreads) :] *= _FIRST_NOISE
+            scales[n_bands:] *= _FIRST_NOISE
             priors.append(prior.with_scales(scales))
         initial, potential = priors
-        self.posterior = Posterior(
+        posterior = Posterior(
             Likelihood(FlowMap(kernel, times), counts), initial, potential,
             fixed_log_beta=None if beta is None else float(np.log(beta)),
             anchor=(float(np.log(start.beta)), _FIRST_PRECISION),
@@ -179,20 +189,19 @@ class _Fitter(Fitter):
         w0 = initial.coefficients(start.log_density - start.log_density.mean(), 0.5)
         wV = potential.coefficients(start.potential - start.potential.mean(), 0.5)
         z = np.concatenate([w0, wV, [np.log(start.beta)]])
-        point = self.posterior.point(z)
-        while point is None:
+        while (point := posterior.point(z)) is None:
             z[:-1] *= 0.5
-            point = self.posterior.point(z)
         self.point: Point = point
         self.information: Information | None = None
         self.stale, self.fine = 0, False
-        self.damping = 0.0
-        self.n_iterations = 0
-        self.determined = 0.0
         self.z_probes = rng.choice([-1.0, 1.0], size=(z.size, options.n_probes))
         self.probes: Probes | None = None
         self.pushed, self.share = 0.0, 1.0
         """Last change of the force that the evidence asked for, and the share that is taken."""
+
+    @property
+    def posterior(self) -> Posterior:
+        return self.point.posterior
 
     # ------------------------------------------------------------------ the loop
 
@@ -204,22 +213,24 @@ class _Fitter(Fitter):
         decrement, self.stale = self._newton_step(0.1)
         moved, fine = self._evidence_update(self.fine), self.fine
         if not fine and decrement < 0.2 * max(self.determined, 10.0) and moved < 0.6:
+            # Beta is free, with the force of the evidence in place of the anchor at the start.
             self.fine = True
-            self._release()
+            posterior = replace(self.posterior, anchor=Posterior.anchor)
+            self.point = replace(self.point, posterior=posterior)
+            self._evidence_update(True)
         settled = fine and decrement < 0.02 * max(self.determined, 10.0) and moved < 0.15
-        if not settled or self._refine():
+        if not settled:
+            return False
+        refined = self.refined(self.point.place)
+        if refined is not None:
+            posterior = replace(self.posterior, likelihood=refined.likelihood)
+            self.point = replace(self.point, posterior=posterior, place=refined)
             return False
         for _ in range(2):
             decrement, _ = self._newton_step(0.05)
             if decrement < 0.05:
                 break
         return True
-
-    def _release(self) -> None:
-        """Free beta, with the force of the evidence in place of the anchor at the start."""
-        self.posterior = replace(self.posterior, anchor=Posterior.anchor)
-        self.point = replace(self.point, posterior=self.posterior)
-        self._evidence_update(True)
 
     def _newton_step(self, tolerance: float) -> tuple[float, int]:
         """One damped Gauss-Newton step; its predicted decrement and its CG iterations."""
@@ -258,8 +269,7 @@ class _Fitter(Fitter):
             if finer.likelihood.flow.substeps <= self.options.max_substeps:
                 new = finer.point(z)
                 here = finer.point(self.point.z) if new is not None else None
-                if here is not None:
-                    self.posterior, self.point = finer, here
+                self.point = self.point if here is None else here
         return new
 
     def _evidence_update(self, fine: bool) -> float:
@@ -272,15 +282,12 @@ class _Fitter(Fitter):
             self.point, preconditioner, self.probes if fine else None, 1.5 if fine else 1.0
         )
         if not fine:
-            for new, prior in zip(
-                new_scales, (self.posterior.initial, self.posterior.potential), strict=True
-            ):
+            for new, prior in zip(new_scales, self.posterior.priors, strict=True):
                 rough = slice(new.size - len(prior.spreads), None)
                 new[rough] = prior.scales[rough]
-        old = (self.posterior.initial.scales, self.posterior.potential.scales)
         moved = max(
-            float(np.max(np.abs(np.log(new / before)) * np.minimum(1.0, count / 4.0)))
-            for new, before, count in zip(new_scales, old, counts, strict=True)
+            float(np.max(np.abs(np.log(new / prior.scales)) * np.minimum(1.0, count / 4.0)))
+            for new, prior, count in zip(new_scales, self.posterior.priors, counts, strict=True)
         )
         self.determined = float(counts[0].sum() + counts[1].sum())
         force = 0.0
@@ -295,49 +302,22 @@ class _Fitter(Fitter):
             force = self.posterior.force + self.share * self.pushed
             change = self.pushed * np.sqrt(self.probes.log_beta_variance)
             moved = max(moved, 0.5 * abs(change))
-        initial = self.posterior.initial.with_scales(new_scales[0])
-        potential = self.posterior.potential.with_scales(new_scales[1])
-        z = self.posterior.rescaled(self.point.z, initial, potential)
-        self.posterior = replace(self.posterior, initial=initial, potential=potential, force=force)
-        self.point = replace(self.point, posterior=self.posterior, z=z)
+        self.point = self.point.rescaled(new_scales, force)
         return moved
-
-    def _refine(self) -> bool:
-        """Halve the time step if that changes the likelihood; return whether it did."""
-        if self.posterior.likelihood.flow.substeps >= self.options.max_substeps:
-            return False
-        finer = self.posterior.finer()
-        point = finer.point(self.point.z)
-        if point is None:
-            return False
-        gap = point.place.apart(self.point.place)
-        if gap < self.options.bias_tolerance * max(self.determined, 10.0):
-            return False
-        self.posterior, self.point = finer, point
-        return True
 
     # ------------------------------------------------------------------ the result
 
     def result(self, status: Status) -> LargeFit:
-        post, point = self.posterior, self.point
-        samples, draws, log_beta_stderr = np.zeros((0, point.V.size)), np.zeros(0), np.nan
+        post, point, place = self.posterior, self.point, self.point.place
+        samples, draws, log_beta_stderr = np.zeros((0, place.V.size)), np.zeros(0), np.nan
         if self.information is not None and status is not Status.INTERRUPTED:
             preconditioner = Preconditioner.of(post, Information.at(point, self.information.spans))
             scores = point.random_scores(self.options.n_samples, self.rng)
-            unit = np.zeros((post.size, 1))
-            unit[-1] = 1.0
-            solved, _ = solve(
-                point,
-                np.concatenate([scores, unit], axis=1),
-                preconditioner,
-                tolerance=0.03,
-                min_iterations=2,
-            )
+            right = np.concatenate([scores, post.along_beta], axis=1)
+            solved, _ = solve(point, right, preconditioner, tolerance=0.03, min_iterations=2)
             samples = post.potential.field(post.split(solved)[1][:, :-1]).T
-            draws = point.beta * np.exp(solved[-1, :-1])
+            draws = place.beta * np.exp(solved[-1, :-1])
             log_beta_stderr = float(np.sqrt(max(solved[-1, -1], least_variance(point))))
             if post.fixed_log_beta is not None:
-                log_beta_stderr, draws = 0.0, np.full(draws.size, point.beta)
-        return large_fit(
-            point.place, samples, draws, log_beta_stderr, status, self.n_iterations, self.determined
-        )
+                log_beta_stderr, draws = 0.0, np.full(draws.size, place.beta)
+        return self.fit_at(place, status, samples, draws, log_beta_stderr)

@@ -19,8 +19,6 @@ from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields import chains
 
-__all__ = ["FlowMap", "Run"]
-
 _SPREAD = 1.0
 """`s` of the extrapolation: difference of the two chains beyond which it is bounded."""
 
@@ -48,13 +46,9 @@ class FlowMap:
 
     def __call__(self, u0: Array, V: Array, beta: float) -> Run | None:
         """The run from `u0`, or `None` if Newton's method failed."""
-        runs = []
-        for factor in (1, 2):
-            chain = self._chain(factor * self.substeps, u0, V, beta)
-            if chain is None:
-                return None
-            runs.append(chain)
-        return Run(self, runs[0], runs[1])
+        coarse = self._chain(self.substeps, u0, V, beta)
+        fine = None if coarse is None else self._chain(2 * self.substeps, u0, V, beta)
+        return None if coarse is None or fine is None else Run(self, coarse, fine)
 
     def _chain(self, substeps: int, u0: Array, V: Array, beta: float) -> chains.Chain | None:
         steps = np.repeat(np.diff(self.times) / substeps, substeps)
@@ -62,7 +56,7 @@ class FlowMap:
         sizes = (u0.size, u0.size, self.graph.neighbor.size, self.graph.neighbor.size // 2)
         chain = chains.Chain(u0, steps, keep, *(np.empty((steps.size, size)) for size in sizes))
         done = chains.forward_chain(self.graph, V, beta, chain, self.newton_tolerance)
-        return chain if done >= 0 else None
+        return chain if done else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +90,8 @@ class Run:
     ) -> Array:
         """Derivatives of `log_density`, shape (snapshots, states, directions).
 
-        `du0` and `dV` have shape (states, directions), `dbeta` (directions,). `coarse`: those of
-        the coarse chain, of first order in the time step, at a third of the cost.
+        `du0` and `dV` have shape (states, directions), `dbeta` (directions,). `coarse`: derivatives
+        of the coarse chain only, of first order in the time step, at a third of the cost.
         """
         tolerance = self.flow.product_tolerance if tolerance is None else tolerance
         n, width = du0.shape

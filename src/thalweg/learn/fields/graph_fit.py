@@ -14,21 +14,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from thalweg._types import Array
+from thalweg._types import Array, Progress
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.few.choose import few_per_state
 from thalweg.learn.fields.conjugate_gradients import Map, conjugate_gradients
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.likelihood import Likelihood, Place
-from thalweg.learn.fields.matching import Following, Matched, matched_slope
-from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions, Progress, large_fit
+from thalweg.learn.fields.matching import Following, matched_slope
+from thalweg.learn.fields.options import Fitter, LargeFit, LargeOptions
 from thalweg.learn.fields.spectral_solver import Curvature, Kind, Preconditioning
 from thalweg.learn.fields.spectrum import SpectralPrior, Spectrum
 from thalweg.learn.fields.start import weak_start
 from thalweg.learn.limits import spend
 from thalweg.status import Status
-
-__all__ = ["GraphFitter"]
 
 _FIRST_SLOPE = 0.2
 """Share of the potential's power that minus the slope in log beta is assumed to be before any
@@ -48,8 +46,8 @@ _LEFT = 0.15
 _STILL = 1.2
 """Move of all levels together, in their standard errors, below which they have settled."""
 _NEAR = 2.0
-"""The same before the first simulations of 1000 states: with more, errors of levels are smaller,
-and simulations follow in any case."""
+"""`_STILL` before the first simulations of 1000 states: with more states, errors of levels are
+smaller, and simulations follow in any case."""
 _LEAST_OWN = 0.5
 """Least share of the information about log beta at given levels that may remain as these follow."""
 _SYSTEMATIC = 0.01
@@ -77,39 +75,39 @@ class GraphFitter(Fitter):
         progress: Progress | None,
         rng: np.random.Generator,
     ) -> None:
-        self.options, self.progress, self.rng = options, progress, rng
-        self.n = kernel.n_states
+        super().__init__(options, progress, rng)
+        n = self.n = kernel.n_states
+        self.parts = slice(0, n), slice(n, 2 * n)
         self.free = beta is None
         start = weak_start(kernel, times, counts, beta, rng)
-        self.likelihood = Likelihood(FlowMap(kernel, times), counts)
         spectrum = Spectrum(kernel, rng)
         u0, V = (f - f.mean() for f in (start.log_density, start.potential))
         self.z, self.theta = np.concatenate([u0, V]), float(np.log(start.beta))
-        place = self._at(self.z, self.theta)
+        likelihood = Likelihood(FlowMap(kernel, times), counts)
+        place = self._at(likelihood, self.z, self.theta)
         while place is None:
             self.z = 0.5 * self.z
-            place = self._at(self.z, self.theta)
+            place = self._at(likelihood, self.z, self.theta)
         self.place: Place = place
-        self.initial = SpectralPrior.of_field(spectrum, self.z[: self.n])
-        self.potential = SpectralPrior.of_field(spectrum, self.z[self.n :])
+        self.priors = [SpectralPrior.of_field(spectrum, self.z[part]) for part in self.parts]
         self.few = few_per_state(counts)
         kinds: tuple[Kind, ...] = ("graph", "flow") if self.few else ("flow",)
         self.preconditioning = Preconditioning(place, kinds)
         self.force = 0.0
-        self.damping = 0.0
-        self.n_iterations = 0
         self.determined = 0.5 * self.n
         self.prepared: tuple[Map, Array, Array] | None = None
+        self.about = np.ones(spectrum.knots.size)
+        """Information about the potential at the knots."""
         self.along: Array | None = None
         """Derivative of the fields in log beta."""
-        self.variance = np.nan
-        """Variance of log beta."""
-        self.overshoot = 1.0
+        self.own = self.curve = np.nan
+        """Information about log beta from the data alone, and with the priors'."""
         self.draws: Array | None = None
-        self.gains = [np.ones(spectrum.knots.size), np.ones(spectrum.knots.size)]
-        self.moves = [np.zeros(spectrum.knots.size), np.zeros(spectrum.knots.size)]
+        self.gains, self.moves = (
+            np.ones((2, spectrum.knots.size)),
+            np.zeros((2, spectrum.knots.size)),
+        )
         self.seed = int(rng.integers(2**31))
-        self.matched: Matched | None = None
         self.unmatched = False
         """Whether simulations had no flow: beta is then not determined."""
         self.spread = np.nan
@@ -121,35 +119,35 @@ class GraphFitter(Fitter):
         self.goal = self.theta
         """Log beta where the last simulations put it."""
 
-    def _at(self, z: Array, theta: float) -> Place | None:
+    def _at(self, likelihood: Likelihood, z: Array, theta: float) -> Place | None:
         if np.abs(z).max() > 200.0:
             return None
-        return self.likelihood.at(z[: self.n], z[self.n :], theta)
+        return likelihood.at(z[: self.n], z[self.n :], theta)
 
     def _curvature(self, damping: float = 0.0, *, coarse: bool = False) -> Curvature:
-        return Curvature(self.place, self.initial, self.potential, damping, coarse)
+        return Curvature(self.place, self.priors[0], self.priors[1], damping, coarse)
 
     def _value(self, place: Place, z: Array, theta: float) -> float:
-        halves = self.initial.half(z[: self.n]), self.potential.half(z[self.n :])
-        prior = 0.5 * sum(float(x @ x) for x in halves)
         pull = 0.5 * _WEAK * (theta - _CENTRE) ** 2
-        return prior + pull - place.log_likelihood - self.force * theta
+        return self._curvature().roughness(z) + pull - place.log_likelihood - self.force * theta
 
     # ------------------------------------------------------------------ the loop
 
     def settled(self, round_: int) -> bool:
-        first = self.matched is None
+        first = self.n_matches == 0
         decrement = self._newton_step(0.2 if first else 0.1)
         if decrement > 0.1 * self.determined and round_ % 4 != 3:
             return False
         moved = self._evidence_update()
         if self.free and first:
-            power = float(np.sum(self.potential.half(self.z[self.n :]) ** 2))
-            self.force = _FIRST_SLOPE * power
+            power = np.sum(self.priors[1].half(self.z[self.parts[1]]) ** 2)
+            self.force = _FIRST_SLOPE * float(power)
         far = _NEAR * np.sqrt(max(self.n / 1000.0, 1.0)) if first else _STILL
         if decrement > 0.01 * self.determined or moved > far:
             return False
-        if self._refine():
+        refined = self.refined(self.place)
+        if refined is not None:
+            self.place = refined
             return False
         if not self.free:
             return True
@@ -162,11 +160,6 @@ class GraphFitter(Fitter):
         self._newton_step(0.1, 1.0)
         return True
 
-    @property
-    def drift(self) -> float:
-        """Move of log beta since the last simulations, in its standard errors."""
-        return 0.0 if self.matched is None else abs(self.theta - self.goal) / self.spread
-
     def _newton_step(self, tolerance: float, share: float = 0.5) -> float:
         """One damped Gauss-Newton step in the fields and log beta; its predicted decrement.
 
@@ -175,15 +168,16 @@ class GraphFitter(Fitter):
         the force of the evidence it would slide towards zero, to where the flow has no solution.
         """
         score, slope = self.place.score()
-        gradient = self._curvature().prior(self.z[:, None])[:, 0] - score
+        prior = self._curvature().prior
+        gradient = prior(self.z) - score
         by_theta = _WEAK * (self.theta - _CENTRE) - self.force - slope
-        mixed, info = self.place.information(np.zeros((2 * self.n, 1)), np.ones(1), coarse=False)
+        mixed, info = self.place.information(np.zeros((2 * self.n, 1)), np.ones(1))
         value = self._value(self.place, self.z, self.theta)
         promised = 0.0
         for _ in range(10):
             curvature = self._curvature(self.damping)
             self.prepared = self.preconditioning(curvature)
-            preconditioner, self.about0, self.aboutV = self.prepared
+            preconditioner, _, self.about = self.prepared
             right, guess = -gradient[:, None], None
             if self.free:
                 right = np.concatenate([right, -mixed], axis=1)
@@ -198,12 +192,12 @@ class GraphFitter(Fitter):
             step, stride = solved[:, 0], 0.0
             if self.free:
                 self.along = solved[:, 1]
-                curve = max(float(info[0] + mixed[:, 0] @ self.along), 1e-3) + _WEAK
-                # From the data alone: the roughness of the fields is learned from them as well.
-                pull = float(self.along @ self._curvature().prior(self.along[:, None])[:, 0])
-                own = max(curve - pull, 0.15 * curve)
-                self.variance, self.overshoot = 1.0 / own, curve / own
-                stride = -(by_theta + float(mixed[:, 0] @ step)) / (curve * (1.0 + self.damping))
+                self.curve = max(float(info[0] + mixed[:, 0] @ self.along), 1e-3) + _WEAK
+                # The roughness of the fields is learned from the data as well.
+                pull = float(self.along @ prior(self.along))
+                self.own = max(self.curve - pull, 0.15 * self.curve)
+                stride = -(by_theta + float(mixed[:, 0] @ step))
+                stride /= self.curve * (1.0 + self.damping)
                 stride *= share if self.draws is not None else 0.0 if self.few else 1.0
                 stride = float(np.clip(stride, -_LONGEST_STRIDE, _LONGEST_STRIDE))
                 step = step + stride * self.along
@@ -226,13 +220,10 @@ class GraphFitter(Fitter):
 
     def _try(self, z: Array, theta: float) -> Place | None:
         """The place at `z`; if the time step is too long for it, a shorter one is used."""
-        new = self._at(z, theta)
+        new = self._at(self.place.likelihood, z, theta)
         if new is None and np.abs(z - self.z).max() < 10.0:
-            finer = self.likelihood.finer()
-            if finer.flow.substeps <= self.options.max_substeps:
-                here = finer.at(self.z[: self.n], self.z[self.n :], self.theta)
-                if here is not None:
-                    self.likelihood, self.place = finer, here
+            if 2 * self.place.likelihood.flow.substeps <= self.options.max_substeps:
+                self.place = self.place.finer() or self.place
         return new
 
     def _posterior_noise(self, count: int, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -243,39 +234,34 @@ class GraphFitter(Fitter):
         n = self.n
         g0, gV, _ = self.place.pull(self.place.noise(count, rng), 1e-3, coarse=True)
         white = rng.standard_normal((2 * n, count))
-        draws = [g0 + self.initial.transposed(white[:n]), gV + self.potential.transposed(white[n:])]
+        initial, potential = self.priors
+        draws = [g0 + initial.transposed(white[:n]), gV + potential.transposed(white[n:])]
         return white, np.concatenate(draws)
 
     def _evidence_update(self) -> float:
         """New levels of both priors, and their change in standard errors."""
-        n, count = self.n, self.options.n_probes
         # The same noise in every round: solutions start from the last ones, and levels converge.
         rng = np.random.default_rng(self.seed)
         curvature = self._curvature(coarse=True)
         if self.prepared is None or self.damping > 0.0:
             self.prepared = self.preconditioning(curvature)
-        # That of the last Newton step, which was made for the same levels.
-        preconditioner, about0, aboutV = self.prepared
-        white, right = self._posterior_noise(count, rng)
+        # The preconditioner of the last Newton step was made for the same levels.
+        preconditioner, *about = self.prepared
+        white, right = self._posterior_noise(self.options.n_probes, rng)
         self.draws, _ = conjugate_gradients(
             curvature, right, preconditioner, tolerance=0.05, min_iterations=2,
             max_iterations=80, guess=self.draws,
         )  # fmt: skip
-        moved, determined, priors = 0.0, 0.0, []
+        moved, determined = 0.0, 0.0
         self.level_information = []
-        for i, (prior, part, about) in enumerate(
-            (
-                (self.initial, slice(0, n), about0),
-                (self.potential, slice(n, 2 * n), aboutV),
+        for i, (prior, part) in enumerate(zip(self.priors, self.parts, strict=True)):
+            spectrum, modes = prior.spectrum, prior.spectrum.modes
+            x, noise, field = (
+                values - spectrum.mean(values)
+                for values in (self.draws[part], white[part], self.z[part][:, None])
             )
-        ):
-            spectrum = prior.spectrum
-            modes = spectrum.modes
-            x, field = self.draws[part], self.z[part]
-            x = x - spectrum.mean(x)
-            noise = white[part] - spectrum.mean(white[part])
             known = prior.white_powers(noise) - prior.powers(x)
-            power = prior.powers((field - spectrum.mean(field))[:, None])
+            power = prior.powers(field)
             known = np.clip(known, 0.02 * modes, modes)
             slope = 0.5 * (known - power) + spectrum.level_slope(prior.levels)
             information = spectrum.level_information(known / modes)
@@ -285,13 +271,12 @@ class GraphFitter(Fitter):
             turned = step * self.moves[i] < 0.0
             self.gains[i] = np.clip(self.gains[i] * np.where(turned, 0.4, 1.3), 0.02, 1.0)
             step = self.gains[i] * np.clip(step, -3.0, 3.0)
-            limit = np.log(_STIFFEST * np.maximum(about, 0.1 * about.max()))
+            limit = np.log(_STIFFEST * np.maximum(about[i], 0.1 * about[i].max()))
             levels = np.clip(prior.levels + step, -8.0, limit)
             change = self.moves[i] = levels - prior.levels
             moved = max(moved, float(np.sqrt(change @ information @ change)))
             determined += float(known.sum())
-            priors.append(replace(prior, levels=levels))
-        self.initial, self.potential = priors
+            self.priors[i] = replace(prior, levels=levels)
         self.determined = max(determined, 10.0)
         return moved
 
@@ -303,62 +288,49 @@ class GraphFitter(Fitter):
         """
         assert self.along is not None
         assert self.draws is not None
-        n, along, curvature = self.n, self.along, self._curvature()
+        along, curvature = self.along, self._curvature()
         preconditioner, _, _ = self.preconditioning(curvature)
         pulls = curvature.prior(np.column_stack([along, self.z]))
         shrunk, missed = conjugate_gradients(
             curvature, pulls, preconditioner, tolerance=0.1
         )[0].T  # fmt: skip
         matched = matched_slope(
-            curvature, preconditioner, self.likelihood.finer(4),
+            curvature, preconditioner, self.place.likelihood.finer(4),
             Following(self.z, self.theta, along, pulls[:, 0], shrunk), self.draws,
             count=self.options.n_simulations, seed=self.seed,
         )  # fmt: skip
         if matched is None:
             self.unmatched = True
             return
-        self.matched = matched
         self.n_matches += 1
-        own, curve = 1.0 / self.variance, self.overshoot / self.variance
+        own, curve = self.own, self.curve
         noise, follows = own - float(pulls[:, 0] @ shrunk), []
-        for i, part in enumerate((slice(0, n), slice(n, 2 * n))):
-            prior = (self.initial, self.potential)[i]
+        for prior, part, information in zip(
+            self.priors, self.parts, self.level_information, strict=True
+        ):
             by_beta = -prior.powers(along[part], self.z[part])
             by_level = -prior.powers(shrunk[part], self.z[part])
             by_level -= prior.powers(along[part], missed[part])
-            follow = np.linalg.solve(self.level_information[i], by_beta)
-            weight = np.linalg.solve(self.level_information[i], by_level)
+            follow, weight = np.linalg.solve(information, np.column_stack([by_beta, by_level])).T
             own -= float(by_level @ follow)
             curve -= float(by_beta @ follow)
             noise += float(by_level @ weight)
             follows.append(follow)
-        own = max(own, _LEAST_OWN / self.variance)
-        mismatch = -self.matched.slope - self.force
-        self.spread = float(np.sqrt(max(noise, 0.1 * own) + self.matched.error**2)) / own
-        move = float(np.clip(mismatch / own, -_LONGEST_STRIDE, _LONGEST_STRIDE))
+        own = max(own, _LEAST_OWN * self.own)
+        self.spread = float(np.sqrt(max(noise, 0.1 * own) + matched.error**2)) / own
+        move = float(
+            np.clip((-matched.slope - self.force) / own, -_LONGEST_STRIDE, _LONGEST_STRIDE)
+        )
         self.change = abs(move) / self.spread
         self.force += curve * move
-        moved = self._at(self.z + move * along, self.theta + move)
+        moved = self._at(self.place.likelihood, self.z + move * along, self.theta + move)
         if moved is not None:
             self.place, self.z, self.theta = moved, self.z + move * along, self.theta + move
-            self.initial, self.potential = (
+            self.priors = [
                 replace(prior, levels=prior.levels + move * follow)
-                for prior, follow in zip((self.initial, self.potential), follows, strict=True)
-            )
+                for prior, follow in zip(self.priors, follows, strict=True)
+            ]
         self.goal = self.theta
-
-    def _refine(self) -> bool:
-        """Halve the time step if that changes the likelihood; return whether it did."""
-        finer = self.likelihood.finer()
-        if finer.flow.substeps > self.options.max_substeps:
-            return False
-        place = finer.at(self.z[: self.n], self.z[self.n :], self.theta)
-        if place is None:
-            return False
-        if place.apart(self.place) < self.options.bias_tolerance * self.determined:
-            return False
-        self.likelihood, self.place = finer, place
-        return True
 
     # ------------------------------------------------------------------ the result
 
@@ -368,18 +340,18 @@ class GraphFitter(Fitter):
         The pull of the levels towards vanishing modes must not make errors small: the draws are
         those under the prior without it, and hold how far the fields would move under that one.
         """
-        pulled = self._curvature().prior(self.z[:, None])
-        kept = self.initial, self.potential
+        pulled = self._curvature().prior(self.z)
+        kept = self.priors
         if self.level_information:
-            self.initial, self.potential = (
+            self.priors = [
                 replace(prior, levels=prior.spectrum.unpulled(prior.levels, information))
                 for prior, information in zip(kept, self.level_information, strict=True)
-            )
+            ]
         draws = self._draws_around(pulled, count)
         if self._spread_of(self.z[:, None]) < self._spread_of(draws):
-            self.potential = self._unseen()
+            self.priors = [self.priors[0], self._unseen()]
             draws = self._draws_around(pulled, count)
-        self.initial, self.potential = kept
+        self.priors = kept
         return draws
 
     def _draws_around(self, pulled: Array, count: int) -> Array:
@@ -387,7 +359,7 @@ class GraphFitter(Fitter):
         curvature = self._curvature(coarse=True)
         preconditioner, _, _ = self.preconditioning(curvature)
         _, right = self._posterior_noise(count, self.rng)
-        right = np.column_stack([right, pulled - curvature.prior(self.z[:, None])])
+        right = np.column_stack([right, pulled - curvature.prior(self.z)])
         x, _ = conjugate_gradients(
             curvature, right, preconditioner, tolerance=0.1, min_iterations=2
         )
@@ -407,8 +379,9 @@ class GraphFitter(Fitter):
         information `f` each lose only `m (f / q)^2 / 4` of log evidence at a precision `q`: half,
         at the least `q` that is taken here.
         """
-        prior, modes = self.potential, np.maximum(self.potential.spectrum.modes, 1e-3)
-        least = np.log(self.aboutV) + 0.5 * np.log(0.5 * modes)
+        prior = self.priors[1]
+        modes = np.maximum(prior.spectrum.modes, 1e-3)
+        least = np.log(self.about) + 0.5 * np.log(0.5 * modes)
         return replace(prior, levels=np.minimum(prior.levels, least))
 
     def result(self, status: Status) -> LargeFit:
@@ -418,17 +391,15 @@ class GraphFitter(Fitter):
             x = self._spread(self.options.n_samples)
             draws, error = np.full(x.shape[1], beta), 0.0
             if self.free and self.along is not None:
-                if self.matched is None:
-                    error = np.inf if self.unmatched else float(np.sqrt(self.variance))
+                if self.n_matches == 0:
+                    error = np.inf if self.unmatched else self.own**-0.5
                 else:
-                    open_ = self.unmatched or self.change > _SETTLED
-                    left = (1.0 if open_ else _LEFT) * self.change
-                    error = float(np.sqrt(1.0 + left**2 + self.drift**2) * self.spread)
-                    error = float(np.hypot(error, _SYSTEMATIC))
+                    is_open = self.unmatched or self.change > _SETTLED
+                    left = (1.0 if is_open else _LEFT) * self.change * self.spread
+                    drift = self.theta - self.goal
+                    error = float(np.linalg.norm([self.spread, left, drift, _SYSTEMATIC]))
                 moves = min(error, _WIDEST) * self.rng.standard_normal(x.shape[1])
                 x = x + self.along[:, None] * moves
                 draws = beta * np.exp(moves)
             samples = x[n:].T
-        return large_fit(
-            self.place, samples, draws, error, status, self.n_iterations, self.determined
-        )
+        return self.fit_at(self.place, status, samples, draws, error)

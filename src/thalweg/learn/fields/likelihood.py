@@ -11,8 +11,6 @@ from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields.flow_map import FlowMap, Run
 from thalweg.learn.likelihood.model import log_normalised
 
-__all__ = ["Likelihood", "Place"]
-
 
 @dataclass(frozen=True, eq=False)
 class Likelihood:
@@ -30,7 +28,7 @@ class Likelihood:
         return np.asarray(self.counts.sum(axis=1))
 
     def finer(self, factor: int = 2) -> Likelihood:
-        """The same with time steps shorter by this factor."""
+        """The likelihood of a flow whose time steps are shorter by this factor."""
         return replace(self, flow=replace(self.flow, substeps=factor * self.flow.substeps))
 
     def at(self, u0: Array, V: Array, log_beta: float) -> Place | None:
@@ -65,6 +63,10 @@ class Place:
     def log_likelihood(self) -> float:
         counts = self.likelihood.counts
         return float(np.sum(counts[counts > 0] * self.log_p[counts > 0]))
+
+    def finer(self) -> Place | None:
+        """The likelihood at the same fields with time steps of half the length."""
+        return self.likelihood.finer().at(self.u0, self.V, float(np.log(self.beta)))
 
     def apart(self, other: Place) -> float:
         """Twice the log likelihood ratio against another flow, to second order."""
@@ -120,7 +122,7 @@ class Place:
     ) -> tuple[Array, Array]:
         """The Fisher information times `(z, theta)`, one direction per column.
 
-        That of the `coarse` chain costs a third.
+        Products along the `coarse` chain cost a third.
         """
         n = self.u0.size
         du0, dV = np.ascontiguousarray(z[:n]), np.ascontiguousarray(z[n:])

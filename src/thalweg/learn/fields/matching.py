@@ -18,11 +18,9 @@ import numpy as np
 
 from thalweg._types import Array
 from thalweg.learn.fields.conjugate_gradients import conjugate_gradients
-from thalweg.learn.fields.likelihood import Likelihood, Place
+from thalweg.learn.fields.likelihood import Likelihood
 from thalweg.learn.fields.spectral_solver import Curvature
 from thalweg.learn.observation.multinomial import draw_multinomial
-
-__all__ = ["Following", "Matched", "matched_slope"]
 
 _STEPS = 5
 _TRIES = 3
@@ -89,7 +87,7 @@ def matched_slope(
         if fitted is None:
             continue
         found, best, gradient = fitted
-        rest = score - curvature.prior((z + x)[:, None])[:, 0] + gradient
+        rest = score - curvature.prior(z + x) + gradient
         offset = float(pull @ (z + x - best) + shrunk @ rest)
         slopes.append(found - known - offset)
     if len(slopes) < max(2, count // 2):
@@ -115,17 +113,13 @@ def _fitted(
     """
     n = z.size // 2
     likelihood = replace(curvature.place.likelihood, counts=counts)
-
-    def value(place: Place, z: Array) -> float:
-        return 0.5 * float(z @ curvature.prior(z[:, None])[:, 0]) - place.log_likelihood
-
     place = likelihood.at(z[:n], z[n:], theta)
     if place is None:
         return None
-    best = value(place, z)
+    best = curvature.roughness(z) - place.log_likelihood
     for k in range(_STEPS + 1):
         score, slope = place.score()
-        gradient = curvature.prior(z[:, None])[:, 0] - score
+        gradient = curvature.prior(z) - score
         left = slope - float(along @ gradient)
         about = 0.5 * float(gradient @ preconditioner(gradient[:, None])[:, 0])
         if k == _STEPS or about < _ENOUGH * n:
@@ -141,8 +135,10 @@ def _fitted(
         while share > 0.1:
             moved = z + share * step[:, 0]
             new = likelihood.at(moved[:n], moved[n:], theta)
-            if new is not None and (now := value(new, moved)) < best:
-                break
+            if new is not None:
+                now = curvature.roughness(moved) - new.log_likelihood
+                if now < best:
+                    break
             share *= 0.5
         else:
             break

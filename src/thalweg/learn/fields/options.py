@@ -18,8 +18,6 @@ from thalweg.learn.limits import exhausted, limit_status
 from thalweg.learn.observation import Multinomial
 from thalweg.status import Status
 
-__all__ = ["Fitter", "LargeFit", "LargeOptions", "Progress", "large_fit"]
-
 
 @dataclass(frozen=True)
 class LargeOptions:
@@ -110,46 +108,16 @@ class LargeFit:
         return max(float(self.beta * (1.0 - reach)), 0.0), float(self.beta * np.exp(reach))
 
 
-def large_fit(
-    place: Place,
-    samples: Array,
-    beta_samples: Array,
-    log_beta_stderr: float,
-    status: Status,
-    n_iterations: int,
-    determined: float,
-) -> LargeFit:
-    """The fit at a place of the likelihood; `samples` are deviations of the potential, or none."""
-    likelihood = place.likelihood
-    pi, counts = likelihood.kernel.stationary, likelihood.counts
-    V = place.V - pi @ place.V
-    samples = samples - (samples @ pi)[:, None]
-    stderr = np.sqrt((samples**2).mean(axis=0)) if len(samples) else np.full(pi.size, np.nan)
-    return LargeFit(
-        kernel=likelihood.kernel,
-        times=likelihood.flow.times,
-        counts=counts,
-        energy=FreeEnergy(V, place.beta),
-        initial=np.exp(place.log_p[0]),
-        probabilities=np.exp(place.log_p),
-        potential_stderr=stderr,
-        log_beta_stderr=log_beta_stderr,
-        log_likelihood=place.log_likelihood,
-        deviance=2.0 * (Multinomial().saturated(counts) - place.log_likelihood),
-        status=status,
-        n_iterations=n_iterations,
-        determined=determined,
-        substeps=likelihood.flow.substeps,
-        potential_samples=V + samples,
-        beta_samples=beta_samples,
-    )
-
-
 class Fitter(ABC):
     """The state of one fit, improved in rounds; the best iterate is always available."""
 
-    options: LargeOptions
-    progress: Progress | None
+    def __init__(
+        self, options: LargeOptions, progress: Progress | None, rng: np.random.Generator
+    ) -> None:
+        self.options, self.progress, self.rng = options, progress, rng
+        self.damping, self.n_iterations = 0.0, 0
+        self.determined = 0.0
+        """Number of coefficients that the data determine."""
 
     @abstractmethod
     def settled(self, round_: int) -> bool:
@@ -161,17 +129,58 @@ class Fitter(ABC):
 
     def run(self) -> LargeFit:
         """Run all rounds, within the limits on work; an interruption returns the last iterate."""
+        status = Status.MAX_ITERATIONS
         try:
-            return self.result(self._rounds())
+            for round_ in range(self.options.max_rounds):
+                if exhausted():
+                    status = limit_status()
+                    break
+                if self.progress is not None:
+                    self.progress("likelihood", round_, self.options.max_rounds)
+                if self.settled(round_):
+                    status = Status.CONVERGED
+                    break
+            return self.result(status)
         except KeyboardInterrupt:
             return self.result(Status.INTERRUPTED)
 
-    def _rounds(self) -> Status:
-        for round_ in range(self.options.max_rounds):
-            if exhausted():
-                return limit_status()
-            if self.progress is not None:
-                self.progress("likelihood", round_, self.options.max_rounds)
-            if self.settled(round_):
-                return Status.CONVERGED
-        return Status.MAX_ITERATIONS
+    def refined(self, place: Place) -> Place | None:
+        """The place with time steps of half the length, if they change the likelihood."""
+        finer = None
+        if 2 * place.likelihood.flow.substeps <= self.options.max_substeps:
+            finer = place.finer()
+        least = self.options.bias_tolerance * max(self.determined, 10.0)
+        return None if finer is None or finer.apart(place) < least else finer
+
+    def fit_at(
+        self,
+        place: Place,
+        status: Status,
+        samples: Array,
+        beta_samples: Array,
+        log_beta_stderr: float,
+    ) -> LargeFit:
+        """The fit at a place; `samples` are deviations of the potential, or none."""
+        likelihood = place.likelihood
+        pi, counts = likelihood.kernel.stationary, likelihood.counts
+        V = place.V - pi @ place.V
+        samples = samples - (samples @ pi)[:, None]
+        stderr = np.sqrt((samples**2).mean(axis=0)) if len(samples) else np.full(pi.size, np.nan)
+        return LargeFit(
+            kernel=likelihood.kernel,
+            times=likelihood.flow.times,
+            counts=counts,
+            energy=FreeEnergy(V, place.beta),
+            initial=np.exp(place.log_p[0]),
+            probabilities=np.exp(place.log_p),
+            potential_stderr=stderr,
+            log_beta_stderr=log_beta_stderr,
+            log_likelihood=place.log_likelihood,
+            deviance=2.0 * (Multinomial().saturated(counts) - place.log_likelihood),
+            status=status,
+            n_iterations=self.n_iterations,
+            determined=self.determined,
+            substeps=likelihood.flow.substeps,
+            potential_samples=V + samples,
+            beta_samples=beta_samples,
+        )

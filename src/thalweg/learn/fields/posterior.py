@@ -13,11 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from thalweg._types import Array
-from thalweg.kernel import MarkovKernel
 from thalweg.learn.fields.likelihood import Likelihood, Place
 from thalweg.learn.fields.prior import FieldPrior
-
-__all__ = ["Point", "Posterior"]
 
 _LOG_BETA_PRECISION = 0.1
 _LOG_BETA_CENTRE = float(np.log(0.1))
@@ -37,8 +34,8 @@ class Posterior:
     """Centre and precision of the weak prior on log beta."""
 
     @property
-    def kernel(self) -> MarkovKernel:
-        return self.likelihood.kernel
+    def priors(self) -> tuple[FieldPrior, FieldPrior]:
+        return self.initial, self.potential
 
     @property
     def size(self) -> int:
@@ -49,30 +46,36 @@ class Posterior:
         """Precision of the weak prior on log beta; one if beta is given, to avoid singularity."""
         return self.anchor[1] if self.fixed_log_beta is None else 1.0
 
+    @property
+    def along_beta(self) -> Array:
+        """The direction of log beta, one column."""
+        unit = np.zeros((self.size, 1))
+        unit[-1] = 1.0
+        return unit
+
     def finer(self) -> Posterior:
-        """The same with time steps of half the length."""
+        """The posterior with time steps of half the length."""
         return replace(self, likelihood=self.likelihood.finer())
 
     def split(self, z: Array) -> tuple[Array, Array, Array]:
         a = self.initial.size
         return z[:a], z[a:-1], z[-1]
 
+    def fields(self, z: Array) -> tuple[Array, Array, Array]:
+        """`log rho0`, `V` and log beta, one per column of coefficients."""
+        w0, wV, theta = self.split(z)
+        return self.initial.field(w0), self.potential.field(wV), theta
+
+    def transpose(self, g0: Array, gV: Array, gtheta: Array) -> Array:
+        """The transpose of `fields`."""
+        parts = [self.initial.transpose(g0), self.potential.transpose(gV), gtheta[None]]
+        return np.concatenate(parts)
+
     def point(self, z: Array) -> Point | None:
         """The posterior at `z`, or `None` if the flow cannot be computed."""
-        w0, wV, theta = self.split(z)
-        u0 = self.initial.field(w0[:, None])[:, 0]
-        V = self.potential.field(wV[:, None])[:, 0]
-        place = self.likelihood.at(u0, V, float(theta))
+        u0, V, theta = self.fields(z[:, None])
+        place = self.likelihood.at(u0[:, 0], V[:, 0], float(theta[0]))
         return None if place is None else Point(self, z, place)
-
-    def rescaled(self, z: Array, initial: FieldPrior, potential: FieldPrior) -> Array:
-        """The coefficients under other scales that keep the fields."""
-        parts = []
-        for w, old, new in zip(
-            self.split(z), (self.initial, self.potential), (initial, potential), strict=False
-        ):
-            parts.append(w * (old.scales / new.scales)[old.groups])
-        return np.concatenate([*parts, z[-1:]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,27 +87,24 @@ class Point:
     place: Place
 
     @property
-    def V(self) -> Array:
-        return self.place.V
-
-    @property
-    def beta(self) -> float:
-        return self.place.beta
-
-    @property
-    def log_p(self) -> Array:
-        return self.place.log_p
-
-    @property
-    def log_likelihood(self) -> float:
-        return self.place.log_likelihood
-
-    @property
     def value(self) -> float:
         w, theta = self.z[:-1], float(self.z[-1])
         centre, precision = self.posterior.anchor
         pull = 0.5 * precision * (theta - centre) ** 2
-        return -self.log_likelihood + 0.5 * float(w @ w) - self.posterior.force * theta + pull
+        force = self.posterior.force * theta
+        return -self.place.log_likelihood + 0.5 * float(w @ w) - force + pull
+
+    def rescaled(self, scales: tuple[Array, Array], force: float) -> Point:
+        """The same fields under other scales of the priors and another force."""
+        post = self.posterior
+        initial, potential = (p.with_scales(s) for p, s in zip(post.priors, scales, strict=True))
+        parts = [
+            w * (old.scales / new)[old.groups]
+            for w, old, new in zip(post.split(self.z)[:2], post.priors, scales, strict=True)
+        ]
+        z = np.concatenate([*parts, self.z[-1:]])
+        posterior = replace(post, initial=initial, potential=potential, force=force)
+        return replace(self, posterior=posterior, z=z)
 
     def gradient(self) -> Array:
         post = self.posterior
@@ -122,33 +122,23 @@ class Point:
             dtheta = np.zeros_like(dtheta)
         return self.place.push(du0, dV, dtheta, tolerance=tolerance)
 
-    def _push(self, v: Array, tolerance: float) -> Array:
-        post = self.posterior
-        w0, wV, theta = post.split(v)
-        return self.push(
-            post.initial.field(w0), post.potential.field(wV), theta, tolerance=tolerance
-        )
-
     def _pull(self, weights: Array, tolerance: float | None = None) -> Array:
-        post = self.posterior
         g0, gV, gtheta = self.place.pull(weights, tolerance)
-        if post.fixed_log_beta is not None:
+        if self.posterior.fixed_log_beta is not None:
             gtheta = np.zeros_like(gtheta)
-        return np.concatenate(
-            [post.initial.transpose(g0), post.potential.transpose(gV), gtheta[None]]
-        )
+        return self.posterior.transpose(g0, gV, gtheta)
 
     def curvature(self, v: Array, damping: float = 0.0, tolerance: float = 1e-4) -> Array:
         """The Gauss-Newton matrix times the columns of `v`."""
-        out = self._pull(self.place.weigh(self._push(v, tolerance)), tolerance)
+        pushed = self.push(*self.posterior.fields(v), tolerance=tolerance)
+        out = self._pull(self.place.weigh(pushed), tolerance)
         out += (1.0 + damping) * v
         out[-1] += (self.posterior.log_beta_precision - 1.0) * v[-1]
         return out
 
     def random_scores(self, count: int, rng: np.random.Generator) -> Array:
         """Draws from `N(0, H)` with `H` the curvature: `H^-1` of them are posterior samples."""
-        post = self.posterior
         scores = self._pull(self.place.noise(count, rng))
-        prior = rng.standard_normal((post.size, count))
-        prior[-1] *= np.sqrt(post.log_beta_precision)
+        prior = rng.standard_normal((self.posterior.size, count))
+        prior[-1] *= np.sqrt(self.posterior.log_beta_precision)
         return scores + prior

@@ -22,8 +22,6 @@ from thalweg.learn.fields.prior import FieldPrior
 if TYPE_CHECKING:
     from thalweg.learn.fields.posterior import Point, Posterior
 
-__all__ = ["Information", "Preconditioner", "solve"]
-
 _BATCH = 32
 """Tangents computed together."""
 
@@ -66,8 +64,8 @@ class Information:
         if spans is None:
             spans = (_Span.of(post.initial), _Span.of(post.potential))
         m0, mV = post.initial.n_smooth, post.potential.n_smooth
-        count, n = m0 + mV + 1, post.kernel.n_states
-        p = np.exp(point.log_p)
+        p = np.exp(point.place.log_p)
+        count, n = m0 + mV + 1, p.shape[1]
         root = np.sqrt(post.likelihood.totals[:, None] * p)
         jacobian = np.empty((p.size, count), dtype=np.float32)
         for start in range(0, count, _BATCH):
@@ -95,58 +93,37 @@ class Preconditioner:
     posterior: Posterior
     information: Information
     damping: float
+    inverse: Array
+    """The diagonal of `P^-1`, as a column."""
     middle: Array
     """`(G^-1 + T P^-1 T^T)^-1`."""
 
     @staticmethod
     def of(posterior: Posterior, information: Information, damping: float = 0.0) -> Preconditioner:
-        K = Preconditioner._covariance(posterior, information) / (1.0 + damping)
-        K[-1, -1] = 1.0 / (posterior.log_beta_precision + damping)
-        root = information.root
-        small = np.eye(root.shape[0]) + root.T @ K @ root
-        middle = root @ linalg.solve(small, root.T, assume_a="pos")
-        return Preconditioner(posterior, information, damping, middle)
-
-    @staticmethod
-    def _covariance(posterior: Posterior, information: Information) -> Array:
+        inverse = np.full((posterior.size, 1), 1.0 / (1.0 + damping))
+        inverse[-1] = 1.0 / (posterior.log_beta_precision + damping)
         blocks = [
-            span.covariance(prior)
-            for span, prior in zip(
-                information.spans, (posterior.initial, posterior.potential), strict=True
-            )
+            span.covariance(prior) / (1.0 + damping)
+            for span, prior in zip(information.spans, posterior.priors, strict=True)
         ]
-        return np.asarray(linalg.block_diag(*blocks, 1.0 / posterior.log_beta_precision))
+        root = information.root
+        small = np.eye(root.shape[0]) + root.T @ linalg.block_diag(*blocks, inverse[-1]) @ root
+        middle = root @ linalg.solve(small, root.T, assume_a="pos")
+        return Preconditioner(posterior, information, damping, inverse, middle)
 
     def __call__(self, v: Array) -> Array:
-        post, (span0, spanV) = self.posterior, self.information.spans
-        scaled = v / (1.0 + self.damping)
-        scaled[-1] = v[-1] / (post.log_beta_precision + self.damping)
-        w0, wV, theta = post.split(scaled)
-        projected = np.concatenate(
-            [
-                span0.dual.T @ post.initial.field(w0),
-                spanV.dual.T @ post.potential.field(wV),
-                theta[None],
-            ]
-        )
-        y = self.middle @ projected
-        m0 = span0.dual.shape[1]
-        back = np.concatenate(
-            [
-                post.initial.transpose(span0.dual @ y[:m0]),
-                post.potential.transpose(spanV.dual @ y[m0:-1]),
-                y[-1:],
-            ]
-        )
-        back /= 1.0 + self.damping
-        back[-1] *= (1.0 + self.damping) / (post.log_beta_precision + self.damping)
-        return np.asarray(scaled - back)
+        first, second = (span.dual for span in self.information.spans)
+        scaled = self.inverse * v
+        u0, V, theta = self.posterior.fields(scaled)
+        y = self.middle @ np.concatenate([first.T @ u0, second.T @ V, theta[None]])
+        m = first.shape[1]
+        back = self.posterior.transpose(first @ y[:m], second @ y[m:-1], y[-1])
+        return np.asarray(scaled - self.inverse * back)
 
     def well_determined(self) -> tuple[Array, Array]:
         """The number of coefficients that the data determine, per scale of the two priors."""
-        post = self.posterior
         out, start = [], 0
-        for span, prior in zip(self.information.spans, (post.initial, post.potential), strict=True):
+        for span, prior in zip(self.information.spans, self.posterior.priors, strict=True):
             m = prior.n_smooth
             block = self.middle[start : start + m, start : start + m]
             diagonal = np.diag(block) * prior.scales[prior.group] ** 2
@@ -172,9 +149,7 @@ def solve(
 ) -> tuple[Array, int]:
     """`H^-1 right` for every column, by conjugate gradients, and the iterations it took.
 
-    `H` includes the preconditioner's damping. It stops when the error in the norm of `H`, estimated
-    by the preconditioner, is `tolerance` times the size of the preconditioner's own answer. A
-    `guess` of the solution saves iterations.
+    `H` includes the preconditioner's damping. By default the guess is the preconditioner's answer.
     """
     damping = preconditioner.damping
     return conjugate_gradients(

@@ -21,15 +21,12 @@ from scipy import linalg, sparse
 from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 
-__all__ = ["FieldPrior", "cosines", "field_prior", "is_thin"]
-
 _PAD = 0.1
 """Margin of the cosines' box around the points at every end, as a share of its side."""
 _NEW, _MOST_OLD = 1e-6, 0.25
 """Share of a function, not explained by those before it, above which it counts as new; share of
 functions that are not new above which the states lie on a curve."""
 _FIRST_BAND = 8
-_AXES = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,9 +117,7 @@ def field_prior(
     power = (basis**2).mean(axis=0)
     basis = basis / np.sqrt(power * np.bincount(group)[group])
     probes = rng.choice([-1.0, 1.0], size=(kernel.n_states, 8))
-    gains = []
-    for q in spreads:
-        gains.append(1.0 / np.sqrt((_diffuse(kernel.matrix, probes, q) ** 2).mean()))
+    gains = [1.0 / np.sqrt((_diffuse(kernel.matrix, probes, q) ** 2).mean()) for q in spreads]
     count = int(group[-1]) + 1 + len(spreads)
     return FieldPrior(kernel, basis, group, spreads, tuple(gains), np.ones(count))
 
@@ -139,16 +134,10 @@ def _bands(n: int) -> NDArray[np.int64]:
 
 
 def cosines(coordinates: Array, n_functions: int) -> Array:
-    """Products of cosines in a box around the points, the longest waves first, constant left out.
-
-    More than three coordinates are first reduced to the three principal ones.
-    """
-    x = coordinates - coordinates.mean(axis=0)
-    if x.shape[1] > _AXES:
-        _, _, axes = np.linalg.svd(x, full_matrices=False)
-        x = x @ axes[:_AXES].T
-    spread = np.ptp(x, axis=0)
-    x, spread = x[:, spread > 1e-9 * spread.max()], spread[spread > 1e-9 * spread.max()]
+    """Products of cosines in a box around the points, longest waves first, without the constant."""
+    spread = np.ptp(coordinates, axis=0)
+    wide = spread > 1e-9 * spread.max()
+    x, spread = coordinates[:, wide], spread[wide]
     side = spread + 2 * _PAD * spread.max()
     reach = np.ceil(side / side.max() * (4 * n_functions + 8) ** (1 / x.shape[1]) * 2).astype(int)
     waves = np.stack(np.meshgrid(*[np.arange(r + 1) for r in reach], indexing="ij"), axis=-1)

@@ -1,4 +1,4 @@
-"""Fisher scoring from the weak form: what its densities owe to the unknowns is taken into account.
+"""Fisher scoring from the weak form, whose densities depend on the unknowns as well.
 
 The weak form takes the densities on its right side as known. On many states they are noisy, or
 belong to a flow that itself follows from `(rho_0, V, beta)`; either way the solution is biased, and
@@ -29,6 +29,7 @@ from scipy.stats import norm
 from thalweg._door import single_threaded
 from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.few.choose import few_per_state
 from thalweg.learn.fields.conjugate_gradients import Map, conjugate_gradients
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.likelihood import Likelihood, Place
@@ -43,8 +44,6 @@ from thalweg.learn.weak.regression import (
 )
 from thalweg.mobility import LogMean
 from thalweg.status import Status
-
-__all__ = ["scored"]
 
 _MOST_STEPS, _MORE_STEPS = 20, 3
 """Number of steps, and of those that remain at least after the time step was halved."""
@@ -66,8 +65,11 @@ step that failed."""
 _ENOUGH, _ITERATIONS = 0.05, 60
 """Squared error of the solutions in the norm of the information, of one per direction; most
 iterations."""
-_DENSE_STATES = 150
-"""States up to which the information is formed: states that run empty spoil the preconditioner."""
+_DENSE_STATES, _DENSE_ERRORS = 150, 300
+"""States up to which the information is formed, in the search and for the errors: states that run
+empty spoil the preconditioner. Conjugate gradients end before they reach the directions that hardly
+any individual shows, which helps a search and makes errors too small: with two individuals per
+state and snapshot they held V at 0.76 of 300 states."""
 _SINGULAR = 1e-13
 """Relative size of the least eigenvalue of the scaled information."""
 _UNIT = 300.0
@@ -97,33 +99,19 @@ def scored(
     rng: np.random.Generator,
     assessed: bool = True,
 ) -> RegressionFit | None:
-    """The weak form's solution moved to where the likelihood is stationary, with errors.
+    """The solution of `fit_regression` moved to where the likelihood is stationary.
 
-    Parameters
-    ----------
-    kernel, times, counts, beta
-        As given to `fit_regression`; the mean along edges is the logarithmic one.
-    start : RegressionFit
-        Its solution.
-    rng : numpy.random.Generator
-        Draws the scores.
-    assessed : bool
-        Whether errors and a goodness of fit are wanted.
-
-    Returns
-    -------
-    RegressionFit, optional
-        `None` if the flow of `start` cannot be computed.
+    `assessed`: with errors and a goodness of fit, from drawn scores. The mean along edges is the
+    logarithmic one. `None` if the flow of `start` cannot be computed.
     """
     likelihood = Likelihood(FlowMap(kernel, times), counts)
     u0 = np.log(start.initial / kernel.stationary)
     least = _LEAST_BETA * float(np.ptp(start.potential))
-    place = None
-    while place is None and likelihood.flow.substeps <= _MOST_SUBSTEPS:
-        place = likelihood.at(u0, start.potential, float(np.log(max(start.beta, least, 1e-6))))
+    theta = float(np.log(max(start.beta, least, 1e-6)))
+    while (place := likelihood.at(u0, start.potential, theta)) is None:
         likelihood = likelihood.finer()
-    if place is None:
-        return None
+        if likelihood.flow.substeps > _MOST_SUBSTEPS:
+            return None
     search = _Search(place, beta is None)
     while search.run() and search.refine():
         pass
@@ -147,8 +135,7 @@ class _Search:
             right = self.score(self.place)
             solved = self.solve(np.column_stack([right, self.unit]))
             self.along = solved[:, 1] / _UNIT
-            before, gain = float(np.log(self.place.beta)), -self.place.log_likelihood
-            step = self.bounded(solved[:, 0])
+            before, step = self.place, self.bounded(solved[:, 0])
             self.steps += 1
             if not self.move(step):
                 if self.damping == _DAMPING and 0.5 * float(right @ step) < _GAIN * self.n:
@@ -158,8 +145,8 @@ class _Search:
                 continue
             damped = self.damping > _DAMPING
             self.damping = max(self.damping / _RAISED, _DAMPING)
-            gain += self.place.log_likelihood
-            self.last = float(np.log(self.place.beta)) - before
+            gain = self.place.log_likelihood - before.log_likelihood
+            self.last = float(np.log(self.place.beta / before.beta))
             short = abs(self.last) <= _STILL * self.error and gain < _GAIN * self.n
             if short and not damped:
                 self.ended = True
@@ -168,8 +155,9 @@ class _Search:
 
     def bounded(self, step: Array) -> Array:
         """The best step whose move of log beta is neither too long nor turns back altogether."""
-        longest = _LONGEST if self.last * step[-1] >= 0.0 else _TURNED * abs(float(step[-1]))
-        wanted = float(np.clip(step[-1], -min(longest, _LONGEST), min(longest, _LONGEST)))
+        turned = self.last * step[-1] < 0.0
+        longest = min(_LONGEST, _TURNED * abs(float(step[-1]))) if turned else _LONGEST
+        wanted = float(np.clip(step[-1], -longest, longest))
         if not self.free or wanted == step[-1]:
             return step
         return np.asarray(step + (wanted - step[-1]) / max(self.along[-1], 1e-300) * self.along)
@@ -179,7 +167,7 @@ class _Search:
         place = self.place
         share = min(1.0, _FAR / max(float(np.abs(step[:-1]).max()), 1e-300))
         for _ in range(_SHARES):
-            new = self.at(share * step, place.likelihood)
+            new = self.at(share * step)
             if new is not None and new.log_likelihood > place.log_likelihood:
                 self.place = new
                 return True
@@ -187,11 +175,11 @@ class _Search:
         return False
 
     def refine(self) -> bool:
-        """Halve the time step if that would move the solution; whether it was."""
-        place, finer = self.place, self.place.likelihood.finer()
-        if finer.flow.substeps > _MOST_SUBSTEPS:
+        """Halve the time step if that would move the solution; whether it did."""
+        place = self.place
+        if 2 * place.likelihood.flow.substeps > _MOST_SUBSTEPS:
             return False
-        new = self.at(np.zeros(2 * self.n + 1), finer)
+        new = place.finer()
         if new is None:
             return False
         bias = abs(float(self.along @ (self.score(new) - self.score(place))))
@@ -207,20 +195,21 @@ class _Search:
 
     @property
     def error(self) -> float:
-        """That of log beta."""
+        """The standard error of log beta."""
         return float(np.sqrt(max(self.along[-1], 0.0))) if self.free else 0.0
 
-    def at(self, step: Array, likelihood: Likelihood) -> Place | None:
+    def at(self, step: Array) -> Place | None:
+        """The place that a step leads to."""
         place, n = self.place, self.n
         moved = float(np.log(place.beta) + step[-1])
-        return likelihood.at(place.u0 + step[:n], place.V + step[n:-1], moved)
+        return place.likelihood.at(place.u0 + step[:n], place.V + step[n:-1], moved)
 
     def score(self, place: Place) -> Array:
         fields, theta = place.score()
         return np.append(fields, theta if self.free else 0.0)
 
     def curvature(self, tolerance: float = 1e-3) -> Map:
-        """The information along the coarse chain, which costs a third, slightly raised."""
+        """The damped information along the coarse chain, which costs a third."""
         place, free, damping = self.place, self.free, self.damping
 
         def product(x: Array) -> Array:
@@ -247,9 +236,9 @@ class _Search:
 
         return solve
 
-    def solve(self, right: Array) -> Array:
+    def solve(self, right: Array, dense_states: int = _DENSE_STATES) -> Array:
         """The inverse information times the columns of `right`."""
-        if self.n <= _DENSE_STATES:
+        if self.n <= dense_states:
             matrix = self.curvature(1e-6)(np.eye(2 * self.n + 1))
             scale = 1.0 / np.sqrt(np.maximum(np.diag(matrix), 1e-300))
             values, vectors = linalg.eigh(0.5 * (matrix + matrix.T) * np.outer(scale, scale))
@@ -284,16 +273,18 @@ class _Search:
             freedom=expected - 2.0 * self.n,
             status=Status.CONVERGED if self.ended else Status.MAX_ITERATIONS,
         )
-        self.damping = _DAMPING
         if not assessed:
             return fit
-        if not self.ended:
+        few = self.n > _DENSE_ERRORS and few_per_state(counts)
+        if few or not self.ended:
             # With few counts it ends well below what is expected without any fitting.
             p_value = float(norm.sf((fit.chi_square - expected) / np.sqrt(variance)))
             fit = replace(fit, p_value=p_value if p_value < REJECTED else np.nan)
             return without_errors(fit, None if self.free else beta)
-        right = self.noise(rng)
-        solved = self.solve(np.column_stack([right, self.unit]))
+        self.damping = _DAMPING
+        g0, gV, theta = place.pull(place.noise(DRAWS, rng), 1e-3, coarse=True)
+        right = np.concatenate([g0, gV, (theta * self.free)[None]])
+        solved = self.solve(np.column_stack([right, self.unit]), _DENSE_ERRORS)
         draws, self.along = solved[:, :-1], solved[:, -1] / _UNIT
         fields = draws[self.n : -1] - pi @ draws[self.n : -1]
         # What noise takes from the deviance: the number of directions that the data determine.
@@ -313,22 +304,16 @@ class _Search:
             p_value=float(norm.sf((fit.chi_square - freedom) / np.sqrt(variance))),
         )
 
-    def noise(self, rng: np.random.Generator) -> Array:
-        """Draws of the score."""
-        place = self.place
-        g0, gV, theta = place.pull(place.noise(DRAWS, rng), 1e-3, coarse=True)
-        return np.concatenate([g0, gV, (theta * self.free)[None]])
-
     def bias(self, draws: Array) -> float:
-        """That of log beta, to second order.
+        """The bias of log beta to second order, for errors `x` of covariance `H^-1`:
 
-        `H^-1 J^T n (E p(theta + x) - p(theta))` for errors `x` of covariance `H^-1`.
+        `H^-1 J^T n (E p(theta + x) - p(theta))`.
         """
         place = self.place
         p, total, count = np.exp(place.log_p), np.zeros_like(place.log_p), 0
         for draw in draws.T[:_PAIRS]:
             step = _NUDGE * np.clip(draw, -_FARTHEST, _FARTHEST)
-            pair = [self.at(sign * step, place.likelihood) for sign in (1.0, -1.0)]
+            pair = [self.at(sign * step) for sign in (1.0, -1.0)]
             ends = [np.exp(end.log_p) for end in pair if end is not None]
             if len(ends) == 2:
                 total += (0.5 * (ends[0] + ends[1]) - p) / _NUDGE**2

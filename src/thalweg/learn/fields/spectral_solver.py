@@ -19,13 +19,12 @@ from scipy.optimize import least_squares
 from scipy.sparse.linalg import splu
 
 from thalweg._types import Array
+from thalweg.edges.static import stacked_laplacians
 from thalweg.laplacian.policy import is_flat
 from thalweg.learn.fields.conjugate_gradients import Map
 from thalweg.learn.fields.likelihood import Place
-from thalweg.learn.fields.spectrum import SpectralPrior, Spectrum, laplacian
+from thalweg.learn.fields.spectrum import SpectralPrior
 from thalweg.mobility import LogMean
-
-__all__ = ["Curvature", "Kind", "Preconditioning"]
 
 Kind = Literal["flow", "graph"]
 
@@ -55,6 +54,12 @@ class Curvature:
         """The priors' precision times `z`."""
         n = self.place.u0.size
         return np.concatenate([self.initial.precision(z[:n]), self.potential.precision(z[n:])])
+
+    def roughness(self, z: Array) -> float:
+        """Minus the log density of the priors at one `z`, up to a constant."""
+        n = self.place.u0.size
+        halves = self.initial.half(z[:n]), self.potential.half(z[n:])
+        return 0.5 * sum(float(half @ half) for half in halves)
 
     def __call__(self, z: Array) -> Array:
         out, _ = self.place.information(z, np.zeros(z.shape[1]), coarse=self.coarse)
@@ -86,7 +91,7 @@ class _Modes:
 
 
 class Preconditioning:
-    """Makes preconditioners for one graph; remembers its last fits as starts for the next.
+    """Preconditioners for one graph, whose rational functions start from the last ones.
 
     There are two kinds. `flow` takes the modes to be those of the mean transport Laplacian, which
     is right where the data decide; `graph` those of the kernel, which are the priors' own. With few
@@ -95,8 +100,10 @@ class Preconditioning:
 
     Parameters
     ----------
-    place : Any place, for the graph.
-    tried : The kinds to be tried, the first one first.
+    place : Place
+        Any place on the graph.
+    tried : tuple of str
+        The kinds to be tried, in this order.
     """
 
     def __init__(self, place: Place, tried: tuple[Kind, ...] = ("flow",)) -> None:
@@ -107,7 +114,7 @@ class Preconditioning:
         self._counts: dict[Kind, int] = {}
 
     def took(self, iterations: int) -> None:
-        """Remember how many iterations a step took, and choose the kind for the next one."""
+        """Note how many iterations a step took, and choose the kind for the next one."""
         self._counts[self.kind] = iterations
         untried = [kind for kind in self.kinds if kind not in self._counts]
         if not untried:
@@ -129,13 +136,10 @@ class Preconditioning:
         decay = 2.0 * (place.beta + 0.5 * float(np.sum(weights * slopes) / weights.sum()))
         least = 1e-5 * spectrum.top
         modes = _modes(curvature, decay, np.geomspace(least, spectrum.top, 60))
-        about = []
-        for prior, values in (
-            (curvature.initial, modes.other),
-            (curvature.potential, modes.schur),
-        ):
-            knots = np.maximum(prior.spectrum.centres, least)
-            about.append(np.exp(np.interp(np.log(knots), np.log(modes.mu), np.log(values))))
+        knots, mu = np.log(np.maximum(spectrum.centres, least)), np.log(modes.mu)
+        about0, aboutV = (
+            np.exp(np.interp(knots, mu, np.log(known))) for known in (modes.other, modes.schur)
+        )
         if self.kind == "flow":
             p, t = np.exp(place.log_p), place.likelihood.flow.times
             share = np.maximum(n * p.mean(axis=0), _LEAST_SHARE)
@@ -143,16 +147,17 @@ class Preconditioning:
             middle = float(spectrum.weights @ spectrum.nodes / spectrum.weights.sum())
             early = place.likelihood.totals * np.exp(-2.0 * decay * middle * (t - t[0]))
             first = np.maximum(n * (early / early.sum()) @ p, _LEAST_SHARE)
-            mean = laplacian(n, source, target, n * weights.mean(axis=0))
+            mean = stacked_laplacians(source, target, n * weights.mean(axis=0)[None], n)
             apply = self._rationals(modes, mean, first, share, spectrum.gap)
         elif spectrum.basis is None:
-            plain = laplacian(n, source, target, n * conductance)
+            plain = stacked_laplacians(source, target, n * conductance[None], n)
             share = spectrum.root**2
             apply = self._rationals(modes, plain, share, share, spectrum.gap)
         else:
-            mu, vectors = spectrum.basis
-            apply = _exactly(_modes(curvature, decay, np.maximum(mu, least)), vectors, spectrum)
-        return apply, about[0], about[1]
+            values, vectors = spectrum.basis
+            modes = _modes(curvature, decay, np.maximum(values, least))
+            apply = _exactly(modes, vectors, spectrum.root[:, None])
+        return apply, about0, aboutV
 
     def _rationals(
         self, modes: _Modes, mean: sparse.csr_array, first: Array, share: Array, gap: float
@@ -236,13 +241,11 @@ def _modes(curvature: Curvature, decay: float, mu: Array) -> _Modes:
     return _Modes(mu, f0, fc, fV, q0, qV)
 
 
-def _exactly(modes: _Modes, vectors: Array, spectrum: Spectrum) -> Map:
+def _exactly(modes: _Modes, vectors: Array, scale: Array) -> Map:
     """The inverse of every mode's two by two matrix, with all eigenvectors known."""
-    n, scale = spectrum.n, spectrum.root[:, None]
-    own0, ownV = (
-        (modes.f_start + modes.q_start)[:, None],
-        (modes.f_potential + modes.q_potential)[:, None],
-    )
+    n = scale.size
+    own0 = (modes.f_start + modes.q_start)[:, None]
+    ownV = (modes.f_potential + modes.q_potential)[:, None]
     mixed = modes.f_mixed[:, None]
     determinant = own0 * ownV - mixed**2
 

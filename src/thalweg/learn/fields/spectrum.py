@@ -17,14 +17,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.fft import dct
+from scipy.linalg import eigh_tridiagonal
 
 from thalweg._compile import njit
 from thalweg._types import Array
+from thalweg.edges.static import stacked_laplacians
 from thalweg.kernel import MarkovKernel
-
-__all__ = ["SpectralPrior", "Spectrum", "laplacian"]
-
-Index = NDArray[np.integer]
 
 _SPACING = 0.8
 """Spacing of the bumps in `log(mu + mu0)` plus `_RESOLVE` times the share of modes below `mu`."""
@@ -55,17 +54,6 @@ _MOST_RAISED = 3.0
 """Most by which a level is taken to have been raised by the pull."""
 
 
-def laplacian(n: int, source: Index, target: Index, weights: Array) -> sparse.csr_array:
-    """The Laplacian of a weighted graph."""
-    i = np.concatenate([source, target, np.arange(n)])
-    j = np.concatenate([target, source, np.arange(n)])
-    degree = np.bincount(source, weights, n) + np.bincount(target, weights, n)
-    values = np.concatenate([-weights, -weights, degree])
-    return sparse.csr_array(
-        sparse.coo_array((values, (i.astype(np.int32), j.astype(np.int32))), shape=(n, n))
-    )
-
-
 class Spectrum:
     """The symmetric Laplacian of a kernel and its eigenvalues."""
 
@@ -73,7 +61,7 @@ class Spectrum:
         source, target, conductance = kernel.edges
         n = self.n = kernel.n_states
         self.root = np.sqrt(n * kernel.stationary)
-        plain = laplacian(n, source, target, conductance * n)
+        plain = stacked_laplacians(source, target, n * conductance[None], n)
         scale = sparse.diags_array(1.0 / self.root)
         self.matrix = sparse.csr_array(scale @ plain @ scale)
         self.matrix.sort_indices()
@@ -99,9 +87,8 @@ class Spectrum:
         self.degree = int(np.clip(4.0 * np.sqrt(self.top / self.floor), 16, _LARGEST_DEGREE))
         size = 2 * self.degree + 1
         angles = np.pi * (np.arange(size) + 0.5) / size
-        self.grid = 0.5 * self.top * (np.cos(angles) + 1.0)
-        self._cosines = np.cos(np.outer(np.arange(size), angles))
-        self.grid_bumps = self.bumps(self.grid)
+        self.grid_bumps = self.bumps(0.5 * self.top * (np.cos(angles) + 1.0))
+        """The bumps at Chebyshev's points."""
         rise, bend = (np.diff(np.eye(count), order, axis=0) for order in (1, 2))
         self.stiffness = rise.T @ rise / _RISING**2 + bend.T @ bend / _BENDING**2
         self.modes = self.weights @ self.bumps(self.nodes)
@@ -147,8 +134,8 @@ class Spectrum:
         return np.asarray(own + 0.05 * np.eye(self.knots.size))
 
     def coefficients(self, values: Array) -> Array:
-        """Chebyshev coefficients of a function given on `grid`."""
-        out = 2.0 / values.shape[0] * (self._cosines @ values)
+        """Chebyshev coefficients of a function given at Chebyshev's points."""
+        out = dct(values, axis=0) / values.shape[0]
         out[0] *= 0.5
         return np.asarray(out)
 
@@ -246,8 +233,7 @@ def _density_of_states(
                 break
             beside.append(size)
             basis.append(w / size)
-        off = np.array(beside[: len(diagonal) - 1])
-        values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1))
+        values, vectors = eigh_tridiagonal(diagonal, beside[: len(diagonal) - 1])
         nodes.append(np.maximum(values, 0.0))
         weights.append(vectors[0] ** 2)
     return np.concatenate(nodes), np.concatenate(weights) * (n - 1) / _PROBES
@@ -312,6 +298,6 @@ class SpectralPrior:
         return 0.25 * (self.powers((x + y)[:, None]) - self.powers((x - y)[:, None]))
 
     def white_powers(self, w: Array) -> Array:
-        """The same given `w = A x`."""
+        """The derivatives of `powers` from `w = A x`."""
         root = self.spectrum.root[:, None]
         return self.spectrum.shares(w / root, w * root)

@@ -14,8 +14,6 @@ from thalweg.learn.weak.fit import fit_weak
 from thalweg.learn.weak.options import WeakOptions
 from thalweg.learn.weak.smooth import smoothed_in_time
 
-__all__ = ["Start", "smoothed", "weak_start"]
-
 _COUNTS_PER_CELL = 30.0
 """Counts in a neighbourhood over which a snapshot is smoothed."""
 _MOST_STEPS = 40

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from thalweg import _checks
+from thalweg._sparse import dense
 from thalweg._types import Array
-from thalweg.energy import Entropy, InternalEnergy
+from thalweg.energy import Entropy, InternalEnergy, as_interaction
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.growth import Growth
@@ -102,10 +103,10 @@ class LikelihoodOptions:
             potential = _checks.as_vector(self.potential, n, "potential")
             if features is None:
                 features = np.zeros((n, 0))
-        basis = [self._matrix(w, n, f"interactions[{j}]") for j, w in enumerate(self.interactions)]
+        basis = [_symmetric(w, n, f"interactions[{j}]") for j, w in enumerate(self.interactions)]
         known = np.zeros((0, 0))
         if self.interaction is not None:
-            known = self._matrix(self.interaction, n, "interaction")
+            known = _symmetric(self.interaction, n, "interaction")
         beta = None if self.beta is None else _checks.positive(self.beta, "beta", zero=True)
         initial = None
         if self.initial is not None:
@@ -132,12 +133,6 @@ class LikelihoodOptions:
             )
         return model
 
-    @staticmethod
-    def _matrix(values: ArrayLike, n: int, name: str) -> Array:
-        w = _checks.as_array(values, name)
-        if w.shape != (n, n):
-            raise InputError(f"{name} has shape {w.shape}; it must be ({n}, {n}).")
-        gap = float(abs(w - w.T).max())
-        if gap > 1e-10 * (1 + float(abs(w).max())):
-            raise InputError(f"{name} differs from its transpose by {gap:.3g}; use (W + W.T) / 2.")
-        return w
+
+def _symmetric(matrix: ArrayLike, n: int, name: str) -> Array:
+    return dense(as_interaction(matrix, n, name)).astype(np.float64)

@@ -5,8 +5,9 @@ Torch is imported only when a network is trained, and then runs on one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
+from itertools import pairwise
 from typing import Any, ParamSpec, TypeVar
 
 from thalweg._optional import optional
@@ -33,3 +34,10 @@ def one_thread(train: Callable[P, R]) -> Callable[P, R]:
             torch.set_num_threads(before)
 
     return limited
+
+
+def linear_layers(torch: Any, sizes: Sequence[int], seed: int) -> list[Any]:
+    """Linear layers between these sizes, with torch's first weights for this seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return [torch.nn.Linear(a, b) for a, b in pairwise(sizes)]

@@ -20,10 +20,10 @@ from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.inputs import feature_table
 from thalweg.learn.limits import exhausted, limit_status, spend
-from thalweg.learn.network import load_torch, one_thread
+from thalweg.learn.network import linear_layers, load_torch, one_thread
 from thalweg.learn.weak.fit import fit_weak
 from thalweg.learn.weak.options import WeakOptions
-from thalweg.learn.weak.terms import Quadrature, Setting, assemble, nodes_of
+from thalweg.learn.weak.terms import Nodes, Quadrature, Setting, assemble
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
 
@@ -67,9 +67,6 @@ class FeatureFit:
     n_steps: int
     status: Status
 
-    def predict_potential(self, features: ArrayLike) -> Array:
-        return self.network.predict_potential(features)
-
 
 class WeakLoss:
     """The weak loss of a potential, with beta known or at its best value for each potential.
@@ -106,16 +103,9 @@ class WeakLoss:
         p = _checks.as_probabilities(probabilities, kernel.n_states, "probabilities")
         when = _checks.as_times(times, minimum=2)
         self.kernel, self.beta = kernel, beta
-        self.system = assemble(
-            kernel, nodes_of(when, quadrature), p, Setting(as_mobility(mobility))
-        )
-        self.best = fit_weak(
-            kernel,
-            when,
-            p,
-            beta=beta,
-            options=WeakOptions(quadrature=quadrature, mobility=mobility, ridge=0.0),
-        ).potential
+        options = WeakOptions(quadrature=quadrature, mobility=mobility, ridge=0.0)
+        self.best = fit_weak(kernel, when, p, beta=beta, options=options).potential
+        self.system = assemble(kernel, Nodes(when, quadrature), p, Setting(as_mobility(mobility)))
 
     def on(self, torch: Any, where: Any) -> Callable[[Any], tuple[Any, Any]]:
         """The loss and beta as functions of a potential on a torch device."""
@@ -158,10 +148,7 @@ def fit_feature_network(
     shift, scale = x.mean(axis=0), x.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)
     where = torch.device(device or "cpu")
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        sizes = [x.shape[1], *hidden, 1]
-        layers = [torch.nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+    layers = linear_layers(torch, [x.shape[1], *hidden, 1], seed)
     for layer in layers:
         layer.to(device=where, dtype=torch.float64)
     inputs = torch.as_tensor((x - shift) / scale, dtype=torch.float64, device=where)
@@ -175,10 +162,9 @@ def fit_feature_network(
     evaluate = loss.on(torch, where)
     free = torch.as_tensor(loss.best, dtype=torch.float64, device=where)
     best = max(-float(evaluate(free)[0]), 1e-300)
-    weights = [layer.weight for layer in layers]
 
     def penalised() -> Any:
-        decay = sum((w**2).sum() for w in weights)
+        decay = sum((layer.weight**2).sum() for layer in layers)
         return evaluate(potential())[0] / best + _WEIGHT_DECAY * decay
 
     parameters = [q for layer in layers for q in layer.parameters()]

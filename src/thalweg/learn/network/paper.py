@@ -22,7 +22,7 @@ from thalweg.energy import FreeEnergy, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.limits import exhausted, limit_status, spend
-from thalweg.learn.network import load_torch, one_thread
+from thalweg.learn.network import linear_layers, load_torch, one_thread
 from thalweg.mobility import Mobility, as_mobility
 from thalweg.status import Status
 
@@ -116,11 +116,9 @@ def fit_neural(
             "give one row per time in both."
         )
     n, steps = kernel.n_states, np.diff(times)
-    psi = np.stack(
-        [
-            geodesic_velocity(kernel, p[k], p[k - 1] - p[k], mobility) / steps[k - 1]
-            for k in range(1, times.size)
-        ]
+    rates = (p[:-1] - p[1:]) / steps[:, None]
+    psi = np.array(
+        [geodesic_velocity(kernel, q, r, mobility) for q, r in zip(p[1:], rates, strict=True)]
     )
     where = torch.device(training.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     generator = torch.Generator().manual_seed(seed)
@@ -131,23 +129,18 @@ def fit_neural(
     log_rho = np.log(p[1:] / kernel.stationary)
     weights = np.rint(table[1:]).astype(np.int64).ravel()
     samples = torch.as_tensor(np.repeat(np.arange(weights.size), weights))
-    hidden, batch_size, epochs = training.hidden, training.batch_size, training.epochs
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        layers = [
-            torch.nn.Linear(a, b).to(where)
-            for a, b in ((n, hidden), (hidden, hidden), (hidden, n + 1))
-        ]
+    sizes = [n, training.hidden, training.hidden, n + 1]
+    layers = [layer.to(where) for layer in linear_layers(torch, sizes, seed)]
     engine = training.engine or _literal_steps
     train = engine(torch, layers, as_tensor(log_rho), as_tensor(psi), training)
-    total = epochs * -(-samples.numel() // batch_size)
+    total = training.epochs * -(-samples.numel() // training.batch_size)
     tenth = max(total // 10, 1)
     losses = np.zeros(0)
     status = Status.CONVERGED
     try:
-        for _ in range(epochs):
+        for _ in range(training.epochs):
             order = samples[torch.randperm(samples.numel(), generator=generator)]
-            for piece in torch.split(order, batch_size * tenth):
+            for piece in torch.split(order, training.batch_size * tenth):
                 if losses.size and exhausted():
                     status = limit_status()
                     break
@@ -158,18 +151,16 @@ def fit_neural(
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     history = losses[: losses.size // tenth * tenth].reshape(-1, tenth).mean(axis=1)
-    states = torch.eye(n, device=where)
     with torch.no_grad():
-        out = _outputs(torch, layers, states)
+        out = _outputs(torch, layers, torch.eye(n, device=where))
         seen = as_tensor(table[1:].sum(axis=0) / table[1:].sum())
         beta_value = float(torch.nn.functional.softplus(seen @ out[:, n]))
         rows = out[:, :n].cpu().numpy().astype(np.float64)
-    if not (np.isfinite(rows).all() and np.isfinite(beta_value)):
-        return NeuralFit(
-            FreeEnergy(np.zeros(n), 0.0), rows, history, losses.size, Status.NOT_FINITE
-        )
-    v = potential_from_gradient(rows, table[1:].sum(axis=0))
-    energy = FreeEnergy(centred(v, kernel), beta_value)
+    if np.isfinite(rows).all() and np.isfinite(beta_value):
+        v = potential_from_gradient(rows, table[1:].sum(axis=0))
+        energy = FreeEnergy(centred(v, kernel), beta_value)
+    else:
+        energy, status = FreeEnergy(np.zeros(n), 0.0), Status.NOT_FINITE
     return NeuralFit(energy, rows, history, losses.size, status)
 
 
@@ -185,11 +176,7 @@ def _literal_steps(
     n = log_rho.shape[1]
     parameters = [q for layer in layers for q in layer.parameters()]
     optimiser = torch.optim.Adam(
-        parameters,
-        lr=training.learning_rate,
-        betas=(0.9, 0.999),
-        eps=1e-8,
-        weight_decay=training.weight_decay,
+        parameters, lr=training.learning_rate, weight_decay=training.weight_decay
     )
     states = torch.eye(n, device=log_rho.device)
 

@@ -63,7 +63,7 @@ class Overdispersed(CountModel):
         return 100.0 if self.concentration is None else self.concentration
 
     def design_effect(self, sizes: Array | float) -> Array:
-        """Variance of a count over that of a multinomial one."""
+        """Variance of a count, relative to a multinomial one."""
         return np.asarray((sizes + self._s) / (1.0 + self._s))
 
     def terms(self, counts: Array, log_p: Array) -> Terms:

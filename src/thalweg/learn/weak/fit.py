@@ -11,44 +11,35 @@ pass over the snapshots and two solves with one time-averaged Laplacian.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
 
 from thalweg import _checks
 from thalweg._door import checked, single_threaded
 from thalweg._types import Array
+from thalweg.edges.fluxes import Drive
 from thalweg.edges.static import Graph
-from thalweg.energy import Entropy, FreeEnergy, centred
+from thalweg.energy import Entropy, FreeEnergy, as_interaction, centred
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.learn.inputs import feature_table
 from thalweg.learn.time_basis import TimeBasis
-from thalweg.learn.weak.noise import (
-    NoiseBias,
-    noise_bias,
-    sampling_deviations,
-    telescoped_noise,
-)
+from thalweg.learn.weak.noise import NoiseBias, noise_bias, sampling_deviations, telescoped_noise
 from thalweg.learn.weak.options import (
-    Ridge,
     WeakOptions,
-    as_features,
     as_sizes,
-    as_symmetric,
     check_positive,
-    probability_rows,
 )
 from thalweg.learn.weak.passes import unexplained
 from thalweg.learn.weak.solve import (
     DENSE_SIZE,
+    Minimum,
     Problem,
     border,
-    bordered,
     choose_ridge,
+    minimum,
     problem_of,
 )
 from thalweg.learn.weak.terms import (
@@ -57,13 +48,17 @@ from thalweg.learn.weak.terms import (
     Setting,
     WeakSystem,
     assemble,
-    nodes_of,
+    is_simple,
 )
 from thalweg.mobility import LogMean, Mobility, as_mobility
 from thalweg.status import Status
 
 _TINY = 64
-"""Number of states up to which threads are not limited."""
+"""Number of states up to which threads are not limited: on tiny matrices the limit would cost more
+than the solve."""
+
+_DEFAULTS = WeakOptions()
+"""Made once: checking them takes a good part of the time of a fit of few states."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,118 +145,127 @@ def fit_weak(
     (0.3, True)
     """
     times = _checks.as_times(times, minimum=2)
-    p = probability_rows(probabilities, kernel.n_states)
+    p = _checks.as_probabilities(probabilities, kernel.n_states, "probabilities")
     if p.shape[0] != times.size:
         raise InputError(
             f"probabilities have {p.shape[0]} rows for {times.size} times; give one row per time."
         )
-    options = WeakOptions() if options is None else options
-    quadrature, weighting, ridge = options.quadrature, options.weighting, options.ridge
-    features, time_basis = options.features, options.time_basis
-    mobility = as_mobility(options.mobility)
-    internal = Entropy() if options.internal is None else options.internal
-    known_beta = None if beta is None else _checks.positive(beta, "beta", zero=True)
-    nodes = nodes_of(times, quadrature)
-    if weighting not in ("metric", "paper", "paper-edges"):
-        raise InputError(f"weighting is {weighting!r}; choose 'metric', 'paper' or 'paper-edges'.")
-    with_beta = known_beta != 0.0
-    if with_beta:
+    options = _DEFAULTS if options is None else options
+    if options.weighting not in ("metric", "paper", "paper-edges"):
+        raise InputError(
+            f"weighting is {options.weighting!r}; choose 'metric', 'paper' or 'paper-edges'."
+        )
+    nodes = Nodes(times, options.quadrature, options.time_basis)
+    if beta is not None:
+        beta = _checks.positive(beta, "beta", zero=True)
+    if beta != 0.0:
         check_positive(p)
-    basis = [as_symmetric(b, kernel.n_states, i) for i, b in enumerate(options.interactions)]
-    known_potential = (
-        None if potential is None else _checks.as_vector(potential, kernel.n_states, "potential")
-    )
-    if known_potential is not None and known_beta is not None and not basis:
+    known = None if potential is None else _checks.as_vector(potential, p.shape[1], "potential")
+    if known is not None and beta is not None and not options.interactions:
         raise InputError("beta and potential are both given; leave out the one to be learned.")
-    table = None if features is None else as_features(features, kernel.n_states)
+    if known is not None and options.time_basis is not None:
+        raise InputError("a known potential cannot vary in time; leave out time_basis.")
+    features = options.features
+    table = None if features is None else feature_table(features, kernel.n_states)
     counted = None if sizes is None else as_sizes(sizes, times.size)
-    noisy = ridge == "auto" and counted is not None and known_potential is None
-    exact = weighting == "metric" and time_basis is None and kernel.n_states <= DENSE_SIZE
-    setting = Setting(mobility, weighting, internal, with_beta, basis, time_basis)
-    deviations: list[Array] = []
-    if noisy and not exact:
-        assert counted is not None
-        draw = np.random.default_rng(0) if rng is None else rng
-        n_probes = 1 if kernel.n_states > 50_000 else 8
-        rows = [0, -1] if setting.is_simple else slice(None)
-        deviations = sampling_deviations(p[rows], counted[rows], n_probes, draw)
-    system = assemble(kernel, nodes, p, setting, deviations)
-    if noisy and exact:
-        assert counted is not None
-        system = replace(system, noise=telescoped_noise(p, counted)[None])
-    signed = with_beta and known_beta is None
-    bias = None
-    if pseudo_count is not None and counted is not None and signed and known_potential is None:
-        if setting.is_simple and isinstance(mobility, LogMean) and quadrature == "trapezoid":
-            dense = kernel.n_states <= DENSE_SIZE
-            bias = noise_bias(
-                kernel, nodes, p, counted, _checks.positive(pseudo_count, "pseudo_count"),
-                n_probes=1 if kernel.n_states > 50_000 else 8,
-                rng=None if dense else (np.random.default_rng(1) if rng is None else rng),
-            )  # fmt: skip
-    if with_beta and known_beta is not None:
-        system = _without_beta(system, known_beta)
-    if known_potential is not None:
-        if time_basis is not None:
-            raise InputError("a known potential cannot vary in time; leave out time_basis.")
-        right = system.moments - system.columns[0].T @ known_potential
+    setting = Setting(
+        as_mobility(options.mobility),
+        options.weighting,
+        Entropy() if options.internal is None else options.internal,
+        beta != 0.0,
+        [
+            as_interaction(b, kernel.n_states, f"interactions[{i}]")
+            for i, b in enumerate(options.interactions)
+        ],
+    )
+    ridged = options.ridge == "auto" and known is None
+    system = _system(kernel, nodes, p, setting, counted if ridged else None, rng)
+    signed, bias = beta is None, None
+    if beta is not None and beta > 0.0:
+        system = _without_beta(system, beta)
+    plain = is_simple(nodes, setting) and nodes.shared and isinstance(setting.mobility, LogMean)
+    if signed and plain and known is None and counted is not None and pseudo_count is not None:
+        exact = kernel.n_states <= DENSE_SIZE
+        draws = None if exact else np.random.default_rng(1) if rng is None else rng
+        bias = noise_bias(kernel, nodes.points.weight, p, counted, pseudo_count, draws)
+    average, products = nodes.averages()
+
+    def minimise() -> Minimum:
+        return _minimise(problem_of(kernel, system, table, products), options, bias, signed)
+
+    if known is not None:
+        right = system.moments - system.columns[0].T @ known
         theta = border(system.gram, right, system.gram, signed)
-        found = _Minimum(known_potential[None], theta, system.gram, 0.0, Status.CONVERGED)
+        found = Minimum(known[None], theta, system.gram, 0.0, Status.CONVERGED)
     else:
-        problem = problem_of(kernel, system, table, _time_gram(nodes, time_basis))
-        # On tiny matrices the thread limit would cost more than the solve.
-        minimise = _minimise if kernel.n_states <= _TINY else single_threaded(_minimise)
-        found = minimise(problem, ridge, signed, options.tolerance, bias)
+        found = (minimise if kernel.n_states <= _TINY else single_threaded(minimise))()
     potentials = found.potentials - (found.potentials @ kernel.stationary)[:, None]
-    average = _average(nodes, time_basis) @ potentials
-    if not (np.isfinite(average).all() and np.isfinite(found.theta).all()):
+    if not (np.isfinite(potentials).all() and np.isfinite(found.theta).all()):
         raise InputError("the probabilities are too extreme for the weak form; smooth them more.")
     status = found.status
     if status and signed and not found.schur[0, 0] > 1e-10 * system.gram[0, 0]:
         status = Status.UNDETERMINED
-    beta_found = float(found.theta[0]) if signed else (known_beta or 0.0)
     strengths = found.theta[1:] if signed else found.theta
-    energy = FreeEnergy(centred(average, kernel), beta_found, _combine(basis, strengths), internal)
+    terms = [s * b for s, b in zip(strengths, setting.interactions, strict=True)]
+    energy = FreeEnergy(
+        centred(average @ potentials, kernel),
+        float(found.theta[0]) if beta is None else beta,
+        sum(terms[1:], start=terms[0]) if terms else None,
+        setting.internal,
+    )
     return WeakFit(
         energy=energy,
         potentials=potentials,
         interactions=strengths,
         coefficients=None if table is None else _coefficients(kernel, table, potentials),
         ridge=found.ridge,
-        residual=_residual(kernel, nodes, p, energy, potentials, mobility, time_basis),
+        residual=_residual(kernel, nodes, p, energy, potentials, setting.mobility),
         status=status,
-        time_basis=time_basis,
+        time_basis=options.time_basis,
     )
 
 
-class _Minimum(NamedTuple):
-    potentials: Array
-    theta: Array
-    schur: Array
-    ridge: float
-    status: Status
+def _system(
+    kernel: MarkovKernel,
+    nodes: Nodes,
+    p: Array,
+    setting: Setting,
+    sizes: Array | None,
+    rng: np.random.Generator | None,
+) -> WeakSystem:
+    """The normal equations, with the noise of the load if sizes of the snapshots are given."""
+    if sizes is None:
+        return assemble(kernel, nodes, p, setting)
+    telescopes = setting.weighting == "metric" and nodes.time_basis is None
+    if telescopes and kernel.n_states <= DENSE_SIZE:
+        system = assemble(kernel, nodes, p, setting)
+        return replace(system, noise=telescoped_noise(p, sizes)[None])
+    rng = np.random.default_rng(0) if rng is None else rng
+    rows = [0, -1] if is_simple(nodes, setting) else slice(None)
+    return assemble(kernel, nodes, p, setting, sampling_deviations(p[rows], sizes[rows], rng))
 
 
 def _minimise(
-    problem: Problem, ridge: Ridge, signed: bool, tolerance: float, bias: NoiseBias | None
-) -> _Minimum:
-    if ridge == "auto":
-        strength = choose_ridge(problem, signed=signed)
+    problem: Problem, options: WeakOptions, bias: NoiseBias | None, signed: bool
+) -> Minimum:
+    """The minimum at the ridge that was asked for, without the bias of the noise if it is small."""
+    if options.ridge == "auto":
+        ridge = choose_ridge(problem, signed=signed)
     else:
-        strength = _checks.positive(ridge, "ridge", zero=True)
+        ridge = _checks.positive(options.ridge, "ridge", zero=True)
     if bias is not None:
         columns, loads = problem.restrict(bias.column), problem.restrict(bias.load)
-        solved, _ = problem.solve(columns, strength, 1e-3)
-        corrected = problem.adjusted(
-            problem.gram - bias.gram + float((columns * solved).sum()),
-            problem.moments - bias.moment + float((loads * solved).sum()),
+        solved, _ = problem.solve(columns, ridge, 1e-3)
+        corrected = replace(
+            problem,
+            gram=problem.gram - bias.gram + float((columns * solved).sum()),
+            moments=problem.moments - bias.moment + float((loads * solved).sum()),
         )
-        x, theta, schur, status = bordered(corrected, strength, signed=signed, tolerance=tolerance)
+        found = minimum(corrected, ridge, signed=signed, tolerance=options.tolerance)
         # The remainder must be well above the error of what was subtracted.
-        if schur[0, 0] > 4 * bias.gram * np.sqrt(2 / bias.terms):
-            return _Minimum(problem.lift(x), theta, schur, strength, status)
-    x, theta, schur, status = bordered(problem, strength, signed=signed, tolerance=tolerance)
-    return _Minimum(problem.lift(x), theta, schur, strength, status)
+        if found.schur[0, 0] > 4 * bias.gram * np.sqrt(2 / bias.terms):
+            return found
+    return minimum(problem, ridge, signed=signed, tolerance=options.tolerance)
 
 
 def _without_beta(system: WeakSystem, beta: float) -> WeakSystem:
@@ -288,19 +292,16 @@ def _residual(
     energy: FreeEnergy,
     potentials: Array,
     mobility: Mobility,
-    time_basis: TimeBasis | None,
 ) -> float:
-    form = EdgeForm(kernel, mobility)
+    """The share of the increments that the master equation leaves."""
     gap = p[:-1] - p[1:]
     moved = float(np.abs(gap).sum())
     if moved == 0:
         return 0.0
-    if time_basis is None and energy.interaction is None and isinstance(energy.internal, Entropy):
-        left = unexplained(
-            Graph.of(kernel, mobility), nodes.points, nodes.steps,
-            nodes.quadrature == "trapezoid", p, energy.potential, energy.beta,
-        )  # fmt: skip
-        return float(left) / moved
+    if energy.interaction is None and nodes.time_basis is None:
+        graph, drive = Graph.of(kernel, mobility), Drive.of(energy, mobility, p[0])
+        return unexplained(graph, drive, nodes.points, nodes.steps, nodes.shared, p) / moved
+    form = EdgeForm(kernel, mobility)
     for j in range(nodes.count):
         here = nodes.probability(p, j)
         weights = form.weights(here)
@@ -309,37 +310,6 @@ def _residual(
             rest = rest + energy.interaction @ here
         if energy.beta > 0:
             rest = rest + energy.beta * energy.internal.derivative(np.log(here / kernel.stationary))
-        for k, share, chi in nodes.basis(time_basis, j):
+        for k, share, chi in nodes.parts(j):
             gap[k] -= share * nodes.steps[k] * form.apply(weights, chi @ potentials + rest)
     return float(np.abs(gap).sum()) / moved
-
-
-def _average(nodes: Nodes, basis: TimeBasis | None) -> Array:
-    if basis is None:
-        return np.ones(1)
-    return sum(step * chi for step, chi in nodes.shares(basis)) / nodes.steps.sum()
-
-
-def _time_gram(nodes: Nodes, basis: TimeBasis | None) -> Array:
-    if basis is None:
-        return np.ones((1, 1))
-    total = sum(step * np.outer(chi, chi) for step, chi in nodes.shares(basis))
-    total = np.asarray(total / nodes.steps.sum())
-    values = np.linalg.eigvalsh(total)
-    if values[0] <= 1e-10 * values[-1]:
-        raise InputError(
-            f"the {basis.size} functions of the time basis are dependent on the "
-            f"{nodes.steps.size} intervals (a piece without a snapshot interval?); use fewer."
-        )
-    return total
-
-
-def _combine(
-    basis: Sequence[Array | sparse.csr_array], strengths: Array
-) -> Array | sparse.csr_array | None:
-    if not basis:
-        return None
-    total = strengths[0] * basis[0]
-    for strength, b in zip(strengths[1:], basis[1:], strict=True):
-        total = total + strength * b
-    return total

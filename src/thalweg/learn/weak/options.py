@@ -65,16 +65,6 @@ class WeakOptions:
         check_kinds(WeakOptions.__init__, vars(self))
 
 
-def probability_rows(values: ArrayLike, n: int) -> Array:
-    """Rows of sum one; a valid table is not checked row by row."""
-    table = values if type(values) is np.ndarray else _checks.as_array(values, "probabilities")
-    if table.ndim == 2 and table.shape[1] == n and table.dtype == np.float64 and table.size:
-        sums = table.sum(axis=1)
-        if table.min() >= 0 and np.abs(sums - 1).max() <= _checks.SUM_TOLERANCE:
-            return np.asarray(table / sums[:, None])
-    return _checks.as_probabilities(values, n, "probabilities")
-
-
 def check_positive(p: Array) -> None:
     lowest = p.min()
     if lowest <= 0:
@@ -94,28 +84,3 @@ def as_sizes(sizes: ArrayLike, count: int) -> Array:
             f"{array.tolist() if array.size < 10 else array.shape}."
         )
     return array
-
-
-def as_features(features: ArrayLike, n: int) -> Array:
-    table = _checks.as_array(features, "features")
-    if table.ndim == 1:
-        table = table[:, None]
-    if table.ndim != 2 or table.shape[0] != n or table.shape[1] == 0:
-        raise InputError(
-            f"features have shape {table.shape}; give one row per state, shape ({n}, number)."
-        )
-    return table
-
-
-def as_symmetric(matrix: ArrayLike | sparse.sparray, n: int, i: int) -> Array | sparse.csr_array:
-    b: Array | sparse.csr_array
-    if sparse.issparse(matrix):
-        b = sparse.csr_array(matrix, dtype=np.float64)
-    else:
-        b = _checks.as_array(matrix, f"interactions[{i}]")
-    if b.shape != (n, n) or abs(b - b.T).max() > 1e-10 * (1 + abs(b).max()):
-        raise InputError(
-            f"interactions[{i}] must be a symmetric matrix of shape ({n}, {n}); this one has "
-            f"shape {b.shape}: use (B + B.T) / 2."
-        )
-    return b

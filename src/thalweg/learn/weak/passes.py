@@ -11,6 +11,7 @@ import numpy as np
 
 from thalweg._compile import njit
 from thalweg._types import Array, Index
+from thalweg.edges.fluxes import Drive, accumulate_velocity
 from thalweg.edges.static import Graph
 from thalweg.mobility import formulas
 
@@ -45,7 +46,6 @@ def normal_equations(
     column = np.zeros(n)
     average = np.zeros(n)
     gram, moment = 0.0, 0.0
-    # Eight snapshots at a time: a state's densities share a cache line, fetched once per edge.
     width = min(_BLOCK, n_nodes)
     rho = np.empty((n, width))
     log_rho = np.zeros((n, width))
@@ -90,54 +90,26 @@ def normal_equations(
 
 @njit(cache=True)
 def unexplained(
-    graph: Graph,
-    points: Points,
-    steps: Array,
-    shared: bool,
-    p: Array,
-    potential: Array,
-    beta: float,
+    graph: Graph, drive: Drive, points: Points, steps: Array, shared: bool, p: Array
 ) -> float:
     """`sum_k |p_{k-1} - p_k - integral|_1` of a fixed energy; `shared`: a node serves two."""
     source, target, conductance, stationary, spec = graph
-    left, right = points.left, points.right
-    n, count, n_nodes = stationary.size, source.size, left.size
-    is_log = formulas.is_logarithmic(spec)
-    width = min(_BLOCK, n_nodes)
-    rho = np.empty((n, width))
-    log_rho = np.empty((n, width))
-    rate = np.zeros((n, width))
-    previous = np.zeros(n)
+    external, beta, order, power = drive
+    n = stationary.size
+    here, rho, rate, before = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     total = 0.0
-    for first in range(0, n_nodes, width):
-        inside = min(width, n_nodes - first)
+    for j in range(points.left.size):
+        before, rate = rate, before
         for x in range(n):
-            previous[x] = rate[x, width - 1]
-            for i in range(inside):
-                value = 0.5 * (p[left[first + i], x] + p[right[first + i], x]) / stationary[x]
-                rho[x, i] = value
-                log_rho[x, i] = np.log(value) if value > 0.0 else -np.inf
-                rate[x, i] = 0.0
-        for e in range(count):
-            x, y = source[e], target[e]
-            c, slope = conductance[e], potential[x] - potential[y]
-            for i in range(inside):
-                s, t = rho[x, i], rho[y, i]
-                z = log_rho[x, i] - log_rho[y, i]
-                m = formulas.mean_from_difference(spec, z, s, t)
-                flux = m * slope
-                if beta > 0.0:
-                    # The logarithmic mean times the difference of logarithms is exact.
-                    flux += beta * (s - t if is_log else m * z)
-                rate[x, i] += c * flux
-                rate[y, i] -= c * flux
-        for i in range(inside):
-            j = first + i
-            if shared and j == 0:
-                continue
-            k = j - 1 if shared else j
-            for x in range(n):
-                before = rate[x, i - 1] if i > 0 else previous[x]
-                drift = 0.5 * (rate[x, i] + before) if shared else rate[x, i]
-                total += abs(p[k, x] - p[k + 1, x] - steps[k] * drift)
+            here[x] = 0.5 * (p[points.left[j], x] + p[points.right[j], x])
+        accumulate_velocity(
+            source, target, conductance, stationary, spec, external, beta, order, power,
+            here, rho, rate,
+        )  # fmt: skip
+        if shared and j == 0:
+            continue
+        k = j - 1 if shared else j
+        for x in range(n):
+            drift = 0.5 * (rate[x] + before[x]) if shared else rate[x]
+            total += abs(p[k, x] - p[k + 1, x] + steps[k] * drift)
     return total

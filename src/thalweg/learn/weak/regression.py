@@ -66,45 +66,28 @@ _LEAST_START = 0.2
 
 @dataclass(frozen=True, eq=False)
 class RegressionFit:
-    """Potential and beta, with errors and a goodness of fit if they were assessed.
-
-    Parameters
-    ----------
-    potential : array
-        Centred potential, shape (N,).
-    beta : float
-        The mean of beta given the data and that it is positive.
-    initial : array
-        Fitted distribution at the first time.
-    beta_raw : float
-        The unconstrained estimate, which may be negative.
-    beta_stderr : float
-        Its standard error.
-    beta_interval : tuple of float
-        Bounds of beta at the 95 % level; the lower one is 0 if the data give none.
-    potential_stderr : array, optional
-        Standard errors of the potential.
-    chi_square : float
-        Sum of the squared residuals in units of their noise.
-    freedom : float
-        Its expectation if the model is right.
-    p_value : float
-        Small if one landscape does not explain the counts.
-    status : Status
-        `CONVERGED`: the equations are linear. Scoring may stop at its limit of steps.
-    """
+    """Potential and beta, with errors and a goodness of fit if they were assessed."""
 
     potential: Array
+    """Centred."""
     beta: float
+    """The mean of beta given the data and that it is positive."""
     initial: Array
+    """The fitted distribution at the first time."""
     beta_raw: float
+    """The unconstrained estimate, which may be negative."""
     beta_stderr: float
     chi_square: float
+    """The sum of the squared residuals in units of their noise."""
     freedom: float
+    """Its expectation if the model is right."""
     beta_interval: tuple[float, float] = (0.0, np.inf)
+    """Bounds of beta at the 95 % level; the lower one is 0 if the data give none."""
     potential_stderr: Array | None = None
     p_value: float = np.nan
+    """Small if one landscape does not explain the counts."""
     status: Status = Status.CONVERGED
+    """Converged, since the equations are linear; scoring may stop at its limit of steps."""
 
     @property
     def energy(self) -> FreeEnergy:
@@ -113,23 +96,23 @@ class RegressionFit:
 
 @dataclass(frozen=True, eq=False)
 class NormalEquations:
-    """Those of the regression for densities that are taken as known."""
+    """The equations of the regression for densities that are taken as known."""
 
     weights: Array
     """Inverse variance of every share, shape (times, N)."""
     drift: sparse.csr_array
-    """The `A_k` above each other, shape (times * N, N)."""
+    """The `A_k`, one above the other, shape (times * N, N)."""
     heat: Array
     """The `b_k`, shape (times, N)."""
     weighted: sparse.csr_array
     """`sum_k W_k A_k`."""
     factor: Array
-    """Cholesky factor of what is left for `V` without `p_0`."""
+    """Cholesky factor of the block of `V` with `p_0` eliminated."""
     column: Array
-    """What is left between `V` and beta; `along` is its solution."""
+    """The block between `V` and beta; `along` is its solution."""
     along: Array
     schur: float
-    """What is left for beta."""
+    """The entry of beta with everything else eliminated."""
 
     @property
     def total(self) -> Array:
@@ -166,17 +149,7 @@ class NormalEquations:
 def normal_equations(
     kernel: MarkovKernel, times: Array, sizes: Array, path: Array, mobility: Mobility
 ) -> NormalEquations:
-    """The normal equations along `path`, densities of shape (times, N).
-
-    Parameters
-    ----------
-    kernel, times, mobility
-        As given to `fit_regression`.
-    sizes : array
-        Individuals per time.
-    path : array
-        Positive probabilities at the times.
-    """
+    """The normal equations along `path`, positive probabilities of shape (times, N)."""
     n, (source, target, conductance) = kernel.n_states, kernel.edges
     moved, heat = [], []
     for rho in path / kernel.stationary:
@@ -186,7 +159,7 @@ def normal_equations(
         else:
             heat.append(static.apply_laplacian(source, target, moved[-1], np.log(rho)))
     b = _integrals(times, np.array(heat))
-    drift = _stacked(kernel, _integrals(times, np.array(moved)))
+    drift = static.stacked_laplacians(source, target, _integrals(times, np.array(moved)), n)
     weights = sizes[:, None] ** 2 / (sizes[:, None] * path + _SPREAD)
     total, flat = weights.sum(axis=0), weights.ravel()
     every = np.arange(flat.size)
@@ -197,7 +170,7 @@ def normal_equations(
     left = np.asarray((scaled.T @ scaled - without.T @ without).toarray())
     left[np.diag_indices(n)] += _HOLD * np.trace(left) / n
     factor, _ = linalg.cho_factor(left, lower=True, overwrite_a=True, check_finite=False)
-    apart = weights * (b - np.sum(weights * b, axis=0) / total)
+    apart = weights * (b - (weights * b).sum(axis=0) / total)
     column = drift.T @ apart.ravel()
     along = linalg.cho_solve((factor, True), column, check_finite=False)
     schur = float(np.vdot(b, apart) - column @ along)
@@ -209,30 +182,6 @@ def _integrals(times: Array, rates: Array) -> Array:
     out = np.zeros_like(rates)
     np.cumsum(0.5 * np.diff(times)[:, None] * (rates[1:] + rates[:-1]), axis=0, out=out[1:])
     return out
-
-
-def _stacked(kernel: MarkovKernel, weights: Array) -> sparse.csr_array:
-    """The Laplacians with these edge weights, one per row, above each other."""
-    n, (source, target, _) = kernel.n_states, kernel.edges
-    states = np.arange(n)
-    rows = np.concatenate([source, target, states])
-    columns = np.concatenate([target, source, states])
-    edges = np.tile(np.arange(source.size), 2)
-    ends = sparse.csr_array(
-        (np.ones(edges.size), (rows[: edges.size], edges)), shape=(n, source.size)
-    )
-    values = np.concatenate([-weights, -weights, (ends @ weights.T).T], axis=1)
-    order = np.lexsort((columns, rows))
-    starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))])
-    blocks = np.arange(weights.shape[0])[:, None] * rows.size + starts[:-1]
-    return sparse.csr_array(
-        (
-            values[:, order].ravel(),
-            np.tile(columns[order], weights.shape[0]),
-            np.append(blocks.ravel(), values.size),
-        ),
-        shape=(n * weights.shape[0], n),
-    )
 
 
 @single_threaded
@@ -301,17 +250,7 @@ def with_errors(
     beta: float | None,
     rng: np.random.Generator,
 ) -> RegressionFit:
-    """The same solution with errors and p-value from refits to data drawn from it.
-
-    Parameters
-    ----------
-    kernel, times, counts, mobility, beta
-        As given to `fit_regression`.
-    fit : RegressionFit
-        Its solution.
-    rng : numpy.random.Generator
-        Draws the data.
-    """
+    """The solution of `fit_regression` with errors and a p-value from refits to drawn data."""
     flow = gradient_flow(
         kernel, fit.energy, fit.initial, times, mobility=mobility, rtol=1e-6, max_steps=_STEPS
     )
@@ -343,13 +282,13 @@ def with_errors(
 
 
 def with_beta_error(fit: RegressionFit, error: float) -> RegressionFit:
-    """The same with another error of beta and the interval that goes with it."""
+    """The fit with another error of beta and the matching interval."""
     lower, upper = fit.beta_raw - 1.96 * error, max(fit.beta_raw, 0.0) + 1.96 * error
     return replace(fit, beta_stderr=error, beta_interval=(max(lower, 0.0), upper))
 
 
 def without_errors(fit: RegressionFit, beta: float | None) -> RegressionFit:
-    """The same with infinite errors; none of a beta that was given."""
+    """The fit with infinite errors, except for a beta that was given."""
     error = np.inf if beta is None else 0.0
     nothing = np.full_like(fit.potential, np.inf)
     return replace(fit, potential_stderr=nothing, beta_stderr=error, beta_interval=(0.0, np.inf))

@@ -1,4 +1,4 @@
-"""Solving the weak form's normal equations: a Laplacian bordered by a few columns, and a ridge.
+"""Solution of the weak form's normal equations: a Laplacian with a border, and a ridge.
 
 Minimise `x^T A x + 2 x^T C theta + theta^T G theta - 2 l^T x - 2 m^T theta + lambda x^T P x` with
 `theta_0 = beta >= 0`. Eliminating `x` leaves a system as small as `theta` is short, so the cost is
@@ -15,7 +15,7 @@ has the expectation `E |x_lambda - x|_A^2` up to a constant.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from thalweg.edges import static
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import Factor, LaplacianSolver
-from thalweg.learn.weak.terms import PairForm, WeakSystem
+from thalweg.learn.weak.terms import EdgeForm, Form, PairForm, WeakSystem
 from thalweg.status import Status
 
 DENSE_SIZE = 400
@@ -42,12 +42,15 @@ _SINGULAR = 1e-10
 _RIDGES = np.geomspace(SMALLEST_RIDGE, 1e2, 57)
 
 
-class Bordered(NamedTuple):
-    """`x`, `theta`, the Schur complement left for `theta`, and how the solves ended."""
+class Minimum(NamedTuple):
+    """Potentials and `theta` at a ridge, and how the solves ended."""
 
-    x: Array
+    potentials: Array
+    """`(blocks, N)`."""
     theta: Array
     schur: Array
+    """The Schur complement left for `theta`."""
+    ridge: float
     status: Status
 
 
@@ -66,10 +69,6 @@ class Problem(ABC):
         """`A_ridge^-1` of the columns of `right`."""
 
     @abstractmethod
-    def roughness(self, x: Array) -> Array:
-        """`P x`."""
-
-    @abstractmethod
     def lift(self, x: Array) -> Array:
         """The potentials, `(blocks, N)`, that `x` stands for."""
 
@@ -77,12 +76,8 @@ class Problem(ABC):
     def restrict(self, load: Array) -> Array:
         """Columns of loads on the states, of a fixed potential, as loads on `x`."""
 
-    def adjusted(self, gram: Array, moments: Array) -> Problem:
-        """The same problem with other entries for the coefficients."""
-        return replace(self, gram=gram, moments=moments)
 
-
-# ------------------------------------------------------------------------ the three problems
+# ------------------------------------------------------------------------ the two problems
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +87,7 @@ class DenseProblem(Problem):
     a: Array
     p: Array
     basis: Array
-    """`(blocks, N, dim)`."""
+    """`(N, dim)`: the potential of every block is a combination of its columns."""
 
     def solve(self, right: Array, ridge: float, tolerance: float) -> tuple[Array, Status]:
         matrix = self.a + ridge * self.p if ridge else self.a
@@ -107,95 +102,59 @@ class DenseProblem(Problem):
         inverse = np.where(keep, 1.0 / np.where(keep, values, 1.0), 0.0)
         return vectors @ (inverse[:, None] * (vectors.T @ right)), Status.CONVERGED
 
-    def roughness(self, x: Array) -> Array:
-        return np.asarray(self.p @ x)
-
     def lift(self, x: Array) -> Array:
-        return np.asarray(self.basis @ x)
+        return np.asarray(x.reshape(-1, self.basis.shape[1]) @ self.basis.T)
 
     def restrict(self, load: Array) -> Array:
-        return np.asarray(self.basis[0].T @ load)
+        return np.asarray(self.basis.T @ load)
 
 
 @dataclass(frozen=True, eq=False)
-class LaplacianProblem(Problem):
-    """One potential on a large graph: `P` is a Laplacian of it, `A` one of it or of all pairs."""
+class GraphProblem(Problem):
+    """Many states: Laplacian solves; conjugate gradients if the potential varies in time.
 
-    kernel: MarkovKernel
-    system: WeakSystem
-    solver: LaplacianSolver
-    last: dict[float, Factor] = field(default_factory=dict)
-    """The factor of the last ridge."""
-
-    def factor(self, ridge: float, weights: Array, diagonal: Array | None = None) -> Factor:
-        if ridge not in self.last:
-            self.last.clear()
-            self.last[ridge] = self.solver.factor(weights, diagonal)
-        return self.last[ridge]
-
-    def solve(self, right: Array, ridge: float, tolerance: float) -> tuple[Array, Status]:
-        weights = self.system.weights[0, 0]
-        ridges = ridge * self.kernel.edges.conductance
-        if not isinstance(self.system.form, PairForm):
-            found = self.factor(ridge, weights + ridges).solve(right, tolerance=tolerance)
-            return found.x, found.status
-        # diag(N P + t) + ridge L - 1 P^T in the gauge sum x = 0: rank one on a grounded solve.
-        diagonal, status = weights.size * weights + weights.sum(), Status.CONVERGED
-        ones = np.concatenate([right, np.ones((weights.size, 1))], axis=1)
-        if ridge:
-            found = self.factor(ridge, ridges, diagonal).solve(ones, tolerance=tolerance)
-            solved, status = found.x, found.status
-        else:
-            solved = ones / diagonal[:, None]
-        level = weights @ solved
-        return solved[:, :-1] + np.outer(solved[:, -1], level[:-1] / (1 - level[-1])), status
-
-    def roughness(self, x: Array) -> Array:
-        source, target, conductance = self.kernel.edges
-        return np.asarray(static.apply_laplacian(source, target, conductance, x))
-
-    def lift(self, x: Array) -> Array:
-        return x[None, :]
-
-    def restrict(self, load: Array) -> Array:
-        return load
-
-
-@dataclass(frozen=True, eq=False)
-class BlockProblem(Problem):
-    """A potential varying in time on a large graph: conjugate gradients, a solve per block."""
+    `P` is a Laplacian of the graph, and `A` one of the graph or of all pairs of states.
+    """
 
     kernel: MarkovKernel
     system: WeakSystem
     time_gram: Array
     solver: LaplacianSolver
+    last: dict[float, list[Factor]] = field(default_factory=dict)
+    """The factors of the last ridge."""
 
-    def apply(self, x: Array, ridge: float) -> Array:
-        form = self.system.form
-        v = self.lift(x)
-        out = np.zeros_like(v)
-        for (a, b), weights in self.system.weights.items():
-            out[a] += form.apply(weights, v[b])
-            if a != b:
-                out[b] += form.apply(weights, v[a])
-        return out.ravel() + ridge * self.roughness(x)
+    def factors(self, ridge: float) -> list[Factor]:
+        """One per block of the time basis."""
+        if ridge not in self.last:
+            self.last.clear()
+            ridges = ridge * self.kernel.edges.conductance
+            weights = self.system.weights
+            if isinstance(self.system.form, PairForm):
+                diagonal = self.system.form.diagonal(weights[0, 0])
+                self.last[ridge] = [self.solver.factor(ridges, diagonal)]
+            else:
+                self.last[ridge] = [
+                    self.solver.factor(weights[a, a] + share * ridges)
+                    for a, share in enumerate(np.diag(self.time_gram))
+                ]
+        return self.last[ridge]
 
     def solve(self, right: Array, ridge: float, tolerance: float) -> tuple[Array, Status]:
-        size, n = self.time_gram.shape[0], self.kernel.n_states
-        factors = [
-            self.solver.factor(
-                self.system.weights[a, a]
-                + ridge * self.time_gram[a, a] * self.kernel.edges.conductance
-            )
-            for a in range(size)
-        ]
+        form = self.system.form
+        if isinstance(form, PairForm):
+            return self._solve_pairs(form, right, ridge, tolerance)
+        factors = self.factors(ridge)
+        if len(factors) == 1:
+            found = factors[0].solve(right, tolerance=tolerance)
+            return found.x, found.status
 
         def precondition(r: Array) -> Array:
-            blocks = r.reshape(size, n) - r.reshape(size, n).mean(axis=1, keepdims=True)
+            blocks = self.lift(r)
+            blocks = blocks - blocks.mean(axis=1, keepdims=True)
             solved = [f.solve(b, tolerance=1e-12).x for f, b in zip(factors, blocks, strict=True)]
             return np.concatenate(solved)
 
-        shape = (size * n, size * n)
+        shape = (right.shape[0], right.shape[0])
         operator = LinearOperator(shape, matvec=lambda x: self.apply(x, ridge), dtype=np.float64)
         inverse = LinearOperator(shape, matvec=precondition, dtype=np.float64)
         out, status = np.empty_like(right), Status.CONVERGED
@@ -205,7 +164,32 @@ class BlockProblem(Problem):
                 status = Status.MAX_ITERATIONS
         return out, status
 
+    def _solve_pairs(
+        self, form: PairForm, right: Array, ridge: float, tolerance: float
+    ) -> tuple[Array, Status]:
+        """`diag(N P + t) + ridge L - 1 P^T` in the gauge `sum x = 0`: rank one on a solve."""
+        weights, status = self.system.weights[0, 0], Status.CONVERGED
+        ones = np.concatenate([right, np.ones((weights.size, 1))], axis=1)
+        if ridge:
+            found = self.factors(ridge)[0].solve(ones, tolerance=tolerance)
+            solved, status = found.x, found.status
+        else:
+            solved = ones / form.diagonal(weights)[:, None]
+        level = weights @ solved
+        return solved[:, :-1] + np.outer(solved[:, -1], level[:-1] / (1 - level[-1])), status
+
+    def apply(self, x: Array, ridge: float) -> Array:
+        """`A_ridge x`."""
+        v = self.lift(x)
+        out = np.zeros_like(v)
+        for (a, b), weights in self.system.weights.items():
+            out[a] += self.system.form.apply(weights, v[b])
+            if a != b:
+                out[b] += self.system.form.apply(weights, v[a])
+        return out.ravel() + ridge * self.roughness(x)
+
     def roughness(self, x: Array) -> Array:
+        """`P x`."""
         source, target, conductance = self.kernel.edges
         mixed = self.time_gram @ self.lift(x)
         rows = [static.apply_laplacian(source, target, conductance, v) for v in mixed]
@@ -215,7 +199,7 @@ class BlockProblem(Problem):
         return x.reshape(self.time_gram.shape[0], -1)
 
     def restrict(self, load: Array) -> Array:
-        return np.tile(load, (self.time_gram.shape[0], 1))
+        return load
 
 
 def problem_of(
@@ -225,63 +209,55 @@ def problem_of(
     size, n = system.load.shape
     q = system.gram.shape[0]
     if features is None and size * n > DENSE_SIZE:
-        flat = (
+        pairs = isinstance(system.form, PairForm)
+        if pairs and size > 1:
+            raise InputError(
+                f"weighting='paper' with a potential varying in time needs at most {DENSE_SIZE} "
+                f"unknowns, not {size * n}; use weighting='paper-edges' or 'metric'."
+            )
+        return GraphProblem(
             system.load.ravel(),
             system.columns.reshape(size * n, q),
             system.gram,
             system.moments,
             system.noise.reshape(size * n, -1),
+            kernel,
+            system,
+            time_gram,
+            LaplacianSolver.for_kernel(kernel, grounded=pairs),
         )
-        pairs = isinstance(system.form, PairForm)
-        if size == 1:
-            solver = LaplacianSolver.for_kernel(kernel, grounded=pairs)
-            return LaplacianProblem(*flat, kernel, system, solver)
-        if pairs:
-            raise InputError(
-                f"weighting='paper' with a potential varying in time needs at most {DENSE_SIZE} "
-                f"unknowns, not {size * n}; use weighting='paper-edges' or 'metric'."
-            )
-        return BlockProblem(*flat, kernel, system, time_gram, LaplacianSolver.for_kernel(kernel))
-    one = _grounded(n) if features is None else _independent(kernel, features)
-    d = one.shape[1]
-    a = np.zeros((size, d, size, d))
+    # State 0 is the ground: a constant changes nothing.
+    basis = np.eye(n)[:, 1:] if features is None else _independent(kernel, features)
+    dim = basis.shape[1]
+    a = np.zeros((size, dim, size, dim))
     for (i, j), weights in system.weights.items():
-        if n <= DENSE_SIZE:
-            block = one.T @ system.form.dense(weights) @ one
-        else:
-            block = one.T @ np.stack([system.form.apply(weights, f) for f in one.T], axis=1)
+        block = _quadratic(system.form, weights, basis)
         a[i, :, j, :] = block
         if i != j:
             a[j, :, i, :] = block.T
-    source, target, conductance = kernel.edges
-    slopes = one[source] - one[target]
-    penalty = slopes.T @ (conductance[:, None] * slopes)
-    basis = np.zeros((size, n, size, d))
-    for i in range(size):
-        basis[i, :, i, :] = one
-    dim = size * d
+    penalty = _quadratic(EdgeForm(kernel, None), kernel.edges.conductance, basis)
     return DenseProblem(
-        (system.load @ one).ravel(),
-        np.einsum("anq,nd->adq", system.columns, one).reshape(dim, q),
+        (system.load @ basis).ravel(),
+        np.einsum("anq,nd->adq", system.columns, basis).reshape(size * dim, q),
         system.gram,
         system.moments,
-        np.einsum("ank,nd->adk", system.noise, one).reshape(dim, -1),
-        a.reshape(dim, dim),
-        np.asarray(np.kron(time_gram, penalty), np.float64) if size > 1 else penalty,
-        basis.reshape(size, n, dim),
+        np.einsum("ank,nd->adk", system.noise, basis).reshape(size * dim, -1),
+        a.reshape(size * dim, size * dim),
+        (time_gram[:, None, :, None] * penalty[:, None, :]).reshape(size * dim, size * dim),
+        basis,
     )
 
 
-def _grounded(n: int) -> Array:
-    """State 0 is the ground; adding a constant to a potential changes nothing."""
-    return np.eye(n)[:, 1:]
+def _quadratic(form: Form, weights: Array, basis: Array) -> Array:
+    """`B^T Q B` for the columns of `basis`."""
+    applied = [form.apply(weights, column) for column in np.ascontiguousarray(basis.T)]
+    return np.asarray(np.array(applied) @ basis)
 
 
 def _independent(kernel: MarkovKernel, features: Array) -> Array:
     """An orthogonal basis, in the kernel's Dirichlet form, of the features modulo constants."""
-    source, target, conductance = kernel.edges
-    slopes = features[source] - features[target]
-    values, vectors = linalg.eigh(slopes.T @ (conductance[:, None] * slopes))
+    form = EdgeForm(kernel, None)
+    values, vectors = linalg.eigh(_quadratic(form, kernel.edges.conductance, features))
     keep = values > 1e-13 * max(values[-1], 1e-300)
     if not keep.any():
         raise InputError(
@@ -293,41 +269,51 @@ def _independent(kernel: MarkovKernel, features: Array) -> Array:
 # ------------------------------------------------------------------------ border and ridge
 
 
-def bordered(problem: Problem, ridge: float, *, signed: bool, tolerance: float) -> Bordered:
+def minimum(problem: Problem, ridge: float, *, signed: bool, tolerance: float) -> Minimum:
     """The minimiser at this ridge; `signed`: the first coefficient is beta, not negative."""
     right = np.concatenate([problem.load[:, None], problem.columns], axis=1)
     solved, status = problem.solve(right, ridge, tolerance)
+    x, theta, schur = _combined(problem, solved, signed)
+    return Minimum(problem.lift(x), theta, schur, ridge, status)
+
+
+def _combined(problem: Problem, solved: Array, signed: bool) -> tuple[Array, Array, Array]:
+    """`x`, `theta` and its Schur complement from `A^-1 [l, C]`."""
     x, by_theta = solved[:, 0], solved[:, 1:]
     schur = problem.gram - problem.columns.T @ by_theta
     theta = border(schur, problem.moments - problem.columns.T @ x, problem.gram, signed)
-    return Bordered(x - by_theta @ theta, theta, schur, status)
+    return x - by_theta @ theta, theta, schur
 
 
 def border(schur: Array, right: Array, gram: Array, signed: bool) -> Array:
-    """The few coefficients: least squares in the directions that the data determine."""
-    q = right.size
-    if q == 0:
-        return np.zeros(0)
-    if q == 1:
-        scalar = right[0] / schur[0, 0] if schur[0, 0] > _SINGULAR * gram[0, 0] else 0.0
-        return np.array([max(scalar, 0.0) if signed else scalar])
+    """The few coefficients: least squares in the directions that the data determine.
+
+    `schur` and `right` may hold several systems, along their first axis.
+    """
+    if gram.size == 1:  # the usual case, which must be quick
+        seen = schur[..., 0] > _SINGULAR * gram[0, 0]
+        theta = np.where(seen, right / np.where(seen, schur[..., 0], 1.0), 0.0)
+        return np.asarray(np.maximum(theta, 0.0) if signed else theta)
     scale = 1 / np.sqrt(np.maximum(np.diag(gram), 1e-300))
-    values, vectors = linalg.eigh(schur * np.outer(scale, scale))
+    values, vectors = np.linalg.eigh(schur * np.outer(scale, scale))
     keep = values > _SINGULAR
     inverse = np.where(keep, 1 / np.where(keep, values, 1.0), 0.0)
-    theta = np.asarray(scale * (vectors @ (inverse * (vectors.T @ (scale * right)))))
-    if signed and theta[0] < 0:
-        theta[0] = 0.0
-        theta[1:] = border(schur[1:, 1:], right[1:], gram[1:, 1:], False)
-    return theta
+    along = inverse * np.einsum("...ij,...i->...j", vectors, scale * right)
+    theta = scale * np.einsum("...ij,...j->...i", vectors, along)
+    if signed:
+        below = theta[..., 0] < 0
+        theta[below, 0] = 0.0
+        theta[below, 1:] = border(schur[below, 1:, 1:], right[below, 1:], gram[1:, 1:], False)
+    return np.asarray(theta)
 
 
 def choose_ridge(problem: Problem, *, signed: bool) -> float:
     """The ridge of least estimated risk; 0 if the load carries no noise."""
-    if problem.noise.shape[1] == 0 or not problem.noise.any():
+    if not problem.noise.any():
         return 0.0
     if isinstance(problem, DenseProblem):
         return _choose_dense(problem, signed)
+    assert isinstance(problem, GraphProblem)
     return _choose_iterative(problem, signed)
 
 
@@ -339,24 +325,9 @@ def _choose_dense(problem: DenseProblem, signed: bool) -> float:
     inverse = 1 / (values + ridges[:, None])
     load, columns = vectors.T @ problem.load, vectors.T @ problem.columns
     spread = ((vectors.T @ problem.noise) ** 2).sum(axis=1)
-    if columns.shape[1] == 1:
-        schur = problem.gram[0, 0] - inverse @ columns[:, 0] ** 2
-        right = problem.moments[0] - inverse @ (columns[:, 0] * load)
-        seen = schur > _SINGULAR * problem.gram[0, 0]
-        theta = np.where(seen, right / np.where(seen, schur, 1.0), 0.0)
-        theta = (np.maximum(theta, 0.0) if signed else theta)[:, None]
-    else:
-        theta = np.stack(
-            [
-                border(
-                    problem.gram - columns.T @ (i[:, None] * columns),
-                    problem.moments - columns.T @ (i * load),
-                    problem.gram,
-                    signed,
-                )
-                for i in inverse
-            ]
-        )
+    schur = problem.gram - np.einsum("gk,ki,kj->gij", inverse, columns, columns)
+    right = problem.moments - inverse @ (columns * load[:, None])
+    theta = border(schur, right, problem.gram, signed)
     cross = theta @ columns.T
     x = inverse * (load - cross)
     loss = (x * (cross - load)).sum(axis=1) - ridges * (x**2).sum(axis=1)
@@ -365,7 +336,7 @@ def _choose_dense(problem: DenseProblem, signed: bool) -> float:
     return float(ridges[int(np.argmin(risk))])
 
 
-def _choose_iterative(problem: Problem, signed: bool) -> float:
+def _choose_iterative(problem: GraphProblem, signed: bool) -> float:
     """The zero of the risk's derivative, which needs no other ridge than its own:
 
         d risk / d lambda = 2 lambda (P x)^T A_lambda^-1 (P x) - 2 trace(Y^T P Y),
@@ -374,48 +345,34 @@ def _choose_iterative(problem: Problem, signed: bool) -> float:
     """
     huge = problem.load.size > 50_000
     tolerance = 1e-2 if huge else 1e-4
-    scale = _scale(problem)
+    data = sum(float(w.sum()) for (a, b), w in problem.system.weights.items() if a == b)
+    # The ridge whose average weight equals that of the data.
+    scale = data / float(problem.kernel.edges.conductance.sum())
     low, high = np.log(SMALLEST_RIDGE * scale), np.log(1e3 * scale)
-    q, theta = problem.columns.shape[1], np.zeros(0)
-    tried: list[tuple[float, float]] = []
+    k, load = problem.noise.shape[1], problem.load
+    before: tuple[float, float] | None = None
     here = np.log(1e-2 * scale)
     for step in range(3 if huge else 8):
         ridge = float(np.exp(here))
-        parts = [problem.noise, problem.load[:, None]] + ([problem.columns] if step == 0 else [])
-        k = problem.noise.shape[1]
-        if step:
-            # The coefficients barely depend on the ridge: kept, they save one column per solve.
-            parts[1] = (problem.load - problem.columns @ theta)[:, None]
-        solved, _ = problem.solve(np.concatenate(parts, axis=1), ridge, tolerance)
+        # The coefficients barely depend on the ridge: kept, they save one column per solve.
+        columns = [problem.noise, load[:, None]] + ([problem.columns] if step == 0 else [])
+        solved, _ = problem.solve(np.concatenate(columns, axis=1), ridge, tolerance)
         x = solved[:, k]
-        if step == 0 and q:
-            by_theta = solved[:, k + 1 :]
-            schur = problem.gram - problem.columns.T @ by_theta
-            theta = border(schur, problem.moments - problem.columns.T @ x, problem.gram, signed)
-            x = x - by_theta @ theta
+        if step == 0:
+            x, theta, _ = _combined(problem, solved[:, k:], signed)
+            load = load - problem.columns @ theta
         rough = problem.roughness(x)
         back, _ = problem.solve(rough[:, None], ridge, tolerance)
         bias = float(rough @ back[:, 0])
         variance = sum(float(y @ problem.roughness(y)) for y in solved[:, :k].T)
         if not (bias > 0 and variance > 0):
             break
-        gap = np.log(variance) - np.log(bias) - here
-        tried.append((here, gap))
-        move = gap
-        if len(tried) > 1 and tried[-2][1] != gap:
-            slope = (gap - tried[-2][1]) / (here - tried[-2][0])
+        gap = move = float(np.log(variance) - np.log(bias) - here)
+        if before is not None and before[1] != gap:
+            slope = (gap - before[1]) / (here - before[0])
             move = -gap / slope if slope < -0.2 else gap
-        move = float(np.clip(move, -7.0, 7.0))
-        here = float(np.clip(here + move, low, high))
-        if abs(move) < 0.3 or here == tried[-1][0]:
+        before = (here, gap)
+        here = float(np.clip(here + np.clip(move, -7.0, 7.0), low, high))
+        if abs(move) < 0.3 or here == before[0]:
             break
     return float(np.exp(here))
-
-
-def _scale(problem: Problem) -> float:
-    """The ridge whose average weight equals that of the data."""
-    assert isinstance(problem, LaplacianProblem | BlockProblem)
-    total = sum(
-        float(problem.system.weights[a, a].sum()) for a, b in problem.system.weights if a == b
-    )
-    return total / float(problem.kernel.edges.conductance.sum())

@@ -27,15 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 
 from thalweg._types import Array
 from thalweg.edges import static
-from thalweg.energy import Entropy, InternalEnergy
+from thalweg.energy import Entropy, Interaction, InternalEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
 from thalweg.laplacian import LaplacianSolver
@@ -45,13 +43,18 @@ from thalweg.mobility import Mobility
 
 Quadrature = Literal["trapezoid", "right", "midpoint"]
 Weighting = Literal["metric", "paper", "paper-edges"]
-Basis: TypeAlias = NDArray[np.float64] | sparse.csr_array
 
 
 class Nodes:
-    """The points of the quadrature, and the intervals that each of them serves."""
+    """The points of the quadrature, the intervals that each serves, and functions of time there."""
 
-    def __init__(self, times: Array, quadrature: Quadrature) -> None:
+    def __init__(
+        self, times: Array, quadrature: Quadrature, time_basis: TimeBasis | None = None
+    ) -> None:
+        if quadrature not in ("trapezoid", "right", "midpoint"):
+            raise InputError(
+                f"quadrature is {quadrature!r}; choose 'trapezoid', 'right' or 'midpoint'."
+            )
         m = times.size - 1
         steps = np.diff(times)
         k = np.arange(m + 1)
@@ -62,7 +65,9 @@ class Nodes:
         else:
             left = k[1:] if quadrature == "right" else k[:-1]
             self.points = Points(left, k[1:], steps, k[:-1], k[1:], np.ones(m))
-        self.times, self.steps, self.quadrature = times, steps, quadrature
+        self.times, self.steps, self.time_basis = times, steps, time_basis
+        self.shared = quadrature == "trapezoid"
+        """Whether a node serves the intervals on both of its sides."""
 
     @property
     def count(self) -> int:
@@ -71,47 +76,40 @@ class Nodes:
     def probability(self, p: Array, j: int) -> Array:
         return np.asarray(0.5 * (p[self.points.left[j]] + p[self.points.right[j]]))
 
-    def intervals(self, j: int) -> list[tuple[int, float]]:
-        """The intervals that node `j` serves, each with its share of the interval."""
-        if self.quadrature != "trapezoid":
-            return [(j, 1.0)]
-        return [(k, 0.5) for k in (j - 1, j) if 0 <= k < self.steps.size]
-
-    def shares(self, basis: TimeBasis) -> Iterator[tuple[float, Array]]:
-        """The time that each node stands for in an interval, and the functions of time there."""
-        for j in range(self.count):
-            for k, share, chi in self.basis(basis, j):
-                yield share * float(self.steps[k]), chi
-
-    def basis(self, basis: TimeBasis | None, j: int) -> list[tuple[int, float, Array]]:
-        """`(interval, share, chi)` for each interval the node serves.
+    def parts(self, j: int) -> Iterator[tuple[int, float, Array]]:
+        """Each interval that node `j` serves, its share of it, and the functions of time.
 
         A piecewise basis belongs to the interval, a smooth one to the node's own time.
         """
-        own = 0.5 * (self.times[self.points.left[j]] + self.times[self.points.right[j]])
-        out = []
-        for k, share in self.intervals(j):
-            middle = 0.5 * (self.times[k] + self.times[k + 1])
-            at = middle if basis is not None and basis.breaks is not None else own
-            out.append((k, share, np.ones(1) if basis is None else basis(float(at))))
-        return out
+        share, basis = (0.5 if self.shared else 1.0), self.time_basis
+        for k in (j - 1, j) if self.shared else (j,):
+            if not 0 <= k < self.steps.size:
+                continue
+            ends = (k, k + 1)
+            if basis is not None and basis.breaks is None:
+                ends = (self.points.left[j], self.points.right[j])
+            at = 0.5 * float(self.times[ends[0]] + self.times[ends[1]])
+            yield k, share, np.ones(1) if basis is None else basis(at)
 
-
-def nodes_of(times: Array, quadrature: Quadrature) -> Nodes:
-    """The nodes of a quadrature on these snapshot times."""
-    if quadrature not in ("trapezoid", "right", "midpoint"):
-        raise InputError(
-            f"quadrature is {quadrature!r}; choose 'trapezoid', 'right' or 'midpoint'."
-        )
-    return Nodes(times, quadrature)
-
-
-class Form(Protocol):
-    """A family of Laplacians `Q(weights)`: those of the metric, of the edges, of all pairs."""
-
-    def weights(self, p: Array) -> Array: ...
-    def apply(self, weights: Array, u: Array) -> Array: ...
-    def dense(self, weights: Array) -> Array: ...
+    def averages(self) -> tuple[Array, Array]:
+        """The functions of time averaged over time, and their products."""
+        basis = self.time_basis
+        if basis is None:
+            return np.ones(1), np.ones((1, 1))
+        shares, values = [], []
+        for j in range(self.count):
+            for k, share, chi in self.parts(j):
+                shares.append(share * self.steps[k])
+                values.append(chi)
+        chi, weights = np.array(values), np.array(shares) / self.steps.sum()
+        products = chi.T @ (weights[:, None] * chi)
+        size = np.linalg.eigvalsh(products)
+        if size[0] <= 1e-10 * size[-1]:
+            raise InputError(
+                f"the {basis.size} functions of the time basis are dependent on the "
+                f"{self.steps.size} intervals (a piece without a snapshot interval?); use fewer."
+            )
+        return weights @ chi, products
 
 
 @dataclass(frozen=True)
@@ -132,26 +130,23 @@ class EdgeForm:
         source, target, _ = self.kernel.edges
         return np.asarray(static.apply_laplacian(source, target, weights, u))
 
-    def dense(self, weights: Array) -> Array:
-        return static.dense_laplacian(*self.kernel.edges[:2], weights, self.kernel.n_states)
 
-
-@dataclass(frozen=True)
 class PairForm:
     """`Q` on all pairs, weights `p(x) + p(y)`: `diag(N p + t) - p 1^T - 1 p^T`, `t = sum p`."""
-
-    n_states: int
 
     def weights(self, p: Array) -> Array:
         return p
 
-    def apply(self, weights: Array, u: Array) -> Array:
-        p = weights
-        return np.asarray((p.size * p + p.sum()) * u - p * u.sum() - p @ u)
+    def diagonal(self, weights: Array) -> Array:
+        """`N p + t`."""
+        return weights.size * weights + weights.sum()
 
-    def dense(self, weights: Array) -> Array:
-        p = weights
-        return np.diag(p.size * p + p.sum()) - p[:, None] - p[None, :]
+    def apply(self, weights: Array, u: Array) -> Array:
+        return np.asarray(self.diagonal(weights) * u - weights * u.sum() - weights @ u)
+
+
+Form: TypeAlias = EdgeForm | PairForm
+"""A family of Laplacians `Q(weights)`: those of the metric, of the edges, of all pairs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,14 +174,13 @@ class Setting:
     weighting: Weighting = "metric"
     internal: InternalEnergy = field(default_factory=Entropy)
     with_beta: bool = True
-    interactions: Sequence[Basis] = ()
-    time_basis: TimeBasis | None = None
+    interactions: Sequence[Interaction] = ()
 
-    @property
-    def is_simple(self) -> bool:
-        """A fixed potential, the entropy, the metric's weights: the load is `p_0 - p_T` alone."""
-        plain = isinstance(self.internal, Entropy) and not self.interactions
-        return plain and self.time_basis is None and self.weighting == "metric"
+
+def is_simple(nodes: Nodes, setting: Setting) -> bool:
+    """A fixed potential, the entropy, the metric's weights: the load is `p_0 - p_T` alone."""
+    plain = isinstance(setting.internal, Entropy) and not setting.interactions
+    return plain and nodes.time_basis is None and setting.weighting == "metric"
 
 
 def assemble(
@@ -200,17 +194,14 @@ def assemble(
 
     `deviations` are perturbations of `p` whose image in the load is needed (the noise).
     """
-    if setting.is_simple:
+    if is_simple(nodes, setting):
         return _assemble_simple(kernel, nodes, p, setting, deviations)
-    weighting, mobility, time_basis = setting.weighting, setting.mobility, setting.time_basis
-    form: Form = (
-        PairForm(kernel.n_states)
-        if weighting == "paper"
-        else EdgeForm(kernel, mobility if weighting == "metric" else None)
-    )
-    metric = EdgeForm(kernel, mobility)
-    solver = None if weighting == "metric" else LaplacianSolver.for_kernel(kernel)
-    size = 1 if time_basis is None else time_basis.size
+    metric = EdgeForm(kernel, setting.mobility)
+    form: Form = metric
+    if setting.weighting != "metric":
+        form = PairForm() if setting.weighting == "paper" else EdgeForm(kernel, None)
+        solver = LaplacianSolver.for_kernel(kernel)
+    size = 1 if nodes.time_basis is None else nodes.time_basis.size
     n, q = kernel.n_states, int(setting.with_beta) + len(setting.interactions)
     weights: dict[tuple[int, int], Array] = {}
     columns, gram = np.zeros((size, n, q)), np.zeros((q, q))
@@ -221,14 +212,14 @@ def assemble(
         own = form.weights(here)
         terms = _terms(kernel, here, setting)
         applied = [form.apply(own, h) for h in terms]
-        if solver is not None:
+        if form is not metric:
             factor = solver.factor(metric.weights(here))
         w = nodes.points.weight[j]
         gram += w * np.array([[h @ a for a in applied] for h in terms]).reshape(q, q)
-        for k, share, chi in nodes.basis(time_basis, j):
+        for k, share, chi in nodes.parts(j):
             step = share * nodes.steps[k]
             increments = [share * (x[k] - x[k + 1]) for x in (p, *deviations)]
-            if solver is not None:
+            if form is not metric:
                 solved = factor.solve(np.stack(increments, axis=1)).x
                 increments = [form.apply(own, v) for v in solved.T]
             moments += [h @ increments[0] for h in terms]

@@ -1,9 +1,9 @@
 """The directions in which clouds of many dimensions move, in which alone a potential is learned.
 
-Fifty coordinates have more second moments than any sample determines, and Gaussians that hardly an
-individual is near. But clouds move in few of their principal components. Those are kept in which
-snapshots differ by more than sampling, the ones that move furthest first; the others stay as they
-are, and if some of them move as well it is said.
+Fifty coordinates have more second moments than any sample determines, and Gaussians in them are
+near hardly any individual. But clouds move in few of their principal components. Those are kept in
+which snapshots differ by more than sampling, the ones that move furthest first; the others stay as
+they are, with a warning if some of them move as well.
 """
 
 from __future__ import annotations
@@ -52,7 +52,13 @@ class Chart:
         count = int(np.clip(moving, _FEWEST_AXES, _MOST_AXES))
         return cls(origin, vectors[:, order[:count]], max(moving - count, 0))
 
+    @classmethod
+    def whole(cls, dimension: int) -> Chart:
+        """The coordinates as they are."""
+        return cls(np.zeros(dimension), np.eye(dimension), 0)
+
     def down(self, x: Array) -> Array:
+        """Points in the coordinates along the directions."""
         return np.asarray((x - self.origin) @ self.axes)
 
     def lift(self, vectors: Array) -> Array:
@@ -65,7 +71,10 @@ class Chart:
         return np.asarray(np.sqrt((self.axes**2).sum(axis=1)))
 
     def __str__(self) -> str:
-        said = f"{self.axes.shape[1]} of {self.axes.shape[0]} principal components, which move most"
+        kept, every = self.axes.shape[::-1]
+        if kept == every:
+            return ""
+        said = f"{kept} of {every} principal components, which move most"
         return said + (f"; {self.left} others move as well" if self.left else "")
 
 
@@ -74,11 +83,10 @@ def _movement(parts: list[Array]) -> tuple[Array, Array]:
     n = np.array([len(x) for x in parts], dtype=np.float64)[:, None]
     means = np.array([x.mean(axis=0) for x in parts])
     variances = np.maximum([x.var(axis=0) for x in parts], 1e-300)
+    fourths = np.array([((x - m) ** 4).mean(axis=0) for x, m in zip(parts, means, strict=True)])
     inside = (n * variances).sum(axis=0) / n.sum()
     middle, width = (n * means).sum(axis=0) / n.sum(), np.sqrt(inside)
-    tails = [((x - m) ** 4).mean(axis=0) / v**2 for x, m, v in zip(parts, means, variances,
-                                                                  strict=True)]  # fmt: skip
-    kurtosis = np.maximum((n * np.array(tails)).sum(axis=0) / n.sum(), 1.5)
+    kurtosis = np.maximum((n * fourths / variances**2).sum(axis=0) / n.sum(), 1.5)
     shift = (n * (means - middle) ** 2 / inside).sum(axis=0)
     spread = (n * (variances / inside - 1) ** 2 / (kurtosis - 1)).sum(axis=0)
     far = ((means - middle) ** 2 + (np.sqrt(variances) - width) ** 2).mean(axis=0)

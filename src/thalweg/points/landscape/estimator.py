@@ -13,8 +13,9 @@ from thalweg._types import Array, Progress
 from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.kernel import MarkovKernel
+from thalweg.points.goodness import joined
 from thalweg.points.landscape.chart import Chart
-from thalweg.points.landscape.field import Field, time_basis
+from thalweg.points.landscape.field import Field, in_chunks, time_basis
 from thalweg.points.landscape.on_graph import graph_energy, graph_gradient
 from thalweg.points.landscape.problem import Problem, Support
 from thalweg.points.landscape.solve import solve
@@ -28,14 +29,12 @@ _HIGH_DIMENSION = 10
 """up to this dimension,"""
 _MOST_POINTS_HIGH = 2000
 """and above it."""
-_FEWEST = 20
+FEWEST = 20
 """Least number of individuals per snapshot."""
 _BACKWARD_STEPS = 4
 """Least number of steps per interval of a push backwards in time."""
 _GROWN = 1.5
 """Ratio of the numbers of individuals above which growth is suspected."""
-_CHUNK = 2000
-"""Points processed together."""
 
 
 class PointLandscape:
@@ -139,26 +138,23 @@ class PointLandscape:
         t = _checks.as_times(times, minimum=2)
         points = as_clouds(clouds, t)
         self._check(points, t)
-        reducible = points[0].shape[1] > _HIGH_DIMENSION and not self.features and start is None
-        self._chart = Chart.of(points) if reducible else None
-        self.dimension_ = int(points[0].shape[1])
-        thinned = self._thinned(tuple(self._down(x) for x in points))
+        d = self.dimension_ = int(points[0].shape[1])
+        reducible = d > _HIGH_DIMENSION and not self.features and start is None
+        self._chart = Chart.of(points) if reducible else Chart.whole(d)
+        thinned = self._thinned(tuple(self._chart.down(x) for x in points))
         problem = Problem(
             t, thinned, self.n_centers, self.time_order, self.beta, self.steps,
             tuple(self.features or ()), self.seed, self.progress or _silent,
             graph_gradient(*start) if start is not None else None,
         )  # fmt: skip
         found = self._answer = solve(problem)
-        self.beta_, self.beta_stderr_, self.evidence_ = (
-            found.beta,
-            found.beta_stderr,
-            found.evidence,
-        )
-        self.goodness_, self.tracked_, self.status_ = found.goodness, found.tracked, found.status
-        self.times_ = t
-        self.sizes_ = np.array([len(x) for x in points])
+        self.beta_, self.beta_stderr_ = found.beta, found.beta_stderr
+        self.evidence_, self.goodness_ = found.evidence, found.goodness
+        self.tracked_, self.status_ = found.tracked, found.status
+        self.times_, self.sizes_ = t, np.array([len(x) for x in points])
         self._support = Support.of(self._field, thinned, found.steps, self.seed)
-        self._center = np.mean([self._mean_values(x) for x in thinned], axis=0)
+        values = self._field.basis.value
+        self._center = np.mean([in_chunks(values, x).mean(axis=0) for x in thinned], axis=0)
         return self
 
     def _thinned(self, points: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -166,9 +162,8 @@ class PointLandscape:
         most = _MOST_POINTS if self.dimension_ <= _HIGH_DIMENSION else _MOST_POINTS_HIGH
         out = []
         for x in points:
-            rng = np.random.default_rng([self.seed, 9])
-            rows = np.sort(rng.permutation(len(x))[:most])
-            out.append(x[rows] if len(x) > most else x)
+            rows = np.random.default_rng([self.seed, 9]).permutation(len(x))[:most]
+            out.append(x[np.sort(rows)])
         return tuple(out)
 
     def _check(self, points: tuple[Array, ...], t: Array) -> None:
@@ -183,42 +178,40 @@ class PointLandscape:
         if self.beta is not None:
             _checks.positive(self.beta, "beta", zero=True)
         for k, x in enumerate(points):
-            if len(x) < _FEWEST:
+            if len(x) < FEWEST:
                 raise InputError(
                     f"the snapshot at time {t[k]:g} has {len(x)} individuals; a landscape on R^d "
-                    f"needs at least {_FEWEST} at every time."
+                    f"needs at least {FEWEST} at every time."
                 )
         if not np.concatenate(points).std(axis=0).max() > 0:
             raise InputError("all points coincide; there is nothing to learn from.")
 
-    # ---------------------------------------------------------------- what was found
+    # ---------------------------------------------------------------- results
 
     @property
     def why_(self) -> str:
-        where = "" if self._chart is None else f"; in {self._chart}"
-        return self._answer.why + where
+        where = str(self._chart)
+        return joined(self._answer.why, where and f"in {where}")
 
     @property
     def warning_(self) -> str:
-        said = []
-        if self.goodness_.rejected:
-            said.append(
-                f"the snapshots contradict the model; {self.goodness_}: the forces may rotate, "
-                "change in time, or individuals may be born and die"
+        contradicted = self.goodness_.warning
+        if contradicted:
+            contradicted += (
+                ": the forces may rotate, change in time, or individuals may be born and die"
             )
-        if not self.status_:
-            said.append(self.status_.value.rstrip("."))
-        if self._chart is not None and self._chart.left:
-            said.append(f"the potential is one of {self._chart}, and are left where they are")
-        ratio = self.sizes_[-1] / self.sizes_[0]
-        steady = np.all(np.diff(self.sizes_) * np.sign(ratio - 1) > 0)
-        if steady and not 1 / _GROWN < ratio < _GROWN:
-            said.append(
-                f"the number of individuals goes steadily from {self.sizes_[0]} to "
-                f"{self.sizes_[-1]}: if that is growth and not sampling, a potential cannot "
-                "explain it"
+        failed = "" if self.status_ else self.status_.value.rstrip(".")
+        left = ""
+        if self._chart.left:
+            left = f"the potential is one of {self._chart}, and are left where they are"
+        growth, (first, *_, last) = "", self.sizes_
+        steady = np.all(np.diff(self.sizes_) * np.sign(last - first) > 0)
+        if steady and not 1 / _GROWN < last / first < _GROWN:
+            growth = (
+                f"the number of individuals goes steadily from {first} to {last}: if that is "
+                "growth and not sampling, a potential cannot explain it"
             )
-        return "; ".join(said)
+        return joined(contradicted, failed, left, growth)
 
     def potential(self, x: ArrayLike, time: float | None = None) -> Array:
         """`V` at points, zero on average over the snapshots.
@@ -230,19 +223,22 @@ class PointLandscape:
         time : float, optional
             For a potential that changes; by default the last snapshot's.
         """
-        points, theta = self._down(self._points(x)), self._field.at(self._when(time))
-        return np.concatenate([(v - self._center) @ theta for v in self._values(points)])
+        points, theta = self._points(x), self._field.at(self._when(time))
+        return in_chunks(lambda part: self._centred(part) @ theta, points)
 
     def gradient(self, x: ArrayLike, time: float | None = None) -> Array:
         """Gradient of `V` at points; the drift is minus this."""
-        return self._lift(self._field.gradient(self._down(self._points(x)), self._when(time)))
+        return self._chart.lift(self._field.gradient(self._points(x), self._when(time)))
 
     def potential_stderr(self, x: ArrayLike, time: float | None = None) -> Array:
         """Standard error of `potential`."""
-        points, spread = self._down(self._points(x)), self._spread(self._when(time))
-        parts = [v - self._center for v in self._values(points)]
-        squares = [np.einsum("nj,jk,nk->n", v, spread, v, optimize=True) for v in parts]
-        return np.sqrt(np.maximum(np.concatenate(squares), 0.0))
+        points, spread = self._points(x), self._spread(self._when(time))
+
+        def squares(part: Array) -> Array:
+            v = self._centred(part)
+            return np.asarray(((v @ spread) * v).sum(axis=1))
+
+        return np.sqrt(np.maximum(in_chunks(squares, points), 0.0))
 
     def gradient_stderr(self, x: ArrayLike, time: float | None = None) -> Array:
         """Standard error of each component of `gradient`; larger where no individual was seen.
@@ -251,23 +247,20 @@ class PointLandscape:
         gradients is included.
         """
         found, scheme = self.drift_stderr(x, time), self._answer.scheme
-        if scheme is None:
-            return found
-        return np.hypot(found, self._every(np.sqrt(scheme(self._down(self._points(x))))))
+        return found if scheme is None else np.hypot(found, self._every(scheme(self._points(x))))
 
     def drift_stderr(self, x: ArrayLike, time: float | None = None) -> Array:
         """Standard error of each component of the drift by which `push` carries points."""
-        points, spread = self._down(self._points(x)), self._spread(self._when(time))
-        out = [np.zeros((0, self.dimension_))]
-        for a in range(0, len(points), _CHUNK):
-            g = self._field.basis.gradient(points[a : a + _CHUNK])
-            if self._chart is not None:
-                g = self._chart.axes @ g
-            out.append(np.sqrt(np.maximum(((g @ spread) * g).sum(axis=2), 0.0)))
-        found, rough = np.concatenate(out), self._answer.unresolved
+        points, spread = self._points(x), self._spread(self._when(time))
+
+        def squares(part: Array) -> Array:
+            g = self._chart.axes @ self._field.basis.gradient(part)
+            return np.asarray(((g @ spread) * g).sum(axis=2))
+
+        found = np.sqrt(np.maximum(in_chunks(squares, points), 0.0))
         away = self._support.curvature * self._support.beyond(points)
-        found = np.hypot(found, self._every(away))
-        return found if rough is None else np.hypot(found, self._every(np.sqrt(rough(points))))
+        found, rough = np.hypot(found, self._every(away**2)), self._answer.unresolved
+        return found if rough is None else np.hypot(found, self._every(rough(points)))
 
     def push(
         self,
@@ -287,15 +280,16 @@ class PointLandscape:
         rng : numpy.random.Generator, optional
             Source of the noise; without it points follow the drift alone.
         """
-        x = self._points(points)
-        reach = stop - start
+        here, reach = self._points(points), stop - start
+        x = np.array(points, dtype=np.float64)
         if reach == 0:
-            return x.copy()
-        per_interval = self._answer.steps if reach > 0 else max(_BACKWARD_STEPS, self._answer.steps)
-        steps = self._intervals(per_interval * reach)
-        euler, here = reach > 0 and self._answer.steps == 1, self._down(x)
-        there = self._field.flow(here, (start, stop), steps, beta=self.beta_, rng=rng, euler=euler)
-        return there if self._chart is None else x + self._lift(there - here)
+            return x
+        count, forwards = self._answer.steps, reach > 0
+        steps = self._intervals(reach * (count if forwards else max(_BACKWARD_STEPS, count)))
+        there = self._field.flow(
+            here, (start, stop), steps, beta=self.beta_, rng=rng, euler=forwards and count == 1
+        )
+        return x + self._chart.lift(there - here)
 
     def extrapolates(self, points: ArrayLike, start: float, stop: float) -> NDArray[np.bool_]:
         """Mark the points that `push` would carry where no individual showed the gradient.
@@ -307,13 +301,13 @@ class PointLandscape:
         start, stop : float
             Times, as of `push`.
         """
-        x, edges = self._points(points), np.linspace(start, stop, self._intervals(stop - start) + 1)
-        out = np.asarray(self._support.beyond(self._down(x)) > 0)
+        edges = np.linspace(start, stop, self._intervals(stop - start) + 1)
+        out, x = np.asarray(self._support.beyond(self._points(points)) > 0), points
         for a, b in zip(edges[:-2], edges[1:-1], strict=True):
             x = self.push(x, float(a), float(b))
             lost = ~np.isfinite(x).all(axis=1)
             x[lost] = 0.0
-            out |= lost | (self._support.beyond(self._down(x)) > 0)
+            out |= lost | (self._support.beyond(self._points(x)) > 0)
         return out
 
     def energy_on(self, kernel: MarkovKernel) -> FreeEnergy:
@@ -346,38 +340,27 @@ class PointLandscape:
         return float(self.times_[-1]) if time is None else float(time)
 
     def _points(self, x: ArrayLike) -> Array:
+        """Points in the coordinates of the potential."""
         points = _checks.as_array(x, "x")
         if points.ndim != 2 or points.shape[1] != self.dimension_:
             raise InputError(
                 f"x has shape {points.shape}; give one row per point with {self.dimension_} "
                 "coordinates, as in the snapshots."
             )
-        return points
+        return self._chart.down(points)
 
-    def _down(self, x: Array) -> Array:
-        """Points in the coordinates of the potential."""
-        return x if self._chart is None else self._chart.down(x)
+    def _every(self, squares: Array) -> Array:
+        """The share of each coordinate in errors of any direction, from their squares."""
+        return np.sqrt(squares)[:, None] * self._chart.reach
 
-    def _lift(self, vectors: Array) -> Array:
-        return vectors if self._chart is None else self._chart.lift(vectors)
-
-    def _every(self, sizes: Array) -> Array:
-        """The share of each coordinate in errors of any direction."""
-        return sizes[:, None] if self._chart is None else sizes[:, None] * self._chart.reach
-
-    def _values(self, x: Array) -> list[Array]:
-        return [self._field.basis.value(x[a : a + _CHUNK]) for a in range(0, len(x), _CHUNK)] or [
-            np.zeros((0, self._field.basis.size))
-        ]
-
-    def _mean_values(self, x: Array) -> Array:
-        return np.asarray(sum(v.sum(axis=0) for v in self._values(x)) / len(x))
+    def _centred(self, x: Array) -> Array:
+        return self._field.basis.value(x) - self._center
 
     def _spread(self, time: float) -> Array:
         """Covariance of the weights at a time."""
         when = time_basis(self.times_, time, self.time_order)
         size = self._field.basis.size
-        full = self._answer.covariance.reshape(self.time_order + 1, size, -1, size)
+        full = self._answer.covariance.reshape(when.size, size, when.size, size)
         return np.asarray(np.einsum("a,ajbk,b->jk", when, full, when))
 
 

@@ -116,7 +116,7 @@ def evenness(steps: Steps, noise: float, rng: np.random.Generator, *, free: bool
     seen, points = _squares(errors), np.concatenate(steps.clouds[:-1])
     if not noise > 0:
         return Evenness(False, noise, Unresolved(points, seen, _NEAREST), "")
-    places, tau = _Places.of(points, rng), float(np.diff(steps.times).mean())
+    places, tau = _places(points, rng), float(np.diff(steps.times).mean())
     moved = np.concatenate([f - x for f, x in zip(steps.ends, steps.clouds, strict=False)]) / tau
     share = float(np.sqrt(seen.mean() / max(float((moved**2).mean()), 1e-300)))
     matters = share > _MATTERS
@@ -124,7 +124,7 @@ def evenness(steps: Steps, noise: float, rng: np.random.Generator, *, free: bool
     rough, said = matters and found < _STAYS * noise, ""
     for done in range(_ROUNDS):
         draws = [steps.simulated(found, rng) for _ in range(_DRAWS)]
-        ratio, chance = places.ratios(seen, draws)
+        ratio, chance = _ratios(places, seen, draws)
         if done == 0:
             spread, usual = float(np.log(ratio).var()), float(np.log(chance).var())
             uneven = spread > max(_CHANCE * usual, usual + _SIZE**2)
@@ -140,29 +140,19 @@ def evenness(steps: Steps, noise: float, rng: np.random.Generator, *, free: bool
     return Evenness(rough, found, Unresolved(points, squares, count), said)
 
 
-@dataclass(frozen=True, eq=False)
-class _Places:
-    """Parts of the cloud, with the one that each residual belongs to."""
+def _places(points: Array, rng: np.random.Generator) -> Index:
+    """Parts of the cloud: the one that each point belongs to."""
+    centers, _ = spaced_centers(points, int(np.clip(len(points) // _PER_PLACE, *_PLACES)), rng)
+    return np.unique(cKDTree(centers).query(points)[1], return_inverse=True)[1]
 
-    labels: Index
-    count: int
 
-    @classmethod
-    def of(cls, points: Array, rng: np.random.Generator) -> _Places:
-        centers, _ = spaced_centers(points, int(np.clip(len(points) // _PER_PLACE, *_PLACES)), rng)
-        labels = cKDTree(centers).query(points)[1]
-        return cls(np.unique(labels, return_inverse=True)[1], int(np.unique(labels).size))
-
-    def ratios(self, seen: Array, draws: list[Array]) -> tuple[Array, Array]:
-        """Mean squares over simulated ones; and simulated ones over other simulated ones."""
-        means = np.array([self._means(draw) for draw in draws])
-        mean = means.mean(axis=0)
-        others = (means.sum(axis=0) - means) / (len(draws) - 1)
-        return self._means(seen) / mean, (means / others).ravel()
-
-    def _means(self, squares: Array) -> Array:
-        total = np.bincount(self.labels, squares, self.count)
-        return np.maximum(total / np.bincount(self.labels, minlength=self.count), 1e-300)
+def _ratios(places: Index, seen: Array, draws: list[Array]) -> tuple[Array, Array]:
+    """Per place, mean squares over simulated ones; and simulated ones over other simulated ones."""
+    size = np.bincount(places)
+    means = np.array([np.bincount(places, squares) / size for squares in (seen, *draws)])
+    first, rest = np.maximum(means[0], 1e-300), np.maximum(means[1:], 1e-300)
+    others = (rest.sum(axis=0) - rest) / (len(draws) - 1)
+    return first / rest.mean(axis=0), (rest / others).ravel()
 
 
 def _new(errors: list[Array], rows: list[Index | None]) -> float:

@@ -35,22 +35,24 @@ class Block(Protocol):
     @property
     def size(self) -> int: ...
     @property
-    def local(self) -> bool:
-        """Whether the functions are local, and so shrunk harder than global ones."""
-        ...
+    def local(self) -> NDArray[np.bool_]:
+        """Functions that are shrunk separately: local ones, and powers above the second."""
+        return np.ones(self.size, dtype=bool)
 
     def value(self, x: Array, spread: float = 0.0) -> Array: ...
     def gradient(self, x: Array, spread: float = 0.0) -> Array: ...
     def laplacian(self, x: Array, spread: float = 0.0) -> Array: ...
     def slope(self, x: Array, weights: Array) -> Array:
         """Gradient of the weighted sum, shape (points, d)."""
-        ...
+        return self.gradient(x) @ weights
 
-    def hessian(self, x: Array, weights: Array) -> Array: ...
+    def hessian(self, x: Array, weights: Array) -> Array:
+        """Second derivatives of the weighted sum, shape (points, d, d)."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
-class Polynomials:
+class Polynomials(Block):
     """Monomials of the standardised coordinates, of total degree 1 to `degree`.
 
     Without `cross` only powers of single coordinates.
@@ -64,24 +66,27 @@ class Polynomials:
     scale: Array
     degree: int
     cross: bool = True
-    local = False
+
+    @classmethod
+    def over(cls, pool: Array, degree: int, *, cross: bool = True) -> Polynomials:
+        """Monomials of the coordinates standardised over a cloud."""
+        return cls(pool.mean(axis=0), scales(pool), degree, cross)
 
     @cached_property
     def exponents(self) -> NDArray[np.int64]:
-        d = self.mean.size
+        d, powers = self.mean.size, range(1, self.degree + 1)
         if not self.cross:
-            powers = range(1, self.degree + 1)
-            return np.array([k * np.eye(d, dtype=int)[i] for k in powers for i in range(d)])
-        rows = [
-            np.bincount(chosen, minlength=d)
-            for k in range(1, self.degree + 1)
-            for chosen in combinations_with_replacement(range(d), k)
-        ]
-        return np.array(rows, dtype=np.int64)
+            return np.concatenate([k * np.eye(d, dtype=np.int64) for k in powers])
+        chosen = [c for k in powers for c in combinations_with_replacement(range(d), k)]
+        return np.array([np.bincount(c, minlength=d) for c in chosen], dtype=np.int64)
 
     @property
     def size(self) -> int:
         return int(self.exponents.shape[0])
+
+    @property
+    def local(self) -> NDArray[np.bool_]:
+        return self.exponents.sum(axis=1) > 2
 
     def value(self, x: Array, spread: float = 0.0) -> Array:
         return self._monomials(x, spread)[1:].T
@@ -110,7 +115,6 @@ class Polynomials:
         return out.T
 
     def hessian(self, x: Array, weights: Array) -> Array:
-        """Second derivatives of the weighted sum, shape (points, d, d)."""
         d, every = x.shape[1], np.concatenate([np.zeros((1, x.shape[1])), self.exponents])
         turned = np.zeros((self.size + 1, d, d))
         for i in range(d):
@@ -165,7 +169,7 @@ class Polynomials:
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussians:
+class Gaussians(Block):
     """`exp(-|x - c|^2 / (2 w^2))` at centres `c` with widths `w`.
 
     >>> Gaussians(np.zeros((1, 1)), np.ones(1)).value(np.array([[0.0], [1.0]])).round(4).ravel()
@@ -174,7 +178,12 @@ class Gaussians:
 
     centers: Array
     widths: Array
-    local = True
+
+    @classmethod
+    def over(cls, pool: Array, count: int, factor: float, rng: np.random.Generator) -> Gaussians:
+        """About `count` functions over a cloud, `factor` times as wide as they are apart."""
+        centers, near = spaced_centers(pool, count, rng)
+        return cls(centers, np.full(len(centers), factor * near))
 
     @property
     def size(self) -> int:
@@ -220,64 +229,52 @@ class Gaussians:
 
 
 @dataclass(frozen=True, eq=False)
-class AlongAxes:
-    """Gaussians of one coordinate each: `knots` has a column of centres per coordinate."""
+class OnAxis(Block):
+    """Functions of one coordinate: a one-dimensional block on that axis."""
 
-    knots: Array
-    widths: Array
-    local = True
+    block: Block
+    axis: int
 
     @property
     def size(self) -> int:
-        return int(self.knots.size)
+        return self.block.size
 
     def value(self, x: Array, spread: float = 0.0) -> Array:
-        return self._bumps(x, spread)[0].reshape(len(x), -1)
+        return self.block.value(x[:, [self.axis]], spread)
 
     def gradient(self, x: Array, spread: float = 0.0) -> Array:
-        bump, away, square = self._bumps(x, spread)
-        d = x.shape[1]
-        out = np.zeros((len(x), d, d, self.knots.shape[0]))
-        out[:, np.arange(d), np.arange(d)] = bump * away / square
-        return out.reshape(len(x), d, -1)
-
-    def slope(self, x: Array, weights: Array) -> Array:
-        bump, away, square = self._bumps(x, 0.0)
-        return np.asarray((bump * away * (weights.reshape(len(square), -1) / square)).sum(axis=2))
-
-    def laplacian(self, x: Array, spread: float = 0.0) -> Array:
-        return self._seconds(x, spread).reshape(len(x), -1)
-
-    def hessian(self, x: Array, weights: Array) -> Array:
-        d = x.shape[1]
-        out = np.zeros((len(x), d, d))
-        bend = (self._seconds(x, 0.0) * weights.reshape(d, -1)).sum(axis=2)
-        out[:, np.arange(d), np.arange(d)] = bend
+        out = np.zeros((*x.shape, self.size))
+        out[:, self.axis] = self.block.gradient(x[:, [self.axis]], spread)[:, 0]
         return out
 
-    def _seconds(self, x: Array, spread: float) -> Array:
-        bump, away, square = self._bumps(x, spread)
-        return np.asarray(bump * (away**2 / square - 1) / square)
+    def slope(self, x: Array, weights: Array) -> Array:
+        out = np.zeros(x.shape)
+        out[:, self.axis] = self.block.slope(x[:, [self.axis]], weights)[:, 0]
+        return out
 
-    def _bumps(self, x: Array, spread: float) -> tuple[Array, Array, Array]:
-        """Functions, the way to their centres, and squared widths; coordinate, then knot."""
-        square = (self.widths**2 + spread)[:, None]
-        away = self.knots.T[None] - x[:, :, None]
-        shrink = self.widths[:, None] / np.sqrt(square)
-        return shrink * np.exp(-0.5 * away**2 / square), away, square
+    def laplacian(self, x: Array, spread: float = 0.0) -> Array:
+        return self.block.laplacian(x[:, [self.axis]], spread)
+
+    def hessian(self, x: Array, weights: Array) -> Array:
+        out = np.zeros((*x.shape, x.shape[1]))
+        out[:, self.axis, self.axis] = self.block.hessian(x[:, [self.axis]], weights)[:, 0, 0]
+        return out
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class Given(Block):
     """Functions that the user gave, each from points (rows) to numbers; central differences."""
 
     functions: tuple[Function, ...]
     scale: Array
-    local = False
 
     @property
     def size(self) -> int:
         return len(self.functions)
+
+    @property
+    def local(self) -> NDArray[np.bool_]:
+        return np.zeros(self.size, dtype=bool)
 
     def value(self, x: Array, spread: float = 0.0) -> Array:
         columns = []
@@ -296,9 +293,6 @@ class Given:
         return np.stack(
             [(self.value(x + s) - self.value(x - s)) / (2 * s.sum()) for s in self._steps()], axis=1
         )
-
-    def slope(self, x: Array, weights: Array) -> Array:
-        return self.gradient(x) @ weights
 
     def laplacian(self, x: Array, spread: float = 0.0) -> Array:
         middle = 2 * self.value(x)
@@ -331,15 +325,7 @@ class Basis:
 
     @property
     def local(self) -> NDArray[np.bool_]:
-        """Functions that are shrunk separately: local ones, and powers above the second."""
-        return np.concatenate(
-            [
-                block.exponents.sum(axis=1) > 2
-                if isinstance(block, Polynomials)
-                else np.full(block.size, block.local)
-                for block in self.blocks
-            ]
-        )
+        return np.concatenate([block.local for block in self.blocks])
 
     def value(self, x: Array, spread: float = 0.0) -> Array:
         return np.concatenate([block.value(x, spread) for block in self.blocks], axis=1)
@@ -368,6 +354,12 @@ class Basis:
     def _split(self, weights: Array) -> list[tuple[Block, Array]]:
         ends = np.cumsum([block.size for block in self.blocks])[:-1]
         return list(zip(self.blocks, np.split(weights, ends), strict=True))
+
+
+def scales(pool: Array) -> Array:
+    """Standard deviations of the coordinates; 1 where there is none."""
+    deviation = pool.std(axis=0)
+    return np.where(deviation > 0, deviation, 1.0)
 
 
 def spaced_centers(pool: Array, count: int, rng: np.random.Generator) -> tuple[Array, float]:
@@ -411,13 +403,10 @@ class Moments:
     @classmethod
     def of(cls, pool: Array, most: int, rng: np.random.Generator) -> Moments:
         """Moments of a cloud like `pool`, at most `most` of them."""
-        fine, near = spaced_centers(pool, min(_FINE, max(most, 10)), rng)
-        wide, far = spaced_centers(pool, min(_WIDE, max(most // 4, 5)), rng)
-        widths = np.concatenate([np.full(fine.shape[0], near), np.full(wide.shape[0], far)])
-        scale = np.where(pool.std(axis=0) > 0, pool.std(axis=0), 1.0)
-        cross = pool.shape[1] <= _CROSS_DIMENSION
-        powers = Polynomials(pool.mean(axis=0), scale, 2, cross)
-        basis = Basis((powers, Gaussians(np.concatenate([fine, wide]), widths)))
+        powers = Polynomials.over(pool, 2, cross=pool.shape[1] <= _CROSS_DIMENSION)
+        fine = Gaussians.over(pool, min(_FINE, max(most, 10)), 1.0, rng)
+        wide = Gaussians.over(pool, min(_WIDE, max(most // 4, 5)), 1.0, rng)
+        basis = Basis((powers, fine, wide))
         values = basis.value(pool)
         values = values - values.mean(axis=0)
         spread = values.std(axis=0) + 1e-12

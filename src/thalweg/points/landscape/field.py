@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+from numpy.polynomial.legendre import legvander
 
 from thalweg._types import Array
 from thalweg.points.landscape.features import Basis
 
-_CHUNK = 500
+CHUNK = 500
 """Individuals processed together."""
 _MARGIN = 0.05
 """Margin of the box, as a share of the points' extent."""
@@ -20,7 +23,12 @@ END, MIDDLE = float(np.sqrt(1 / 6)), float(np.sqrt(4 / 6))
 def time_basis(times: Array, time: float, order: int) -> Array:
     """Legendre polynomials of degree 0 to `order` over the span of `times`."""
     u = 2 * (time - times[0]) / (times[-1] - times[0]) - 1
-    return np.array([np.polynomial.Legendre.basis(b)(u) for b in range(order + 1)])
+    return np.asarray(legvander(u, order)[0])
+
+
+def in_chunks(function: Callable[[Array], Array], x: Array) -> Array:
+    """`function` of the points, some hundred at a time."""
+    return np.concatenate([function(x[a : a + CHUNK]) for a in range(0, max(len(x), 1), CHUNK)])
 
 
 def bounding_box(clouds: tuple[Array, ...]) -> tuple[Array, Array]:
@@ -45,9 +53,7 @@ class Field:
         return time_basis(self.times, time, self.weights.shape[0] - 1) @ self.weights
 
     def gradient(self, x: Array, time: float) -> Array:
-        theta = self.at(time)
-        parts = [self.basis.slope(x[a : a + _CHUNK], theta) for a in range(0, len(x), _CHUNK)]
-        return np.concatenate(parts) if parts else np.zeros_like(x)
+        return in_chunks(partial(self.basis.slope, weights=self.at(time)), x)
 
     def _slope(self, x: Array, time: float) -> Array:
         return self.gradient(x if self.box is None else np.clip(x, *self.box), time)
@@ -61,7 +67,7 @@ class Field:
         size = np.sqrt(2 * beta * h) if rng is not None and beta > 0 and h > 0 else 0.0
 
         def kick(share: float) -> Array | float:
-            return 0.0 if rng is None or not size else share * size * rng.standard_normal(x.shape)
+            return share * size * rng.standard_normal(x.shape) if rng and size else 0.0
 
         for s in range(steps):
             middle = span[0] + (s + 0.5) * h

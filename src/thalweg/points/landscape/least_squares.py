@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigh, solve_triangular
 from scipy.stats import chi2
 
-from thalweg._types import Array
+from thalweg._types import Array, Index
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape.features import Moments
+from thalweg.points.landscape.field import Field
 from thalweg.points.landscape.model import PushModel
 from thalweg.points.landscape.shrinkage import Prior, Scales, averaged, best_scales, solution
 from thalweg.status import Status
@@ -68,25 +70,23 @@ class Whitening:
         """Whitening by the samples' covariance under the parameters `z`; `None` is no movement."""
         return cls.of(covariance(model, z))
 
-    def inverse(self) -> Array:
-        """Inverse of the covariance."""
-        half = self(np.eye(self.scale.size))
-        return np.asarray(half.T @ half)
-
     @classmethod
     def of(cls, sigma: Array) -> Whitening:
         scale = np.sqrt(np.maximum(np.diag(sigma), 1e-300))
         correlation = sigma / scale[:, None] / scale[None, :]
-        for jitter in _JITTERS[:-1]:
-            try:
+        for jitter in _JITTERS:
+            with suppress(LinAlgError):
                 lower = cholesky(correlation + jitter * np.eye(len(sigma)), lower=True)
-                return cls(scale, lower)
-            except LinAlgError:
-                continue
-        return cls(scale, cholesky(correlation + _JITTERS[-1] * np.eye(len(sigma)), lower=True))
+                break
+        return cls(scale, lower)
 
     def __call__(self, r: Array) -> Array:
         return np.asarray(solve_triangular(self.lower, (r.T / self.scale).T, lower=True))
+
+    def inverse(self) -> Array:
+        """Inverse of the covariance."""
+        half = self(np.eye(self.scale.size))
+        return np.asarray(half.T @ half)
 
 
 def covariance(model: PushModel, z: Array | None) -> Array:
@@ -116,28 +116,44 @@ def covariance(model: PushModel, z: Array | None) -> Array:
     return sigma
 
 
+class Start(NamedTuple):
+    """Parameters from which a fit starts, scales of the prior, and their evidence."""
+
+    z: Array
+    scales: Scales
+    evidence: float
+
+
 @dataclass(frozen=True, eq=False)
 class PushFit:
     """Parameters, residuals, and the normal equations at the solution."""
 
+    model: PushModel
+    white: Whitening
     z: Array
+    scales: Scales
+    """The prior's."""
     residual: Array
     """Whitened residuals."""
     jacobian: Array
     """Whitened Jacobian."""
-    precision: Array
     evidence: float
     status: Status
-    spread: Array | None = None
-    """Covariance of `z` over all scales of the prior; by default, with the precision alone."""
-    taken: Array | None = None
-    """The part of it that leaves the residuals, if that is another."""
+
+    @property
+    def field(self) -> Field:
+        return self.model.field(self.model.read(self.z)[0])
+
+    @property
+    def beta(self) -> float:
+        return self.model.read(self.z)[1]
 
     @property
     def dof(self) -> float:
         """Moments less the parameters that they determine."""
         normal = self.jacobian.T @ self.jacobian
-        used = np.trace(np.linalg.solve(normal + np.diag(self.precision), normal))
+        lift = np.diag(Prior.of(self.model).precision(self.scales))
+        used = np.trace(np.linalg.solve(normal + lift, normal))
         return float(max(self.residual.size - used, 1.0))
 
     @property
@@ -147,48 +163,51 @@ class PushFit:
 
     @property
     def too_good(self) -> bool:
-        """Whether independent snapshots would hardly ever agree so well: they were tracked."""
+        """Whether independent snapshots would almost never agree so well: they were tracked."""
         dof, chi = self.dof, self.chi
         return chi < _TRACKED and bool(chi2.cdf(chi * dof, dof) < _LUCK)
 
-    def posterior(self) -> Array:
-        """Covariance of `z`, inflated if residuals exceed those of sampling."""
-        spread = self.spread
-        if spread is None:
-            normal = self.jacobian.T @ self.jacobian + np.diag(self.precision)
-            spread = cho_solve(cho_factor(normal), np.eye(len(self.z)))
-        return np.asarray(max(1.0, self.chi) * spread)
+    def reweighted(self) -> PushFit:
+        """The same parameters seen by their own covariance."""
+        white, residual = Whitening.at(self.model, self.z), self.model.residual(self.z)
+        jacobian = white(self.model.jacobian(self.z))
+        return replace(self, white=white, residual=white(residual), jacobian=jacobian)
 
 
 @dataclass(frozen=True, eq=False)
-class _Correction:
-    """What individuals that enter both derivatives and residuals add to least squares at `z`.
+class AveragedFit(PushFit):
+    """A fit averaged over all scales of the prior."""
 
-    `J' S^-1 r` is off by `bias + noise (z' - z)` at `z'`, where `noise` is the part of `J' S^-1 J`
-    that is the scatter of `J` over the individuals: without it, `J' S^-1 J` is that of `J kept`.
+    spread: Array
+    """Covariance of `z`."""
+    taken: Array
+    """The part of it that leaves the residuals."""
+
+    @property
+    def posterior(self) -> Array:
+        """Covariance of `z`, inflated if residuals exceed those of sampling."""
+        return np.asarray(max(1.0, self.chi) * self.spread)
+
+
+def _corrected(fit: PushFit) -> tuple[Array, Array, float, Array]:
+    """Rows, side and constant of least squares about a fit, without what shared individuals add.
+
+    The same individuals enter derivatives and residuals: `J' S^-1 r` is off by
+    `bias + noise (z' - z)` at `z'`, where `noise` (returned last) is the part of `J' S^-1 J` that
+    is the scatter of `J`. It is held below a share of the information in every direction.
     """
-
-    bias: Array
-    noise: Array
-    kept: Array
-
-    @classmethod
-    def at(cls, model: PushModel, white: Whitening, fit: PushFit) -> _Correction:
-        """The scatter is held below a share of the information in every direction."""
-        bias, noise = model.score_noise(fit.z, white.inverse())
-        information = fit.jacobian.T @ fit.jacobian
-        metric = information + _LIFT * np.trace(information) / len(bias) * np.eye(len(bias))
-        values, vectors = eigh(0.5 * (noise + noise.T), metric)
-        share, back = np.clip(values, 0.0, _MOST_SHARE), metric @ vectors
-        kept = np.eye(len(bias)) - (vectors * (1 - np.sqrt(1 - share))) @ back.T
-        return cls(bias, (back * share) @ back.T, kept)
-
-    def linear(self, fit: PushFit) -> tuple[Array, Array, float]:
-        """Rows, side and constant of the corrected problem, linearised at the fit."""
-        m, r, z = fit.jacobian, fit.residual, fit.z
-        rows, y = m @ self.kept, m @ z - r
-        side = rows.T @ (rows @ z) - m.T @ r + self.bias
-        return rows, side, float(y @ y + 2 * self.bias @ z - z @ self.noise @ z)
+    bias, noise = fit.model.score_noise(fit.z, fit.white.inverse())
+    m, r, z = fit.jacobian, fit.residual, fit.z
+    information = m.T @ m
+    metric = information + _LIFT * np.trace(information) / len(bias) * np.eye(len(bias))
+    values, vectors = eigh(0.5 * (noise + noise.T), metric)
+    share, back = np.clip(values, 0.0, _MOST_SHARE), metric @ vectors
+    noise = (back * share) @ back.T
+    # Without the scatter, J' S^-1 J is that of these rows.
+    rows = m @ (np.eye(len(bias)) - (vectors * (1 - np.sqrt(1 - share))) @ back.T)
+    y = m @ z - r
+    side = rows.T @ (rows @ z) - m.T @ r + bias
+    return rows, side, float(y @ y + 2 * bias @ z - z @ noise @ z), noise
 
 
 def informative(model: PushModel) -> Moments:
@@ -201,16 +220,14 @@ def informative(model: PushModel) -> Moments:
     `J' S^-1 J` instead (with 105 moments beta came out at 0.12 +- 0.01 where it is 0.3; with 30, at
     0.29 +- 0.05).
     """
-    full = model.moments
-    z = np.zeros(model.size)
-    sigma = covariance(model, None)
-    n = len(model.clouds) - 1
+    full, z = model.moments, np.zeros(model.size)
+    sigma, derivative = covariance(model, None), model.jacobian(z)
     sizes = [k for k in _SIZES if k <= full.size] or [full.size]
-    second, derivative = None, model.jacobian(z)
+    second = None
     stride = max(1, min(len(x) for x in model.clouds) // _SCATTERED)
     few = replace(model, clouds=tuple(x[::stride] for x in model.clouds))
     for size in sizes:
-        keep = np.concatenate([k * full.size + np.arange(size) for k in range(n)])
+        keep = _smoothest(model, size)
         small = replace(few, moments=full.first(size))
         inverse = Whitening.of(sigma[np.ix_(keep, keep)]).inverse()
         noise = small.score_noise(z, inverse)[1] / stride
@@ -222,16 +239,27 @@ def informative(model: PushModel) -> Moments:
     return full.first(second or sizes[-1])
 
 
-def scatter(model: PushModel, z: Array, inverse: Array) -> tuple[float, float]:
-    """The share of the information `J' S^-1 J` that is scatter of `J`; `inverse` is `S^-1`.
+def _smoothest(model: PushModel, count: int) -> Index:
+    """Rows of the `count` smoothest moments of each interval."""
+    first = model.moments.size * np.arange(len(model.clouds) - 1)
+    return np.asarray((first[:, None] + np.arange(count)).ravel())
 
-    The mean over all parameters, and the share of what is known of the noise.
-    """
-    noise = model.score_noise(z, inverse)[1]
-    return _shares(model.jacobian(z), inverse, noise, model.beta is None)
+
+def _tested(model: PushModel) -> int:
+    """Number of moments per interval in tests: few, which keep their covariance honest."""
+    smallest = min(len(x) for x in model.clouds)
+    return int(np.clip(smallest // 20, 2, min(_TESTED, model.moments.size)))
+
+
+def scatter(fit: PushFit) -> float:
+    """The mean share of the information `J' S^-1 J` that is scatter of `J`."""
+    inverse = fit.white.inverse()
+    noise = fit.model.score_noise(fit.z, inverse)[1]
+    return _shares(fit.model.jacobian(fit.z), inverse, noise, fit.model.beta is None)[0]
 
 
 def _shares(m: Array, inverse: Array, noise: Array, free: bool) -> tuple[float, float]:
+    """Scatter as a share of all information, and of what is known of the noise."""
     information = m.T @ inverse @ m
     lift = 1e-9 * np.trace(information) * np.eye(m.shape[1])
     spread = np.linalg.inv(information + lift)
@@ -240,37 +268,32 @@ def _shares(m: Array, inverse: Array, noise: Array, free: bool) -> tuple[float, 
     return float(np.trace(part) / m.shape[1]), of_beta
 
 
-def weak_start(model: PushModel, prior: Prior, white: Whitening) -> tuple[Array, Scales, float]:
-    """The linear weak form's parameters, scales of the prior, and evidence."""
+def weak_start(model: PushModel, white: Whitening) -> Start:
+    """The linear weak form."""
     rows, right = model.weak()
-    m, y = white(rows), white(right)
+    m, y, prior = white(rows), white(right), Prior.of(model)
     side = m.T @ y
     scales, evidence = best_scales(m.T @ m, side, float(y @ y), prior)
-    return solution(m, side, prior.precision(scales), prior.free_beta), scales, evidence
+    return Start(solution(m, side, prior.precision(scales), prior.free_beta), scales, evidence)
 
 
 def fit_push(
-    model: PushModel, prior: Prior, white: Whitening, z: Array, scales: Scales,
-    *, iterations: int = _ITERATIONS,
-) -> tuple[PushFit, Scales]:  # fmt: skip
+    model: PushModel, white: Whitening, z: Array, scales: Scales, iterations: int = _ITERATIONS
+) -> PushFit:
     """Gauss-Newton with damping; the prior follows the evidence in the first iterations."""
+    prior = Prior.of(model)
 
-    def left_over(z: Array) -> Array:
-        return white(model.residual(model.pushed(z)))
-
-    def linear() -> tuple[Array, Array, float]:
-        """The normal equations of the linearised problem."""
+    def best() -> tuple[Scales, float]:
+        """The scales with the largest evidence in the linearised problem."""
         y = m @ z - r
-        return m.T @ m, m.T @ y, float(y @ y)
+        return best_scales(m.T @ m, m.T @ y, float(y @ y), prior)
 
-    r, m = left_over(z), white(model.jacobian(z))
+    r, m = white(model.residual(z)), white(model.jacobian(z))
     damping, status = 1e-3, Status.MAX_ITERATIONS
     for step in range(iterations):
         if step < _FREE_SCALES:
-            scales, _ = best_scales(*linear(), prior)
-        found = _damped_step(
-            left_over, (z, r, m), prior.precision(scales), prior.free_beta, damping
-        )
+            scales, _ = best()
+        found = _damped_step(model, white, (z, r, m), prior.precision(scales), damping)
         if found is None:
             status = Status.CONVERGED if damping <= 1e-3 else Status.STALLED
             break
@@ -279,41 +302,38 @@ def fit_push(
         if gain < _GAIN and step >= min(_FREE_SCALES, iterations - 1):
             status = Status.CONVERGED
             break
-    _, evidence = best_scales(*linear(), prior)
-    return PushFit(z, r, m, prior.precision(scales), evidence, status), scales
+    return PushFit(model, white, z, scales, r, m, best()[1], status)
 
 
-def average(model: PushModel, prior: Prior, white: Whitening, fit: PushFit) -> PushFit:
+def average(fit: PushFit) -> AveragedFit:
     """The same fit without the bias of shared individuals, over all scales of the prior.
 
     Each scale has its evidence as weight. The problem is linear about the fit; if the result is too
     far for that, only part of the way is gone.
     """
-    shared = _Correction.at(model, white, fit)
-    rows, side, square = shared.linear(fit)
+    model, white, prior = fit.model, fit.white, Prior.of(fit.model)
+    rows, side, square, noise = _corrected(fit)
     goal, spread = averaged(rows, side, square, prior)
     _, evidence = best_scales(rows.T @ rows, side, square, prior)
-    more = spread @ shared.noise @ spread
+    more = spread @ noise @ spread
     least, z, r = float(fit.residual @ fit.residual), fit.z, fit.residual
     for share in _WAYS:
         there = fit.z + share * (goal - fit.z)
-        left = white(model.residual(model.pushed(there)))
+        left = white(model.residual(there))
         if float(left @ left) < _ALIKE * least:
             z, r = there, left
             break
     m = white(model.jacobian(z))
-    return replace(
-        fit, z=z, residual=r, jacobian=m, evidence=evidence, spread=spread + more,
-        taken=spread - more,
-    )  # fmt: skip
+    return AveragedFit(
+        model, white, z, fit.scales, r, m, evidence, fit.status, spread + more, spread - more
+    )
 
 
 def _damped_step(
-    left_over: Callable[[Array], Array], at: tuple[Array, Array, Array],
-    d: Array, free_beta: bool, damping: float,
-) -> tuple[Array, Array, float, float] | None:  # fmt: skip
+    model: PushModel, white: Whitening, at: tuple[Array, Array, Array], d: Array, damping: float
+) -> tuple[Array, Array, float, float] | None:
     """The first damped step that lowers the objective, with its gain; `None` if none does."""
-    z, r, m = at
+    (z, r, m), free_beta = at, model.beta is None
     now = float(r @ r + d @ z**2)
     normal, slope = m.T @ m + np.diag(d), m.T @ r + d * z
     free = np.ones(z.size, dtype=bool)
@@ -330,7 +350,7 @@ def _damped_step(
             continue
         if free_beta:
             new[-1] = max(new[-1], 0.0)
-        r_new = left_over(new)
+        r_new = white(model.residual(new))
         after = float(r_new @ r_new + d @ new**2)
         if np.isfinite(after) and after < now:
             return new, r_new, now - after, max(damping / 8, 1e-8)
@@ -338,29 +358,23 @@ def _damped_step(
     return None
 
 
-def goodness(model: PushModel, fit: PushFit) -> GoodnessOfFit:
+def goodness(fit: AveragedFit) -> GoodnessOfFit:
     """Chi-square of the smoothest moments, less the directions that the parameters absorb.
 
-    What is left over has covariance `S - M C M'`, `C` the posterior of the parameters. Few, smooth
-    moments keep the estimated covariance honest; its inverse is too large by about
-    `n / (n - q - 1)`, which is divided out.
+    What is left over has covariance `S - M C M'`, `C` the posterior of the parameters. The inverse
+    of the estimated covariance is too large by about `n / (n - q - 1)`, which is divided out.
     """
-    total, intervals = model.moments.size, len(model.clouds) - 1
-    smallest = min(len(x) for x in model.clouds)
-    q = int(np.clip(smallest // 20, 2, min(_TESTED, total)))
-    claim = "one potential moves all points" if model.order == 0 else (
-        "a potential that changes smoothly in time moves all points"
-    )  # fmt: skip
-    keep = np.concatenate([k * total + np.arange(q) for k in range(intervals)])
-    white = Whitening.of(covariance(model, fit.z)[np.ix_(keep, keep)])
-    r = white(model.residual(model.pushed(fit.z))[keep])
-    m = white(model.jacobian(fit.z)[keep])
-    spread = fit.posterior() / max(1.0, fit.chi) if fit.taken is None else fit.taken
-    values, vectors = eigh(np.eye(len(r)) - m @ spread @ m.T)
+    model, z, q = fit.model, fit.z, _tested(fit.model)
+    smallest, keep = min(len(x) for x in model.clouds), _smoothest(model, q)
+    changing = "a potential that changes smoothly in time"
+    claim = f"{changing if model.order else 'one potential'} moves all points"
+    white = Whitening.of(covariance(model, z)[np.ix_(keep, keep)])
+    r, m = white(model.residual(z)[keep]), white(model.jacobian(z)[keep])
+    values, vectors = eigh(np.eye(len(r)) - m @ fit.taken @ m.T)
     free = values > _ABSORBED
-    dof = int(free.sum())
     chi_square = float((((vectors.T @ r)[free]) ** 2 / values[free]).sum())
-    return GoodnessOfFit(chi_square * max(smallest - q - 1, 1) / smallest, dof, claim)
+    honest = max(smallest - q - 1, 1) / smallest
+    return GoodnessOfFit(chi_square * honest, int(free.sum()), claim)
 
 
 def at_rest(model: PushModel) -> bool:
@@ -368,13 +382,9 @@ def at_rest(model: PushModel) -> bool:
 
     Then nothing shows how fast individuals move, and any potential at rest would fit.
     """
-    total, intervals = model.moments.size, len(model.clouds) - 1
-    still = np.zeros(model.size)
-    residual = model.residual(model.pushed(still))
-    sigma = covariance(model, None)
-    smallest = min(len(x) for x in model.clouds)
-    for q in {min(_FIRST, total), int(np.clip(smallest // 20, 2, min(_TESTED, total)))}:
-        keep = np.concatenate([k * total + np.arange(q) for k in range(intervals)])
+    residual, sigma = model.residual(np.zeros(model.size)), covariance(model, None)
+    for q in {min(_FIRST, model.moments.size), _tested(model)}:
+        keep = _smoothest(model, q)
         r = Whitening.of(sigma[np.ix_(keep, keep)])(residual[keep])
         if chi2.sf(float(r @ r), keep.size) < _STILL / 2:
             return False

@@ -12,15 +12,16 @@ half of the distance between neighbours) and biases the potential.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular
+from scipy.special import softmax
 
 from thalweg._types import Array
-from thalweg.points.landscape.features import Basis, Moments
-from thalweg.points.landscape.field import Field
+from thalweg.points.landscape.features import Moments
+from thalweg.points.landscape.field import Field, in_chunks
 from thalweg.points.landscape.model import PushModel
-from thalweg.points.landscape.problem import Problem
 from thalweg.status import Status
 
 _ITERATIONS = 5
@@ -39,8 +40,6 @@ _STILL = 0.05
 """Squared step, in units of its noise, below which iterations end,"""
 _ROUNDING = 1e-8
 """and in units of the movement itself."""
-_CHUNK = 500
-"""Individuals processed together."""
 _SYSTEMATIC = 0.1
 """Relative error of the noise: it was 10 % high in the mean over potentials, 700 points."""
 
@@ -52,25 +51,23 @@ class Followed:
     weights: Array
     covariance: Array
     noise: float
-    """Half the variance per unit of time that the individuals' steps show: beta where it is free,
-    and what stands in its place in the error bars where it was given."""
+    """Half the variance of the individuals' steps per unit of time: beta if it is free; otherwise
+    used in the error bars alone."""
     noise_stderr: float
     status: Status
 
 
-def fit_moments(
-    problem: Problem, basis: Basis, scale: Array, start: tuple[Array, float], steps: int
-) -> Followed:
+def fit_moments(model: PushModel, start: tuple[Array, float]) -> Followed:
     """Gauss-Newton from `start` (weights, noise); ridge and noise by evidence on a grid."""
-    free, tiled = problem.beta is None, np.tile(scale, problem.order + 1)
+    free, tiled = model.beta is None, np.tile(model.scale, model.order + 1)
     w, noise = start[0] * tiled, max(start[1], 0.0)
-    extent = float(np.concatenate(problem.clouds).var(axis=0).sum())
-    velocity = extent / float(problem.times[-1] - problem.times[0]) ** 2
+    extent = float(np.concatenate(model.clouds).var(axis=0).sum())
+    velocity = extent / float(model.times[-1] - model.times[0]) ** 2
     status, spread, stderr = Status.MAX_ITERATIONS, np.zeros((w.size, w.size)), 0.0
     for _ in range(_ITERATIONS):
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                h, side, y, unit = _linear(problem, basis, scale, (w, noise), steps)
+                h, side, y = _linear(model, w, noise)
         except (LinAlgError, ValueError):  # a flow that throws points out: these were not followed
             status = Status.STALLED
             break
@@ -78,13 +75,12 @@ def fit_moments(
         values = np.maximum(values, 0.0)
         pulls = (vectors.T @ (h.T @ y), vectors.T @ (h.T @ side))
         offset = noise if free else None
-        grid = _evidence((values, y, side), pulls, unit * _NOISES, velocity, offset)
-        near = _about(grid[0], grid[2])
-        nus, ridges, logs = _evidence((values, y, side), pulls, near, velocity, offset)
-        share = np.exp(logs - logs.max())
-        share /= share.sum()
-        new_noise = float(share @ nus)
-        stderr = float(np.sqrt(share @ (nus - new_noise) ** 2))
+        coarse = model.beta_scale * _NOISES
+        logs = _evidence((values, y, side), pulls, coarse, velocity, offset)[1]
+        middle, deviation = _moments_of(np.log(coarse), logs)
+        nus = np.exp(middle + max(deviation, _LEAST_DEVIATION) * _DEVIATIONS)
+        ridges, logs = _evidence((values, y, side), pulls, nus, velocity, offset)
+        new_noise, stderr = _moments_of(nus, logs)
         ridge = float(ridges[int(np.argmax(logs))]) * new_noise
         pull = pulls[0] + (pulls[1] * (new_noise - noise) if free else 0.0)
         new = vectors @ (-pull / (values + ridge))
@@ -101,19 +97,17 @@ def fit_moments(
     return Followed(w / tiled, spread / tiled[:, None] / tiled[None], noise, stderr, status)
 
 
-def _about(noises: Array, logs: Array) -> Array:
-    """A finer grid that holds all of the noise's distribution, however wide."""
-    share = np.exp(logs - logs.max())
-    share /= share.sum()
-    middle = float(share @ np.log(noises))
-    deviation = float(np.sqrt(share @ (np.log(noises) - middle) ** 2))
-    return np.asarray(np.exp(middle + max(deviation, _LEAST_DEVIATION) * _DEVIATIONS))
+def _moments_of(values: Array, logs: Array) -> tuple[float, float]:
+    """Mean and standard deviation of a grid of values with these log evidences."""
+    share = softmax(logs)
+    mean = float(share @ values)
+    return mean, float(np.sqrt(share @ (values - mean) ** 2))
 
 
 def _evidence(
     seen: tuple[Array, Array, Array], pulls: tuple[Array, Array], noises: Array, velocity: float,
     offset: float | None,
-) -> tuple[Array, Array, Array]:  # fmt: skip
+) -> tuple[Array, Array]:  # fmt: skip
     """Per noise, the best ridge and the log evidence over all ridges.
 
     Residuals `y + H w + side (noise - offset)` have variance `noise` each, and weights `1 / ridge`.
@@ -130,69 +124,55 @@ def _evidence(
         each = -0.5 * (left / nu + bits)
         best[i] = ridges[int(np.argmax(each))]
         logs[i] = np.logaddexp.reduce(each)
-    return noises, best, logs
+    return best, logs
 
 
-def _linear(
-    problem: Problem, basis: Basis, scale: Array, at: tuple[Array, float], steps: int
-) -> tuple[Array, Array, Array, float]:
+def _linear(model: PushModel, w: Array, noise: float) -> tuple[Array, Array, Array]:
     """Derivative in the weights, in the noise, and residuals at no weights, of variance `noise`."""
-    w, noise = at
-    beta = noise if problem.beta is None else problem.beta
-    theta = w.reshape(problem.order + 1, -1) / scale
-    field = Field(basis, theta, problem.times)
+    beta = noise if model.beta is None else model.beta
+    field = Field(model.basis, w.reshape(model.order + 1, -1) / model.scale, model.times)
+    spans = zip(model.times[:-1], model.times[1:], strict=True)
     rows = [
-        _felt(field, scale, problem.clouds[k], (float(a), float(b)), steps, beta)
-        for k, (a, b) in enumerate(zip(problem.times[:-1], problem.times[1:], strict=True))
+        _felt(field, x, span, model.steps, beta) / model.scale
+        for x, span in zip(model.clouds, spans, strict=False)
     ]
-    metrics = [g.T @ g / len(x) for g, x in zip(rows, problem.clouds, strict=False)]
+    metrics = [g.T @ g / len(x) for g, x in zip(rows, model.clouds, strict=False)]
     values, vectors = eigh(sum(metrics) / len(metrics))
     keep = values > _LEAST_SHARE * values[-1]
     turn = vectors[:, keep] / np.sqrt(values[keep])
-    moments = Moments(basis, turn / scale[:, None])
-    model = PushModel(
-        problem.times, problem.clouds, basis, moments, problem.order, problem.beta, steps,
-        problem.seed,
-    )  # fmt: skip
-    model.__dict__["scale"] = scale
-    z = np.append(w, [beta / model.beta_scale] if problem.beta is None else [])
-    jacobian, residual = model.jacobian(z), model.residual(model.pushed(z))
+    model = model.changed(moments=Moments(model.basis, turn / model.scale[:, None]))
+    z = np.append(w, [beta / model.beta_scale] if model.beta is None else [])
+    jacobian, residual = model.jacobian(z), model.residual(z)
     parts = []
-    for k, tau in enumerate(np.diff(problem.times)):
-        here = slice(k * moments.size, (k + 1) * moments.size)
+    for k, tau in enumerate(np.diff(model.times)):
+        here = slice(k * turn.shape[1], (k + 1) * turn.shape[1])
         # The floor keeps functions out that vanish in this interval alone.
-        metric = turn.T @ metrics[k] @ turn + _LEAST_SHARE * np.eye(moments.size)
-        root = cholesky(metric, lower=True)
-        root *= np.sqrt(2 * tau / len(problem.clouds[k]))
+        metric = turn.T @ metrics[k] @ turn + _LEAST_SHARE * np.eye(turn.shape[1])
+        root = cholesky(metric, lower=True) * np.sqrt(2 * tau / len(model.clouds[k]))
         block = np.column_stack([jacobian[here], residual[here]])
         parts.append(solve_triangular(root, block, lower=True))
     white = np.concatenate(parts)
     h, y = white[:, : w.size], white[:, -1]
-    side = white[:, w.size] / model.beta_scale if problem.beta is None else np.zeros_like(y)
-    return h, side, y - h @ w, model.beta_scale
+    side = white[:, w.size] / model.beta_scale if model.beta is None else np.zeros_like(y)
+    return h, side, y - h @ w
 
 
-def _felt(
-    field: Field, scale: Array, x: Array, span: tuple[float, float], steps: int, beta: float
-) -> Array:
+def _felt(field: Field, x: Array, span: tuple[float, float], steps: int, beta: float) -> Array:
     """The response of the functions at the end of an interval to a unit of noise, as rows.
 
     Averaging the gradient over half of the noise makes its mean square the variance to the second
     order. Noise that enters early is carried on by the flow, `I - h hessian` in each step.
     """
-    tau = span[1] - span[0]
+    basis, tau = field.basis, span[1] - span[0]
     h = tau / steps
     bends = []
     for s in range(steps):
-        start = (span[0] + s * h, span[0] + (s + 1) * h)
+        begin = span[0] + s * h
         if steps > 1:
-            theta = field.at(start[0] + 0.5 * h)
-            bends.append(np.concatenate([field.basis.hessian(x[a : a + _CHUNK], theta)
-                                         for a in range(0, len(x), _CHUNK)]))  # fmt: skip
-        x = field.flow(x, start, 1, euler=steps == 1)
-    rows = np.concatenate(
-        [field.basis.gradient(x[a : a + _CHUNK], beta * tau) for a in range(0, len(x), _CHUNK)]
-    )
+            theta = field.at(begin + 0.5 * h)
+            bends.append(in_chunks(partial(basis.hessian, weights=theta), x))
+        x = field.flow(x, (begin, begin + h), 1, euler=steps == 1)
+    rows = in_chunks(partial(basis.gradient, spread=beta * tau), x)
     if steps > 1:
         carry = np.broadcast_to(np.eye(x.shape[1]), bends[0].shape)
         felt = np.array(carry)
@@ -200,4 +180,4 @@ def _felt(
             carry = carry - h * carry @ bend
             felt = felt + carry @ carry.transpose(0, 2, 1)
         rows = np.linalg.cholesky(felt / steps).transpose(0, 2, 1) @ rows
-    return np.asarray((rows / scale).reshape(-1, scale.size))
+    return np.asarray(rows.reshape(-1, basis.size))

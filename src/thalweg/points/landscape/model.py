@@ -14,30 +14,46 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thalweg._types import Array
 from thalweg.points.landscape.features import Basis, Moments
-from thalweg.points.landscape.field import END, MIDDLE, Field, bounding_box, time_basis
+from thalweg.points.landscape.field import CHUNK, END, MIDDLE, Field, bounding_box, time_basis
 
 T = TypeVar("T")
 
-_CHUNK = 500
-"""Individuals processed together."""
 _LEAST_BETA = 1e-8
 """Least beta, in units of the model's scale."""
 _KEPT_BYTES = 4e8
 """Largest size of the gradients that are kept."""
 _FAR = 10.0
 """Bound at which expelled points are stopped, in extents of the cloud."""
+_NEEDS = {
+    "scale": ("clouds", "basis"),
+    "_slopes": ("clouds", "basis"),
+    "observed": ("clouds", "moments"),
+}
+"""What is computed once, and the fields that it depends on."""
 
 
 def _before(step: int) -> float:
     """Root of the share of a step's noise before it: from the second on, two sixths."""
     return END if step == 0 else float(np.sqrt(2)) * END
+
+
+def _antithetic(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Draws for the beginning and the middle of a step, followed by their opposites."""
+    xi = rng.standard_normal((2, *shape))
+    return np.concatenate([xi, -xi], axis=1)
+
+
+def _halved(values: Array) -> Array:
+    """The mean over each draw and its opposite."""
+    half = len(values) // 2
+    return np.asarray(0.5 * (values[:half] + values[half:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +73,21 @@ class PushModel:
     steps: int = 1
     seed: int = 0
 
+    def changed(self, **changes: Any) -> PushModel:
+        """The same model but for some fields; what does not depend on them is kept."""
+        new = replace(self, **changes)
+        for name, needs in _NEEDS.items():
+            if all(getattr(new, need) is getattr(self, need) for need in needs):
+                new.__dict__[name] = getattr(self, name)
+        return new
+
     @cached_property
     def scale(self) -> Array:
         """Root mean square gradient of each function over the clouds."""
         total = np.zeros(self.basis.size)
         for x in self.clouds:
-            for a in range(0, len(x), _CHUNK):
-                g = self.basis.gradient(x[a : a + _CHUNK])
+            for a in range(0, len(x), CHUNK):
+                g = self.basis.gradient(x[a : a + CHUNK])
                 total += np.einsum("ndj,ndj->j", g, g) / len(x)
         return np.sqrt(total / len(self.clouds)) + 1e-12
 
@@ -96,13 +120,10 @@ class PushModel:
         theta = z[: self.n_weights].reshape(self.order + 1, -1) / self.scale
         return theta, float(z[-1]) * self.beta_scale if self.beta is None else float(self.beta)
 
-    def with_steps(self, steps: int) -> PushModel:
-        """The same model with more steps per interval; what is known is kept."""
-        new = replace(self, steps=steps)
-        for name in ("scale", "beta_scale", "observed", "_slopes"):
-            if name in self.__dict__:
-                new.__dict__[name] = self.__dict__[name]
-        return new
+    def field(self, weights: Array) -> Field:
+        """The potential with these weights, row after row."""
+        rows = weights.reshape(self.order + 1, -1)
+        return Field(self.basis, rows, self.times, bounding_box(self.clouds))
 
     # ---------------------------------------------------------------- weak form
 
@@ -112,43 +133,35 @@ class PushModel:
         `m_{k+1} - m_k = -tau (A_k + A_{k+1}) theta / 2 + beta tau (l_k + l_{k+1}) / 2` with
         `A = E[grad g . grad phi]`, `l = E[laplacian g]`.
         """
-        products, laplacians = zip(
-            *[self._products(k) for k in range(len(self.clouds))], strict=True
-        )
+        known = [self._products(k) for k in range(len(self.clouds))]
         means = [v.mean(axis=0) for v in self.observed]
         rows, sides = [], []
         for k, tau in enumerate(np.diff(self.times)):
-            ends = [time_basis(self.times, self.times[j], self.order) for j in (k, k + 1)]
-            a = (
-                -0.5
-                * tau
-                * sum(
-                    np.concatenate([b * products[j] for b in basis], axis=1)
-                    for j, basis in zip((k, k + 1), ends, strict=True)
-                )
-            )
-            noise = 0.5 * tau * (laplacians[k] + laplacians[k + 1])
-            y = means[k + 1] - means[k]
+            row = -0.5 * tau * (known[k][0] + known[k + 1][0])
+            noise = 0.5 * tau * (known[k][1] + known[k + 1][1])
+            side = means[k + 1] - means[k]
             if self.beta is None:
-                rows.append(np.column_stack([a, self.beta_scale * noise]))
+                row = np.column_stack([row, self.beta_scale * noise])
             else:
-                rows.append(a)
-                y = y - self.beta * noise
-            sides.append(y)
+                side = side - self.beta * noise
+            rows.append(row)
+            sides.append(side)
         return np.concatenate(rows), np.concatenate(sides)
 
     def _products(self, k: int) -> tuple[Array, Array]:
+        """`A` times each time function, side by side, and `l` at snapshot `k`."""
         x = self.clouds[k]
-        d = x.shape[1]
         product = np.zeros((self.moments.rotation.shape[0], self.basis.size))
         laplacian = np.zeros(self.moments.rotation.shape[0])
-        for a in range(0, len(x), _CHUNK):
-            part = x[a : a + _CHUNK]
-            test = self.moments.basis.gradient(part).reshape(len(part) * d, -1)
-            product += test.T @ self._slope(k, a).reshape(len(part) * d, -1)
+        for a in range(0, len(x), CHUNK):
+            part = x[a : a + CHUNK]
+            test = self.moments.basis.gradient(part).reshape(part.size, -1)
+            product += test.T @ self._slope(k, a).reshape(part.size, -1)
             laplacian += self.moments.basis.laplacian(part).sum(axis=0)
         rotated = self.moments.rotation.T @ product / len(x)
-        return rotated, self.moments.rotation.T @ laplacian / len(x)
+        when = time_basis(self.times, self.times[k], self.order)
+        columns = np.concatenate([b * rotated for b in when], axis=1)
+        return columns, self.moments.rotation.T @ laplacian / len(x)
 
     # ---------------------------------------------------------------- push
 
@@ -171,11 +184,10 @@ class PushModel:
         out = []
         for k in range(self.times.size - 1):
             parts = []
-            for a in range(0, len(self.clouds[k]), _CHUNK):
+            for a in range(0, len(self.clouds[k]), CHUNK):
                 end, _, spread = self._carry(k, a, z, False)
                 value = self.moments.value(end, spread)
-                half = value.shape[0] // 2
-                parts.append(0.5 * (value[:half] + value[half:]) if self._paired else value)
+                parts.append(_halved(value) if self._paired else value)
             out.append(np.concatenate(parts))
         return out
 
@@ -187,59 +199,47 @@ class PushModel:
         if z is None:
             return self.observed[k], self.observed[k]
         theta, beta = self.read(z)
-        field = Field(self.basis, theta, self.times, bounding_box(self.clouds))
-        t, last = self.times, self.times.size - 1
-        rng = np.random.default_rng([self.seed, 5, k])
-        one = self.steps == 1
+        field, rng = self.field(theta), np.random.default_rng([self.seed, 5, k])
+        t, last, one = self.times, self.times.size - 1, self.steps == 1
         known = [self.clouds[k]]
         if k > 0:
-            span = (float(t[k - 1]), float(t[k]))
-            known.append(
-                field.flow(self.clouds[k - 1], span, self.steps, beta=beta, rng=rng, euler=one)
-            )
+            x, span = self.clouds[k - 1], (t[k - 1], t[k])
+            known.append(field.flow(x, span, self.steps, beta=beta, rng=rng, euler=one))
         if k < last:
-            span = (float(t[k + 1]), float(t[k]))
-            known.append(field.flow(self.clouds[k + 1], span, max(2, self.steps)))
+            x, span = self.clouds[k + 1], (t[k + 1], t[k])
+            known.append(field.flow(x, span, max(2, self.steps)))
         pool = np.concatenate([x[np.isfinite(x).all(axis=1)] for x in known])
         now = self.moments.value(pool)
         if k == last:
             return now, now
-        span = (float(t[k]), float(t[k + 1]))
+        h = (t[k + 1] - t[k]) / self.steps
         if one:
-            end = field.flow(pool, span, 1, euler=True)
-            return now, self.moments.value(end, 2 * beta * (span[1] - span[0]))
-        h = (span[1] - span[0]) / self.steps
-        ends = [pool, pool]
+            end = field.flow(pool, (t[k], t[k + 1]), 1, euler=True)
+            return now, self.moments.value(end, 2 * beta * h)
+        end, size = np.concatenate([pool, pool]), np.sqrt(2 * beta * h)
         for s in range(self.steps):
-            middle = span[0] + (s + 0.5) * h
-            first, second = np.sqrt(2 * beta * h) * rng.standard_normal((2, *pool.shape))
-            ends = [
-                field.step(x + sign * _before(s) * first, middle, h, sign * MIDDLE * second)
-                for x, sign in zip(ends, (1, -1), strict=True)
-            ]
-        halves = [self.moments.value(x, beta * h / 3) for x in ends]
-        return now, 0.5 * (halves[0] + halves[1])
+            first, second = size * _antithetic(pool.shape, rng)
+            end = field.step(end + _before(s) * first, t[k] + (s + 0.5) * h, h, MIDDLE * second)
+        return now, _halved(self.moments.value(end, beta * h / 3))
 
-    def residual(self, pushed: list[Array]) -> Array:
+    def residual(self, z: Array) -> Array:
         """Moments predicted less moments seen, interval after interval."""
-        return np.concatenate(
-            [f.mean(axis=0) - self.observed[k + 1].mean(axis=0) for k, f in enumerate(pushed)]
-        )
+        pairs = zip(self.pushed(z), self.observed[1:], strict=True)
+        return np.concatenate([there.mean(axis=0) - seen.mean(axis=0) for there, seen in pairs])
 
     def jacobian(self, z: Array) -> Array:
         """Derivative of `residual` in `z`."""
         return self._once("jacobian", z, self._jacobian)
 
     def _jacobian(self, z: Array) -> Array:
-        out, d = [], self.clouds[0].shape[1]
+        out = []
         for k, tau in enumerate(np.diff(self.times)):
             n = len(self.clouds[k]) * (2 if self._paired else 1)
             total = np.zeros((self.moments.rotation.shape[0], self.size))
-            for a in range(0, len(self.clouds[k]), _CHUNK):
+            for a in range(0, len(self.clouds[k]), CHUNK):
                 end, slopes, spread = self._carry(k, a, z, True)
-                assert slopes is not None
-                test = self.moments.basis.gradient(end, spread).reshape(len(end) * d, -1)
-                total[:, : slopes.shape[2]] += test.T @ slopes.reshape(len(end) * d, -1)
+                test = self.moments.basis.gradient(end, spread).reshape(end.size, -1)
+                total[:, : slopes.shape[2]] += test.T @ slopes.reshape(end.size, -1)
                 if self.beta is None:
                     lap = self.moments.basis.laplacian(end, spread).sum(axis=0)
                     total[:, -1] += self.beta_scale * self._last(tau) * lap
@@ -253,7 +253,7 @@ class PushModel:
         adds a little of one sign to the score, and the scatter of `J` about its mean looks like
         information. `inverse` is `S^-1`.
         """
-        m, d = self.moments.size, self.clouds[0].shape[1]
+        m, copies = self.moments.size, 2 if self._paired else 1
         bias, noise = np.zeros(self.size), np.zeros((self.size, self.size))
         moved, full = self.pushed(z), self.jacobian(z)
         for k, tau in enumerate(np.diff(self.times)):
@@ -265,32 +265,25 @@ class PushModel:
                 pull -= seen @ inverse[before, here]
             root = np.linalg.cholesky(inverse[here, here])
             pull = np.linalg.solve(root, pull.T).T
-            for a in range(0, n, _CHUNK):
+            rotation, share = self.moments.rotation @ root, 1 / (copies * n**2)
+            for a in range(0, n, CHUNK):
                 end, slopes, spread = self._carry(k, a, z, True)
-                assert slopes is not None
-                u, share = pull[a : a + _CHUNK], 1.0
-                if self._paired:
-                    u, share = np.concatenate([u, u]), 0.5
-                rotation = self.moments.rotation @ root
+                u = np.concatenate([pull[a : a + CHUNK]] * copies)
                 test = self.moments.basis.gradient(end, spread) @ rotation
-                flat = slopes.reshape(len(end) * d, -1)
-                w = slopes.shape[2]
-                felt = np.einsum("ndk,nk->nd", test, u, optimize=True).reshape(len(end) * d)
-                bias[:w] += share * felt @ flat / n**2
+                flat, w = slopes.reshape(end.size, -1), slopes.shape[2]
+                felt = np.einsum("ndk,nk->nd", test, u, optimize=True)
+                bias[:w] += share * felt.ravel() @ flat
                 metric = test @ test.transpose(0, 2, 1)
-                noise[:w, :w] += share * flat.T @ (metric @ slopes).reshape(len(end) * d, -1) / n**2
+                noise[:w, :w] += share * flat.T @ (metric @ slopes).reshape(end.size, -1)
                 if self.beta is None:
-                    lap = (
-                        self.beta_scale
-                        * self._last(tau)
-                        * (self.moments.basis.laplacian(end, spread) @ rotation)
-                    )
-                    bias[-1] += share * float((lap * u).sum()) / n**2
-                    mixed = np.einsum("ndk,nk->nd", test, lap, optimize=True)
-                    cross = share * mixed.reshape(len(end) * d) @ flat / n**2
+                    lap = self.moments.basis.laplacian(end, spread) @ rotation
+                    lap *= self.beta_scale * self._last(tau)
+                    felt = np.einsum("ndk,nk->nd", test, lap, optimize=True)
+                    cross = share * felt.ravel() @ flat
+                    bias[-1] += share * float((lap * u).sum())
                     noise[-1, :w] += cross
                     noise[:w, -1] += cross
-                    noise[-1, -1] += share * float((lap**2).sum()) / n**2
+                    noise[-1, -1] += share * float((lap**2).sum())
             mean = full[here]
             noise -= mean.T @ inverse[here, here] @ mean / n
         return bias, noise
@@ -307,7 +300,7 @@ class PushModel:
         """Scaled gradients of the functions at a chunk of individuals; cached if they are few."""
         if (k, a) in self._slopes:
             return self._slopes[k, a]
-        g = self.basis.gradient(self.clouds[k][a : a + _CHUNK])
+        g = self.basis.gradient(self.clouds[k][a : a + CHUNK])
         g /= self.scale
         if self._kept:
             self._slopes[k, a] = g
@@ -321,51 +314,40 @@ class PushModel:
     def _slopes(self) -> dict[tuple[int, int], Array]:
         return {}
 
-    def _carry(self, k: int, a: int, z: Array, wanted: bool) -> tuple[Array, Array | None, float]:
-        """A chunk pushed over interval `k`: end points, their derivatives, the variance left."""
-        x = self.clouds[k][a : a + _CHUNK]
-        tau = float(self.times[k + 1] - self.times[k])
+    def _carry(self, k: int, a: int, z: Array, wanted: bool) -> tuple[Array, Array, float]:
+        """A chunk pushed over interval `k`: end points, derivatives (if wanted), variance left."""
+        x, start = self.clouds[k][a : a + CHUNK], self.times[k]
+        tau = float(self.times[k + 1] - start)
         theta, beta = self.read(z)
         beta = max(beta, 0.0)
         if self.steps == 1:
-            when = time_basis(self.times, self.times[k] + 0.5 * tau, self.order)
+            when = time_basis(self.times, start + 0.5 * tau, self.order)
             if not (wanted or self._kept):
                 end = np.clip(x - tau * self.basis.slope(x, when @ theta), *self._far)
-                return end, None, 2 * beta * tau
+                return end, np.empty(0), 2 * beta * tau
             g = self._slope(k, a)
             end, stopped = self._stop(x - tau * (g @ ((when @ theta) * self.scale)))
-            slopes = -tau * np.concatenate([b * g for b in when], axis=2) if wanted else None
-            if slopes is not None:
+            slopes = np.empty(0)
+            if wanted:
+                slopes = -tau * np.concatenate([b * g for b in when], axis=2)
                 slopes[stopped] = 0.0
             return end, slopes, 2 * beta * tau
-        return self._many_steps(k, a, theta, beta, wanted)
-
-    def _many_steps(
-        self, k: int, a: int, theta: Array, beta: float, wanted: bool
-    ) -> tuple[Array, Array | None, float]:
-        x = self.clouds[k][a : a + _CHUNK]
-        n, d = x.shape
-        h = float(self.times[k + 1] - self.times[k]) / self.steps
-        rng = np.random.default_rng([self.seed, k, a])
-        paired = self.beta != 0
-        x = np.concatenate([x, x]) if paired else x
-        slopes = np.zeros((len(x), d, self.size)) if wanted else None
+        rng, h, shape = np.random.default_rng([self.seed, k, a]), tau / self.steps, x.shape
+        x = np.concatenate([x, x]) if self._paired else x
+        slopes = np.zeros((*x.shape, self.size if wanted else 0))
         size = np.sqrt(2 * h * max(beta, _LEAST_BETA * self.beta_scale))
+        kick, change = np.zeros((2, 1, 1)), np.zeros((2, 1, 1))
         for s in range(self.steps):
-            when = time_basis(self.times, self.times[k] + (s + 0.5) * h, self.order)
-            kick, share = 0.0, 0.0
-            if paired:
-                xi = rng.standard_normal((2, n, d))
-                xi = np.concatenate([xi, -xi], axis=1)
-                x = x + size * _before(s) * xi[0]
-                kick, share = size * MIDDLE * xi[1], self.beta_scale * h / size
-                if slopes is not None and self.beta is None:
-                    slopes[:, :, -1] += share * _before(s) * xi[0]
-            change = share * MIDDLE * xi[1] if paired and self.beta is None else 0.0
-            x, slopes = self._step(x, slopes, (h, when, when @ theta), (kick, change))
+            if self._paired:
+                xi = _antithetic(shape, rng) * np.reshape([_before(s), MIDDLE], (2, 1, 1))
+                kick, change = size * xi, self.beta_scale * h / size * xi
+            x = x + kick[0]
+            if wanted and self.beta is None:
+                slopes[:, :, -1] += change[0]
+            when = time_basis(self.times, start + (s + 0.5) * h, self.order)
+            x, slopes = self._step(x, slopes, (h, when, when @ theta), (kick[1], change[1]))
             x, stopped = self._stop(x)
-            if slopes is not None:
-                slopes[stopped] = 0.0
+            slopes[stopped] = 0.0
         return x, slopes, beta * h / 3
 
     def _stop(self, x: Array) -> tuple[Array, NDArray[np.bool_]]:
@@ -374,19 +356,18 @@ class PushModel:
         return np.clip(x, low, high), ~((x >= low) & (x <= high))
 
     def _step(
-        self, x: Array, slopes: Array | None, how: tuple[float, Array, Array],
-        noise: tuple[Array | float, Array | float],
-    ) -> tuple[Array, Array | None]:  # fmt: skip
-        """One midpoint step (length, time functions, weights) and its exact derivative.
+        self, x: Array, slopes: Array, how: tuple[float, Array, Array], noise: tuple[Array, Array]
+    ) -> tuple[Array, Array]:
+        """One midpoint step (length, time functions, weights) and its exact derivative, if wanted.
 
         `noise`: an impulse at the middle and its derivative in beta.
         """
         (h, when, theta), (kick, change) = how, noise
-        if slopes is None:
-            middle = x - 0.5 * h * self.basis.slope(x, theta) + 0.5 * kick
-            return x - h * self.basis.slope(np.clip(middle, *self._far), theta) + kick, None
-        m = self.n_weights
         middle, stopped = self._stop(x - 0.5 * h * self.basis.slope(x, theta) + 0.5 * kick)
+        end = x - h * self.basis.slope(middle, theta) + kick
+        if not slopes.size:
+            return end, slopes
+        m = self.n_weights
         inner = slopes - (0.5 * h * self.basis.hessian(x, theta)) @ slopes
         inner[:, :, :m] -= self._columns(x, 0.5 * h * when)
         if self.beta is None:
@@ -396,7 +377,7 @@ class PushModel:
         slopes[:, :, :m] -= self._columns(middle, h * when)
         if self.beta is None:
             slopes[:, :, -1] += change
-        return x - h * self.basis.slope(middle, theta) + kick, slopes
+        return end, slopes
 
     def _columns(self, x: Array, factors: Array) -> Array:
         """Gradients of the functions per unit of `z`, times one factor per time function."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -14,19 +13,16 @@ from scipy.spatial import cKDTree
 from thalweg._types import Array, Progress
 from thalweg.points.goodness import GoodnessOfFit
 from thalweg.points.landscape.features import (
-    AlongAxes,
     Basis,
     Block,
     Gaussians,
     Given,
+    OnAxis,
     Polynomials,
-    spaced_centers,
+    scales,
 )
 from thalweg.points.landscape.field import Field
 from thalweg.status import Status
-
-if TYPE_CHECKING:
-    from sklearn.neighbors import NearestNeighbors
 
 _MOST_POWERS = 60
 """Largest number of monomials."""
@@ -79,20 +75,20 @@ class Unresolved:
 
 @dataclass(frozen=True, eq=False)
 class Disagreement:
-    """Variance of a component of the gradient due to a choice between models that fit as well.
+    """Variance of a component of the gradient due to a choice between fields that fit as well.
 
-    The largest mean square difference between the two fields of a pair.
+    The largest mean square difference from the chosen one.
     """
 
-    pairs: tuple[tuple[Field, Field], ...]
+    chosen: Field
+    others: list[Field]
 
     def __call__(self, x: Array) -> Array:
-        found = [np.zeros(len(x))]
-        for first, second in self.pairs:
-            time = float(first.times.mean())
-            off = first.gradient(x, time) - second.gradient(x, time)
-            found.append((off**2).mean(axis=1))
-        return np.asarray(np.max(found, axis=0))
+        time = float(self.chosen.times.mean())
+        known, found = self.chosen.gradient(x, time), np.zeros(len(x))
+        for other in self.others:
+            found = np.maximum(found, ((known - other.gradient(x, time)) ** 2).mean(axis=1))
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,22 +113,17 @@ class Support:
         return cls(points, max(bend, slope / extent))
 
     @cached_property
-    def _nearest(self) -> NearestNeighbors:
-        from sklearn.neighbors import NearestNeighbors
-
-        return NearestNeighbors(n_neighbors=2).fit(self.points)
+    def _tree(self) -> cKDTree:
+        return cKDTree(self.points)
 
     @cached_property
     def _reach(self) -> float:
         """The distance to the nearest other that all but a hundredth of the points have."""
-        return float(np.quantile(self._nearest.kneighbors(self.points)[0][:, 1], 0.99))
+        return float(np.quantile(self._tree.query(self.points, k=2)[0][:, 1], 0.99))
 
     def beyond(self, x: Array) -> Array:
         """The distance of points from the region; 0 inside."""
-        if not len(x):
-            return np.zeros(0)
-        near = self._nearest.kneighbors(x, n_neighbors=1)[0][:, 0]
-        return np.asarray(np.maximum(near - self._reach, 0.0))
+        return np.asarray(np.maximum(self._tree.query(x)[0] - self._reach, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,28 +154,24 @@ def candidates(problem: Problem, rng: np.random.Generator) -> dict[str, Basis]:
     From ten dimensions on the polynomials are powers of single coordinates.
     """
     pool = np.concatenate(problem.clouds)
-    mean, scale = pool.mean(axis=0), np.where(pool.std(axis=0) > 0, pool.std(axis=0), 1.0)
-    d = pool.shape[1]
+    d, n_centers = pool.shape[1], problem.n_centers
     degrees = [k for k in (4, 3, 2) if comb(d + k, k) - 1 <= _MOST_POWERS]
-    powers = Polynomials(mean, scale, degrees[0] if degrees else 2, bool(degrees))
+    powers = Polynomials.over(pool, max(degrees, default=2), cross=bool(degrees))
     first: tuple[Block, ...] = (powers,)
     if problem.given:
-        first = (*first, Given(problem.given, scale))
-    if problem.n_centers is not None:
-        if problem.n_centers == 0:
-            return {"polynomials": Basis(first)}
-        wanted = {f"{problem.n_centers} Gaussians": (problem.n_centers, 1.5)}
-    else:
-        wanted = {"100 Gaussians": (100, 1.5), "40 Gaussians": (40, 2.0)}
-    bases = {} if problem.n_centers is not None else {"polynomials": Basis(first)}
-    for name, (count, factor) in wanted.items():
-        centers, near = spaced_centers(pool, min(count, max(len(pool) // 10, 2)), rng)
-        bases[name] = Basis((*first, Gaussians(centers, np.full(len(centers), factor * near))))
-    if problem.n_centers is None and 1 < d <= _MOST_AXES:
-        levels = np.linspace(0.005, 0.995, _KNOTS)
-        knots = np.quantile(pool, levels, axis=0)
+        first = (powers, Given(problem.given, scales(pool)))
+    bases = {} if n_centers else {"polynomials": Basis(first)}
+    wanted = [(n_centers, 1.5)] if n_centers else []
+    if n_centers is None:
+        wanted = [(100, 1.5), (40, 2.0)]
+    for count, factor in wanted:
+        bumps = Gaussians.over(pool, min(count, max(len(pool) // 10, 2)), factor, rng)
+        bases[f"{count} Gaussians"] = Basis((*first, bumps))
+    if n_centers is None and 1 < d <= _MOST_AXES:
+        knots = np.quantile(pool, np.linspace(0.005, 0.995, _KNOTS), axis=0)
         low, high = knots[0], knots[-1]
         knots = 0.5 * knots + 0.5 * np.linspace(low, high, _KNOTS)
         width = np.maximum(1.2 * (high - low) / (_KNOTS - 1), 1e-12)
-        bases["Gaussians along the axes"] = Basis((*first, AlongAxes(knots, width)))
+        axes = [OnAxis(Gaussians(knots[:, [i]], np.full(_KNOTS, width[i])), i) for i in range(d)]
+        bases["Gaussians along the axes"] = Basis((*first, *axes))
     return bases

@@ -1,7 +1,7 @@
 """Priors that shrink the parameters to no movement, chosen and averaged over by evidence.
 
 Smooth functions (to the second power) and all others each have their own precision, on a grid that
-ends where nothing moves; the noise has a wide prior, as the smallest of its scales would be
+ends where nothing moves; the noise has one wide prior, as the smallest of several scales would be
 overconfident (measured: 0.03 +- 0.07 where it is 0.3). Snapshots that hardly move then shrink the
 potential to rest, instead of fitting their sampling errors; and since all precisions are averaged
 over with their evidence as weights, the error bars include what one of them would hide.
@@ -20,14 +20,14 @@ from thalweg._types import Array
 from thalweg.errors import ConvergenceError
 from thalweg.points.landscape.model import PushModel
 
-Scales = tuple[float, float, float]
-"""Precisions of smooth functions, of all others, and of the noise, in units of the prior."""
+Scales = tuple[float, float]
+"""Precisions of smooth functions and of all others, in units of the prior."""
 
 _GLOBAL = 10.0 ** np.arange(-1.0, 6.1, 1.0)
 """Precisions of smooth functions: drifts of 3 to 0.001 extents of the cloud in all."""
 _LOCAL = 10.0 ** np.arange(0.0, 7.1, 0.5)
 """Precisions of all other functions."""
-_NOISE = np.array([1e-3])
+_NOISE = 1e-3
 """Precision of the noise: a variance of 30 times the cloud's may be added."""
 _TIME_DAMPING = 3.0
 """Factor on the precision per degree in time."""
@@ -52,30 +52,29 @@ class Prior:
     def of(cls, model: PushModel) -> Prior:
         spread = np.sqrt(np.concatenate(model.clouds).var(axis=0).sum())
         velocity = float(spread / (model.times[-1] - model.times[0])) or 1.0
-        size, free = model.basis.size, model.beta is None
-        damping = np.repeat(_TIME_DAMPING ** np.arange(model.order + 1.0), size) / velocity**2
-        local = np.tile(model.basis.local, model.order + 1)
-        extra = np.zeros(int(free), dtype=bool)
-        return cls(np.concatenate([local, extra]), np.append(damping, ~extra), free)
+        powers = np.repeat(_TIME_DAMPING ** np.arange(model.order + 1.0), model.basis.size)
+        local, unit = np.tile(model.basis.local, model.order + 1), powers / velocity**2
+        if model.beta is None:
+            local, unit = np.append(local, False), np.append(unit, 1.0)
+        return cls(local, unit, model.beta is None)
 
     def precision(self, scales: Scales) -> Array:
         out = np.where(self.local, scales[1], scales[0]) * self.unit
         if self.free_beta:
-            out[-1] = scales[2]
+            out[-1] = _NOISE
         return out
 
-    def grid(self) -> tuple[Array, Array, Array]:
-        """Precisions to try; a single one if there is no such parameter."""
-        none = np.ones(1)
-        return _GLOBAL, _LOCAL if self.local.any() else none, _NOISE if self.free_beta else none
+    def grid(self) -> tuple[Array, Array]:
+        """Precisions to try; a single one if there are no such functions."""
+        return _GLOBAL, _LOCAL if self.local.any() else np.ones(1)
 
 
 def best_scales(normal: Array, side: Array, square: float, prior: Prior) -> tuple[Scales, float]:
     """The precisions with the largest evidence for `z normal z - 2 side z + square`, and it."""
     found = _evidences(normal, side, square, prior)
-    i, j, k = np.unravel_index(int(np.argmax(found)), found.shape)
-    a, b, c = prior.grid()
-    return (float(a[i]), float(b[j]), float(c[k])), float(found[i, j, k])
+    i, j = np.unravel_index(int(np.argmax(found)), found.shape)
+    smooth, other = prior.grid()
+    return (float(smooth[i]), float(other[j])), float(found[i, j])
 
 
 def averaged(rows: Array, side: Array, square: float, prior: Prior) -> tuple[Array, Array]:
@@ -90,18 +89,17 @@ def averaged(rows: Array, side: Array, square: float, prior: Prior) -> tuple[Arr
             "(n_centers=0), or snapshots closer in time."
         )
     weights = np.exp(found - found.max())
-    grid, root = prior.grid(), qr(rows, mode="r")[0][: side.size]
-    mean, second, total = np.zeros(side.size), np.zeros((side.size, side.size)), 0.0
-    for place in np.argwhere(weights > _WEIGHTLESS):
-        scales = tuple(float(axis[p]) for axis, p in zip(grid, place, strict=True))
-        d, w = prior.precision((scales[0], scales[1], scales[2])), float(weights[tuple(place)])
+    weights[weights <= _WEIGHTLESS] = 0.0
+    weights /= weights.sum()
+    (smooth, other), root = prior.grid(), qr(rows, mode="r")[0][: side.size]
+    mean, second = np.zeros(side.size), np.zeros((side.size, side.size))
+    for i, j in np.argwhere(weights):
+        d, w = prior.precision((smooth[i], other[j])), weights[i, j]
         z = solution(root, side, d, prior.free_beta)
         half = solve_triangular(_factor(root, d), np.eye(z.size))
         mean += w * z
         second += w * (half @ half.T + np.outer(z, z))
-        total += w
-    mean /= total
-    return mean, second / total - np.outer(mean, mean)
+    return mean, second - np.outer(mean, mean)
 
 
 def solution(rows: Array, side: Array, d: Array, free_beta: bool) -> Array:
@@ -132,13 +130,12 @@ def _solved(rows: Array, side: Array, d: Array) -> Array:
 
 
 def _evidences(normal: Array, side: Array, square: float, prior: Prior) -> Array:
-    """Log evidence for every triple of precisions; minus infinity where it cannot be computed.
+    """Log evidence for every pair of precisions; minus infinity where it cannot be computed.
 
     A potential that expels points has derivatives whose squares overflow.
     """
-    shape = tuple(axis.size for axis in prior.grid())
     if not all(np.isfinite(part).all() for part in (normal, side, square)):
-        return np.full(shape, -np.inf)
+        return np.full([axis.size for axis in prior.grid()], -np.inf)
     with np.errstate(over="ignore", invalid="ignore"):
         found = _finite_evidences(normal, side, square, prior)
     return np.where(np.isfinite(found), found, -np.inf)
@@ -150,29 +147,26 @@ def _finite_evidences(normal: Array, side: Array, square: float, prior: Prior) -
     """
     half = 1 / np.sqrt(prior.unit)
     normal, side = normal * half[:, None] * half[None, :], side * half
-    near = np.flatnonzero(prior.local)
-    far = np.flatnonzero(~prior.local)[: None if not prior.free_beta else -1]
-    last = slice(side.size - prior.free_beta, side.size)
-    rest = np.r_[far, np.arange(side.size)[last]]
-    grid_global, grid_local, grid_noise = prior.grid()
+    near, rest = np.flatnonzero(prior.local), np.flatnonzero(~prior.local)
+    n = rest.size - prior.free_beta
+    smooth, other = prior.grid()
     values, vectors = _axes(normal[np.ix_(near, near)])
     mixed, pulled = vectors.T @ normal[np.ix_(near, rest)], vectors.T @ side[near]
-    n = far.size
-    out = np.zeros((grid_global.size, grid_local.size, grid_noise.size))
-    for j, ridge in enumerate(grid_local):
+    out = np.zeros((smooth.size, other.size))
+    for j, ridge in enumerate(other):
         w = 1 / (values + ridge)
         matrix = normal[np.ix_(rest, rest)] - mixed.T @ (w[:, None] * mixed)
         t = side[rest] - mixed.T @ (w * pulled)
         e, q = _axes(matrix[:n, :n])
-        v = 1 / (e[None] + grid_global[:, None])
+        v = 1 / (e[None] + smooth[:, None])
         p = q.T @ t[:n]
-        gain = (float(w @ pulled**2) + v @ p**2)[:, None]
-        bits = -np.log(w * ridge).sum() - np.log(v * grid_global[:, None]).sum(axis=1)[:, None]
+        gain = float(w @ pulled**2) + v @ p**2
+        bits = -np.log(w * ridge).sum() - np.log(v * smooth[:, None]).sum(axis=1)
         if prior.free_beta:
             c = q.T @ matrix[:n, -1]
-            m = np.maximum(matrix[-1, -1] - v @ c**2, 0.0)[:, None] + grid_noise[None]
-            pull = (t[-1] - v @ (c * p))[:, None]
-            gain, bits = gain + pull**2 / m, bits + np.log(m / grid_noise[None])
+            m = np.maximum(matrix[-1, -1] - v @ c**2, 0.0) + _NOISE
+            pull = t[-1] - v @ (c * p)
+            gain, bits = gain + pull**2 / m, bits + np.log(m / _NOISE)
             # Half a Gaussian before, what is left of one above 0 afterwards.
             out[:, j] = log_ndtr(pull / np.sqrt(m)) + np.log(2.0)
         out[:, j] -= 0.5 * (square - gain + bits)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
 from scipy.stats import chi2
 
 from thalweg._types import Array
+from thalweg.points.landscape.evenness import partners
 from thalweg.points.landscape.features import Moments
-from thalweg.points.landscape.field import Field, bounding_box
 from thalweg.points.landscape.least_squares import (
+    AveragedFit,
     PushFit,
+    Start,
     Whitening,
     at_rest,
     average,
@@ -25,12 +23,8 @@ from thalweg.points.landscape.least_squares import (
 )
 from thalweg.points.landscape.model import PushModel
 from thalweg.points.landscape.problem import Answer, Disagreement, Problem, candidates
-from thalweg.points.landscape.shrinkage import Prior, Scales
 from thalweg.points.landscape.tracked import solve_tracks, stiffness
 from thalweg.status import Status
-
-Start = tuple[Prior, Array, Scales, float]
-"""Prior, parameters, scales of the prior, and evidence of the weak form."""
 
 _MOST_MOMENTS = 150
 """Largest number of moments per interval."""
@@ -71,139 +65,123 @@ _COUPLED = 300
 
 def solve(problem: Problem) -> Answer:
     """Fit every candidate, and keep the one with the largest evidence."""
-    rng = np.random.default_rng([problem.seed, 7])
-    smallest = min(len(x) for x in problem.clouds)
-    rows = _MOST_ROWS // (problem.times.size - 1)
-    most = int(max(4, min(_MOST_MOMENTS, rows, smallest // 8)))
-    moments = Moments.of(np.concatenate(problem.clouds), most, rng)
-    models = {
-        name: PushModel(
-            problem.times, problem.clouds, basis, moments, problem.order, problem.beta,
-            problem.steps or 1, problem.seed,
-        )
-        for name, basis in candidates(problem, rng).items()
-    }  # fmt: skip
-    probe = next(iter(models.values()))
-    moments = informative(replace(probe, steps=1, order=0))
-    models = {name: replace(model, moments=moments) for name, model in models.items()}
+    models = _models(problem)
     simplest, first = next(iter(models.items()))
-    for model in models.values():
-        model.__dict__["observed"] = first.observed
     stages = len(models) + 2
     problem.progress("weak form", 0, stages)
-    white = Whitening.at(first, None)
-    starts, seen = {}, _slopes(problem)
+    white, seen = Whitening.at(first, None), _slopes(problem)
+    starts = {}
     for name, model in models.items():
-        prior = Prior.of(model)
-        z, scales, evidence = weak_start(model, prior, white)
-        starts[name] = (prior, _better_start(model, white, z, seen), scales, evidence)
+        weak = weak_start(model, white)
+        starts[name] = weak._replace(z=_better_start(model, white, weak.z, seen))
     pushed = _PUSHED if problem.order == 0 else _PUSHED_MOVING
-    ranked = sorted(starts, key=lambda name: starts[name][3], reverse=True)[:pushed]
+    ranked = sorted(starts, key=lambda name: starts[name].evidence, reverse=True)[:pushed]
     leader = ranked[0]
     if simplest not in ranked:
         ranked.append(simplest)
-    prior, z, scales, _ = starts[leader]
     followed = problem.steps in (None, 1)
     # The covariance of no movement first: that of a wild start would hide its residuals.
     for _ in range(_REWEIGHTINGS):
-        found, scales = fit_push(models[leader], prior, white, z, scales, iterations=3)
-        if followed and _agrees_too_well(models[leader], found):
+        z, scales, evidence = starts[leader]
+        found = fit_push(models[leader], white, z, scales, iterations=3)
+        if followed and _agrees_too_well(found):
             answer = solve_tracks(problem, models)
             if answer is not None:
                 return answer
             followed = False
-        z = found.z
-        white = Whitening.at(models[leader], z)
-    starts[leader] = (prior, z, scales, 0.0)
+        starts[leader] = Start(found.z, found.scales, evidence)
+        white = Whitening.at(models[leader], found.z)
     fits = {}
     for done, name in enumerate(ranked):
         problem.progress(f"landscape with {name}", 1 + done, stages)
-        prior, z, scales, _ = starts[name]
-        fits[name] = fit_push(models[name], prior, white, z, scales)
-    best = _simplest({name: fit for name, (fit, _) in fits.items()}, models)
+        fits[name] = fit_push(models[name], white, starts[name].z, starts[name].scales)
+    best = _simplest(fits)
     problem.progress("error bars", stages - 1, stages)
-    if followed and _agrees_too_well(models[best], fits[best][0]):
+    if followed and _agrees_too_well(fits[best]):
         answer = solve_tracks(problem, models)
         if answer is not None:
             return answer
-    return _finish(problem, models, {name: (starts[name], fits[name]) for name in fits}, best)
+    return _finish(problem, starts, fits, (best, simplest))
+
+
+def _models(problem: Problem) -> dict[str, PushModel]:
+    """The push with each candidate basis, and with the moments that carry information."""
+    rng = np.random.default_rng([problem.seed, 7])
+    rows = _MOST_ROWS // (problem.times.size - 1)
+    smallest = min(len(x) for x in problem.clouds)
+    most = int(max(4, min(_MOST_MOMENTS, rows, smallest // 8)))
+    moments = Moments.of(np.concatenate(problem.clouds), most, rng)
+    bases = candidates(problem, rng)
+    probe = PushModel(
+        problem.times, problem.clouds, next(iter(bases.values())), moments, 0, problem.beta,
+        seed=problem.seed,
+    )  # fmt: skip
+    steps, moments = problem.steps or 1, informative(probe)
+    first = probe.changed(moments=moments, order=problem.order, steps=steps)
+    return {name: first.changed(basis=basis) for name, basis in bases.items()}
 
 
 def _finish(
-    problem: Problem, models: dict[str, PushModel],
-    fits: dict[str, tuple[Start, tuple[PushFit, Scales]]], best: str,
-) -> Answer:  # fmt: skip
-    """The winner with its own covariance, its number of steps, its posterior and its test."""
-    evidences = {name: fit.evidence for name, (_, (fit, _)) in fits.items()}
-    first = {name: fit for name, (_, (fit, _)) in fits.items()}
-    found = {name: models[name].read(fit.z) for name, fit in first.items()}
-    white = Whitening.at(models[best], first[best].z)
-    others = _as_right(models, first, best, white)
-    fields = {
-        name: Field(models[name].basis, found[name][0], problem.times) for name in (best, *others)
-    }
-    doubt, scheme = Disagreement(tuple((fields[best], fields[name]) for name in others)), None
-    off = {name: abs(found[name][1] - found[best][1]) for name in others}
+    problem: Problem, starts: dict[str, Start], fits: dict[str, PushFit], names: tuple[str, str]
+) -> Answer:
+    """The winner with its own covariance, its number of steps, its posterior and its test.
+
+    `names` are those of the winner and of the simplest functions.
+    """
+    (best, simplest), free = names, problem.beta is None
+    chosen = fits[best].reweighted()
+    rivals = {name: fit for name, fit in fits.items() if name != best}
+    others = _as_right(chosen, rivals, simplest)
+    doubt, scheme = Disagreement(chosen.field, [fits[name].field for name in others]), None
+    off = {name: abs(fits[name].beta - chosen.beta) if free else 0.0 for name in others}
     other = max(off, key=off.__getitem__, default="")
-    leeway = off.get(other, 0.0) if problem.beta is None else 0.0
-    model, (prior, *_), (fit, scales) = models[best], *fits[best]
-    fit, scales = fit_push(model, prior, white, fit.z, scales)
-    said = f"{model.steps} step(s) per interval, as asked"
+    leeway = off.get(other, 0.0)
+    found = fit_push(chosen.model, chosen.white, chosen.z, chosen.scales)
+    said = f"{found.model.steps} step(s) per interval, as requested"
     if problem.steps is None:
-        stiff = _stiff(problem, model, fit)
+        stiff = stiffness(found.field, problem.clouds, problem.times)
         if stiff < _SMALL:
             said = "one step per interval is the flow, so short are they"
         elif stiff < _OVERSHOOT:
-            model, white, fit, said, rival = _choose_steps(model, prior, white, fit, scales, stiff)
-            if rival is not None:
-                here, there = (m.read(f.z) for m, f in ((model, fit), rival))
-                pair = tuple(Field(model.basis, theta, problem.times) for theta, _ in (here, there))
-                scheme = Disagreement(((pair[0], pair[1]),))
-                leeway = max(leeway, abs(here[1] - there[1]) if problem.beta is None else 0.0)
+            found, said, step = _choose_steps(found, stiff)
+            if step is not None:
+                scheme = Disagreement(found.field, [step.field])
+                leeway = max(leeway, abs(found.beta - step.beta) if free else 0.0)
         else:
-            best, model, white, fit, said = _flow(problem, models, fits, best, white, stiff)
-            prior = fits[best][0][0]
-    if fit.spread is None:
-        fit = average(model, prior, white, fit)
-    theta, beta = model.read(fit.z)
-    spread = fit.posterior()
-    tiled = np.tile(model.scale, model.order + 1)
-    m = model.n_weights
-    error = float(np.sqrt(spread[-1, -1])) * model.beta_scale if problem.beta is None else 0.0
-    resting = problem.beta is None and at_rest(model)
+            best, found, said = _flow(problem, starts, fits, chosen.white, stiff)
+    fit = found if isinstance(found, AveragedFit) else average(found)
+    model, spread = fit.model, fit.posterior
+    error = float(np.sqrt(spread[-1, -1])) * model.beta_scale if free else 0.0
     if other and off[other] == leeway > error:
-        said += f"; with {other}, perhaps as right, beta is {leeway:.2g} off, and its error says so"
+        rival = names[0] if other == best else other
+        said += f"; with {rival}, perhaps as right, beta is {leeway:.2g} off, and its error says so"
+    resting = free and at_rest(model)
+    tiled, m = np.tile(model.scale, model.order + 1), model.n_weights
     return Answer(
-        Field(model.basis, theta, problem.times, bounding_box(problem.clouds)),
-        beta,
+        fit.field,
+        fit.beta,
         spread[:m, :m] / tiled[:, None] / tiled[None],
         np.inf if resting else float(np.hypot(error, leeway)),
-        goodness(model, fit),
+        goodness(fit),
         False,
         model.steps,
         Status.UNDETERMINED if resting else fit.status,
-        evidences,
+        {name: one.evidence for name, one in fits.items()},
         f"{best} had the largest evidence; {said}",
         doubt,
         scheme,
     )
 
 
-def _agrees_too_well(model: PushModel, fit: PushFit) -> bool:
+def _agrees_too_well(fit: PushFit) -> bool:
     """Whether the individuals may have been tracked, by the fit's own covariance as well.
 
     That of no movement is too large where clouds contract, and couplings are expensive.
     """
-    if not fit.too_good:
-        return False
-    white = Whitening.at(model, fit.z)
-    residual = white(model.residual(model.pushed(fit.z)))
-    return replace(fit, residual=residual, jacobian=white(model.jacobian(fit.z))).too_good
+    return fit.too_good and fit.reweighted().too_good
 
 
-def _as_right(
-    models: dict[str, PushModel], fits: dict[str, PushFit], best: str, white: Whitening
-) -> list[str]:
+def _as_right(chosen: PushFit, rivals: dict[str, PushFit], simplest: str) -> list[str]:
     """Other functions that may fit as well as the chosen ones.
 
     Functions too rich for few individuals follow their scatter, which the derivatives share with
@@ -213,91 +191,75 @@ def _as_right(
     tenth is scatter, the simplest functions are always included, otherwise those that the data do
     not reject.
     """
-    simplest = next(iter(models))
-    scattered = scatter(models[best], fits[best].z, white.inverse())[0] > _MOST_SCATTER
+    scattered = scatter(chosen) > _MOST_SCATTER
     return [
         name
-        for name, fit in fits.items()
-        if name != best
-        and (
-            (scattered and name == simplest)
-            or chi2.sf(float(fit.residual @ fit.residual), fit.dof) > _ACCEPTED
-        )
+        for name, fit in rivals.items()
+        if (scattered and name == simplest)
+        or chi2.sf(float(fit.residual @ fit.residual), fit.dof) > _ACCEPTED
     ]
 
 
-def _stiff(problem: Problem, model: PushModel, fit: PushFit) -> float:
-    field = Field(model.basis, model.read(fit.z)[0], problem.times)
-    return stiffness(field, problem.clouds, problem.times)
-
-
-def _choose_steps(
-    model: PushModel, prior: Prior, white: Whitening, fit: PushFit, scales: Scales, stiff: float
-) -> tuple[PushModel, Whitening, PushFit, str, tuple[PushModel, PushFit] | None]:
+def _choose_steps(fit: PushFit, stiff: float) -> tuple[PushFit, str, PushFit | None]:
     """One explicit step per interval, or the flow in continuous time if the two differ.
 
-    Each map is nearly the other's for another potential, so that equal intervals hardly decide. In
+    Each map is nearly the other's for another potential, so that equal intervals rarely decide. In
     doubt it is the flow, and the step's fit is returned as well, for the error bars.
     """
-    fine = model.with_steps(_count(stiff))
-    first = white(fine.residual(fine.pushed(fit.z)))
+    fine = fit.model.changed(steps=_count(stiff))
+    first = fit.white(fine.residual(fit.z))
     if not float(first @ first) < _FAR * first.size:
-        said = "one explicit step per interval, as the flow leaves the points behind"
-        return model, white, fit, said, None
-    other, _ = fit_push(fine, prior, white, fit.z, scales)
-    fit, other = average(model, prior, white, fit), average(fine, prior, white, other)
-    gain = other.evidence - fit.evidence
+        return fit, "one explicit step per interval, as the flow leaves the points behind", None
+    step, flow = average(fit), average(fit_push(fine, fit.white, fit.z, fit.scales))
+    gain = flow.evidence - step.evidence
     if gain < -_TIE:
         said = f"one explicit step per interval, log evidence {-gain:+.1f} over the flow"
-        return model, white, fit, said, None
+        return step, said, None
     said = f"the flow in continuous time, log evidence {gain:+.1f} over one step"
     if gain > _TIE:
-        return fine, white, other, said, None
-    said += ", which does not decide: the error bars include the difference"
-    return fine, white, other, said, (model, fit)
+        return flow, said, None
+    return flow, f"{said}, which does not decide: the error bars include the difference", step
 
 
 def _flow(
-    problem: Problem, models: dict[str, PushModel],
-    fits: dict[str, tuple[Start, tuple[PushFit, Scales]]], best: str, white: Whitening,
+    problem: Problem, starts: dict[str, Start], fits: dict[str, PushFit], white: Whitening,
     stiff: float,
-) -> tuple[str, PushModel, Whitening, PushFit, str]:  # fmt: skip
+) -> tuple[str, PushFit, str]:  # fmt: skip
     """The flow in continuous time if an explicit step would overshoot the valleys.
 
     Such a step can send individuals anywhere, and so fits even births and deaths; it is not a flow.
     The functions are chosen again, among those that are few enough.
     """
     found = {}
-    fewest = min(models[name].basis.size for name in fits)
-    for name, (start, (fit, scales)) in fits.items():
-        if models[name].basis.size > max(_MOST_FUNCTIONS, fewest):
+    fewest = min(fit.model.basis.size for fit in fits.values())
+    for name, fit in fits.items():
+        if fit.model.basis.size > max(_MOST_FUNCTIONS, fewest):
             continue
-        fine = models[name].with_steps(min(_count(stiff), _FEW_STEPS))
-        tried = [share * z for z in (fit.z, start[1]) for share in _SHARES]
+        fine = fit.model.changed(steps=min(_count(stiff), _FEW_STEPS))
+        tried = [share * z for z in (fit.z, starts[name].z) for share in _SHARES]
         for z in (_nearest(fine, white, tried), np.zeros_like(fit.z)):
-            found[name] = fit_push(fine, start[0], white, z, scales, iterations=_FEW_ITERATIONS)
-            if np.isfinite(found[name][0].evidence):
+            found[name] = fit_push(fine, white, z, fit.scales, iterations=_FEW_ITERATIONS)
+            if np.isfinite(found[name].evidence):
                 break
-    best = _simplest({name: fit for name, (fit, _) in found.items()}, models)
-    fit, scales = found[best]
+    best = _simplest(found)
+    fit = found[best]
     # The explicit step's valleys were too steep: as many steps as these ask for.
-    fine = models[best].with_steps(_count(_stiff(problem, models[best], fit)))
-    white = Whitening.at(fine, fit.z)
-    fit, _ = fit_push(fine, fits[best][0][0], white, fit.z, scales)
+    fine = fit.model.changed(steps=_count(stiffness(fit.field, problem.clouds, problem.times)))
+    fit = fit_push(fine, Whitening.at(fine, fit.z), fit.z, fit.scales)
     said = f"the flow in {fine.steps} steps per interval, as one explicit step would overshoot"
-    return best, fine, white, fit, said
+    return best, fit, said
 
 
 def _count(stiff: float) -> int:
     return int(np.clip(np.ceil(stiff / _STEP), 2, _MOST_STEPS))
 
 
-def _simplest(fits: dict[str, PushFit], models: dict[str, PushModel]) -> str:
+def _simplest(fits: dict[str, PushFit]) -> str:
     """The simplest of equally good candidates, rather than the one that rounding prefers."""
     known = {name: fit.evidence for name, fit in fits.items() if np.isfinite(fit.evidence)}
     most = max(known.values(), default=-np.inf)
     alike = [name for name, one in known.items() if one > most - _ALIKE] or list(fits)
-    return min(alike, key=lambda name: models[name].basis.size)
+    return min(alike, key=lambda name: fits[name].model.basis.size)
 
 
 def _slopes(problem: Problem) -> list[tuple[Array, Array]]:
@@ -309,10 +271,8 @@ def _slopes(problem: Problem) -> list[tuple[Array, Array]]:
     rng = np.random.default_rng([problem.seed, 3])
     least = min(_COUPLED, *(len(x) for x in problem.clouds))
     few = [x[rng.permutation(len(x))[:least]] for x in problem.clouds]
-    backward = []
-    for x, y, tau in zip(few[:-1], few[1:], np.diff(problem.times), strict=True):
-        partner = linear_sum_assignment(cdist(x, y, "sqeuclidean"))[1]
-        backward.append((x - y[partner]) / tau)
+    pairs = zip(few[:-1], few[1:], np.diff(problem.times), strict=True)
+    backward = [(x - partners(x, y)[0]) / tau for x, y, tau in pairs]
     found = [(np.concatenate(few[:-1]), np.concatenate(backward))]
     if problem.guess is not None:
         x = np.concatenate(problem.clouds)
@@ -338,5 +298,6 @@ def _better_start(
 
 
 def _nearest(model: PushModel, white: Whitening, tried: list[Array]) -> Array:
-    near = [float((white(model.residual(model.pushed(one))) ** 2).sum()) for one in tried]
+    """The parameters among some whose moments come nearest."""
+    near = np.array([(white(model.residual(z)) ** 2).sum() for z in tried])
     return tried[int(np.argmin(np.where(np.isfinite(near), near, np.inf)))]

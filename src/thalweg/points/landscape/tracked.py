@@ -9,22 +9,17 @@ measured by the residuals of the pairs near a point, less what noise explains (`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import eigh
 
 from thalweg._types import Array
-from thalweg.points.goodness import GoodnessOfFit
+from thalweg.points.goodness import GoodnessOfFit, joined
 from thalweg.points.landscape.evenness import Steps, evenness, partners
-from thalweg.points.landscape.features import (
-    Basis,
-    Gaussians,
-    Polynomials,
-    spaced_centers,
-)
-from thalweg.points.landscape.field import Field, bounding_box, time_basis
+from thalweg.points.landscape.features import Basis, Gaussians
+from thalweg.points.landscape.field import CHUNK, Field, time_basis
 from thalweg.points.landscape.least_squares import Whitening
 from thalweg.points.landscape.martingale import Followed, fit_moments
 from thalweg.points.landscape.model import PushModel
@@ -35,8 +30,6 @@ _SAME_ROWS = 0.5
 """Share of pairs with equal rows above which rows match individuals."""
 _AGREEING = 0.3
 """Mean square of the moments that a fit of tracked individuals must reach."""
-_CHUNK = 1000
-"""Individuals processed together."""
 _RIDGES = 10.0 ** np.arange(-6.0, 6.1, 0.5)
 """Prior precisions tried."""
 _TIME_GAIN = 0.02
@@ -77,26 +70,18 @@ class Tracks:
     @classmethod
     def of(cls, times: Array, clouds: tuple[Array, ...]) -> Tracks:
         """Tracks by exact optimal transport, or by rows if most of it joins equal rows."""
-        found, rows = [], []
-        for x, y in zip(clouds[:-1], clouds[1:], strict=True):
-            sent, partner = partners(x, y)
-            found.append(sent)
-            if partner is not None:
-                rows.append(partner)
-        if len(rows) < len(found):
-            return cls(times, clouds, found, False)
-        agree = [float((p == np.arange(p.size)).mean()) for p in rows]
-        if min(agree) > _SAME_ROWS:
-            return cls(times, clouds, list(clouds[1:]), True)
-        return cls(times, clouds, found, False)
+        pairs = [partners(x, y) for x, y in zip(clouds[:-1], clouds[1:], strict=True)]
+        by_rows = all(
+            rows is not None and (rows == np.arange(rows.size)).mean() > _SAME_ROWS
+            for _, rows in pairs
+        )
+        return cls(times, clouds, list(clouds[1:]) if by_rows else [y for y, _ in pairs], by_rows)
 
     @property
     def velocities(self) -> list[Array]:
         """Minus the velocity of each individual, which is the gradient of the potential."""
-        lengths = np.diff(self.times)
-        return [
-            (x - y) / tau for x, y, tau in zip(self.clouds[:-1], self.sent, lengths, strict=True)
-        ]
+        steps = zip(self.clouds[:-1], self.sent, np.diff(self.times), strict=True)
+        return [(x - y) / tau for x, y, tau in steps]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +94,7 @@ class Regression:
     evidence: float
 
 
-class _Normal:
+class Normal:
     """Normal equations of velocities on gradients: assembled once, solved for any velocities."""
 
     def __init__(self, tracks: Tracks, basis: Basis, scale: Array, order: int) -> None:
@@ -125,8 +110,8 @@ class _Normal:
         t = self._tracks.times
         for k, tau in enumerate(np.diff(t)):
             when = time_basis(t, t[k] + 0.5 * tau, self._order)
-            for a in range(0, len(self._tracks.clouds[k]), _CHUNK):
-                here = slice(a, a + _CHUNK)
+            for a in range(0, len(self._tracks.clouds[k]), CHUNK):
+                here = slice(a, a + CHUNK)
                 x = self._tracks.clouds[k][here]
                 g = (self._basis.gradient(x) / self._scale).reshape(x.size, -1)
                 yield (k, here), np.concatenate([b * g for b in when], axis=1)
@@ -156,79 +141,63 @@ class _Normal:
 
 def solve_tracks(problem: Problem, models: dict[str, PushModel]) -> Answer | None:
     """The fit with the largest evidence; `None` if the moments contradict it."""
-    tracks = Tracks.of(problem.times, problem.clouds)
-    bases = {name: (model.basis, model.scale) for name, model in models.items()}
-    any_model = next(iter(models.values()))
+    tracks, models = Tracks.of(problem.times, problem.clouds), dict(models)
     if problem.n_centers is None:
-        bases[f"{_FINEST} Gaussians"] = _finest(problem, any_model)
-    velocities = tracks.velocities
-    found = {}
-    for name, (basis, scale) in bases.items():
-        normal = _Normal(tracks, basis, scale, problem.order)
+        models[f"{_FINEST} Gaussians"] = _finest(next(iter(models.values())))
+    velocities, found = tracks.velocities, {}
+    for name, model in models.items():
+        normal = Normal(tracks, model.basis, model.scale, problem.order)
         found[name] = (normal.solve(velocities), normal)
     best = max(found, key=lambda name: found[name][0].evidence)
-    (fit, normal), (basis, scale) = found[best], bases[best]
-    steps = _choose_steps(problem, tracks, basis, fit, normal)
+    (fit, normal), model = found[best], models[best]
+    steps = _choose_steps(problem, tracks, model, fit, normal)
+    model = model.changed(steps=steps.count)
     tau = float(np.diff(problem.times).mean())
+    noise = 0.5 * tau * steps.fit.noise
     if tracks.by_rows:
-        noise = 0.5 * tau * steps.fit.noise
-        count = sum(v.size for v in velocities) - basis.size
+        count = sum(v.size for v in velocities) - model.basis.size
         stderr = noise * float(np.sqrt(2 / max(count, 1)))
-        known = Followed(
-            steps.fit.weights, steps.fit.covariance, noise, stderr, Status.CONVERGED
-        )  # fmt: skip
+        known = Followed(steps.fit.weights, steps.fit.covariance, noise, stderr, Status.CONVERGED)
     else:
-        start = (steps.fit.weights, 0.5 * tau * steps.fit.noise)
-        known = fit_moments(problem, basis, scale, start, steps.count)
+        known = fit_moments(model, (steps.fit.weights, noise))
         if steps.share < 1 and problem.beta is None:
             # Where steps contract, the same spread is more noise of a flow than of one step.
-            other = fit_moments(problem, basis, scale, (steps.other, start[1]), steps.other_count)
+            other = fit_moments(model.changed(steps=steps.other_count), (steps.other, noise))
             if other.status is not Status.STALLED and other.noise < _MISFIT * known.noise:
                 off = np.sqrt(1 - steps.share) * (other.noise - known.noise)
                 known = replace(known, noise_stderr=float(np.hypot(known.noise_stderr, off)))
-    field = _field(problem, basis, known.weights)
+    field = model.field(known.weights)
     noise = known.noise if problem.beta is None else float(problem.beta)
     with np.errstate(over="ignore", invalid="ignore"):
-        if not _chi(problem, any_model, field, noise, steps.count) < _AGREEING:
+        if not _chi(model, known.weights, noise) < _AGREEING:
             return None
     even = evenness(
         Steps(tracks.times, tracks.clouds, tracks.by_rows, field, steps.count), known.noise,
         np.random.default_rng([problem.seed, 10]), free=problem.beta is None,
     )  # fmt: skip
-    beta = even.noise if problem.beta is None else float(problem.beta)
-    stderr, status, rough = 0.0, known.status, ""
+    beta, stderr = noise, 0.0
     if problem.beta is None:
-        # From the quieter places: what they have of roughness, and all that the others have.
+        beta = even.noise
+        # The quieter places may be rough as well; the others show by how much.
         between = 0.5 * max(known.noise - beta, beta) if even.rough else 0.0
         stderr = float(np.hypot(known.noise_stderr, between))
-    if even.rough:
-        status, rough = Status.UNRESOLVED, f"; the noise looks like {even.said}"
-    marked = {f"tracked, {name}": fit.evidence for name, (fit, _) in found.items()}
     how = "rows" if tracks.by_rows else "moments"
-    doubt = (1 - steps.share) * np.outer(steps.change, steps.change)
+    rough = f"the noise looks like {even.said}" if even.rough else ""
+    followed = f"individuals were followed (matched by {how})"
+    change = steps.fit.weights - steps.other
     return Answer(
-        field, beta, known.covariance + doubt, stderr, _goodness(tracks, basis, scale, fit), True,
-        steps.count, status, marked,
-        f"individuals were followed (matched by {how}); {best} had the largest evidence; "
-        f"{steps.why}{rough}", even.unresolved,
-    )  # fmt: skip
-
-
-def coupled_gradient(times: Array, clouds: tuple[Array, ...]) -> Callable[[Array], Array]:
-    """Gradient by regression on optimal couplings, polynomials to degree 4 and 100 Gaussians.
-
-    It is the first-order condition that JKOnet* solves in its linear form, valid for tracked
-    individuals only, and the rival in benchmarks.
-    """
-    pool = np.concatenate(clouds)
-    centers, near = spaced_centers(pool, 100, np.random.default_rng(0))
-    bumps = Gaussians(centers, np.full(len(centers), 1.5 * near))
-    degree = 4 if pool.shape[1] <= 3 else 2
-    basis = Basis((Polynomials(pool.mean(axis=0), pool.std(axis=0), degree), bumps))
-    tracks = Tracks.of(times, clouds)
-    fit = _Normal(tracks, basis, np.ones(basis.size), 0).solve(tracks.velocities)
-    field = Field(basis, fit.weights[None], times)
-    return lambda x: field.gradient(x, float(times[0]))
+        field,
+        beta,
+        known.covariance + (1 - steps.share) * np.outer(change, change),
+        stderr,
+        _goodness(tracks, model, fit),
+        True,
+        steps.count,
+        Status.UNRESOLVED if even.rough else known.status,
+        {f"tracked, {name}": fit.evidence for name, (fit, _) in found.items()},
+        joined(followed, f"{best} had the largest evidence", steps.why, rough),
+        even.unresolved,
+    )
 
 
 def stiffness(field: Field, clouds: tuple[Array, ...], times: Array) -> float:
@@ -241,42 +210,30 @@ def stiffness(field: Field, clouds: tuple[Array, ...], times: Array) -> float:
     return longest * float(np.quantile(np.abs(curvature).max(axis=1), 0.95))
 
 
-def _finest(problem: Problem, model: PushModel) -> tuple[Basis, Array]:
-    pool = np.concatenate(problem.clouds)
-    rng = np.random.default_rng([problem.seed, 8])
-    centers, near = spaced_centers(pool, min(_FINEST, max(len(pool) // 10, 2)), rng)
-    bumps = Gaussians(centers, np.full(len(centers), 1.5 * near))
-    first = tuple(block for block in model.basis.blocks if not block.local)
-    basis = Basis((*first, bumps))
-    one = PushModel(problem.times, problem.clouds, basis, model.moments, problem.order)
-    return basis, one.scale
-
-
-def _field(problem: Problem, basis: Basis, weights: Array) -> Field:
-    rows = weights.reshape(problem.order + 1, -1)
-    return Field(basis, rows, problem.times, bounding_box(problem.clouds))
+def _finest(model: PushModel) -> PushModel:
+    """The model with many Gaussians in addition to its own functions."""
+    pool = np.concatenate(model.clouds)
+    rng = np.random.default_rng([model.seed, 8])
+    bumps = Gaussians.over(pool, min(_FINEST, max(len(pool) // 10, 2)), 1.5, rng)
+    return model.changed(basis=Basis((*model.basis.blocks, bumps)))
 
 
 @dataclass(frozen=True, eq=False)
 class _Steps:
-    """The number of steps per interval, its fit, and the difference to the other choice."""
+    """The number of steps per interval, its fit, and the other choice."""
 
     count: int
     fit: Regression
-    change: Array
+    other_count: int
+    other: Array
+    """Weights of the other choice."""
     share: float
     """Probability of this choice."""
     why: str
-    other_count: int = 1
-
-    @property
-    def other(self) -> Array:
-        """Weights of the other choice."""
-        return self.fit.weights - self.change if self.count > 1 else self.fit.weights + self.change
 
 
 def _choose_steps(
-    problem: Problem, tracks: Tracks, basis: Basis, fit: Regression, normal: _Normal
+    problem: Problem, tracks: Tracks, model: PushModel, fit: Regression, normal: Normal
 ) -> _Steps:
     """Euler's step or the flow in continuous time, whichever explains the tracks better.
 
@@ -284,27 +241,24 @@ def _choose_steps(
     the velocities, and the same regression repeated. Intervals of one length cannot decide, as each
     map is the other's for another potential: the difference then belongs to the error bars.
     """
-    one, none = "one explicit step per interval", np.zeros(fit.weights.size)
+    one = "one explicit step per interval"
     if problem.steps == 1:
-        return _Steps(1, fit, none, 1.0, f"{one}, as asked")
-    field = _field(problem, basis, fit.weights)
-    stiff = stiffness(field, tracks.clouds, tracks.times)
+        return _Steps(1, fit, 1, fit.weights, 1.0, f"{one}, as requested")
+    stiff = stiffness(model.field(fit.weights), tracks.clouds, tracks.times)
     inner = 1 if stiff < _SHORT else 2 if stiff < _BENT else _CORRECTION_STEPS
     now = fit
     for _ in range(_CORRECTIONS):
-        field = _field(problem, basis, now.weights)
-        shifted = []
+        field, shifted = model.field(now.weights), []
         for k, v in enumerate(tracks.velocities):
-            a, b = float(tracks.times[k]), float(tracks.times[k + 1])
-            x = tracks.clouds[k]
-            euler = field.flow(x, (a, b), 1, euler=True)
-            flow = field.flow(x, (a, b), inner)
-            shifted.append(v + (flow - euler) / (b - a))
+            x, span = tracks.clouds[k], (tracks.times[k], tracks.times[k + 1])
+            euler = field.flow(x, span, 1, euler=True)
+            flow = field.flow(x, span, inner)
+            shifted.append(v + (flow - euler) / (span[1] - span[0]))
         after = normal.solve(shifted)
         if not np.isfinite(after.weights).all() or after.noise > 10 * fit.noise + 1e-300:
-            return _Steps(1, fit, none, 1.0, one)
+            return _Steps(1, fit, 1, fit.weights, 1.0, one)
         now = after
-    change, lengths = now.weights - fit.weights, np.diff(tracks.times)
+    lengths = np.diff(tracks.times)
     if lengths.max() > _UNLIKE * lengths.min():
         gain, least = now.evidence - fit.evidence, _DECIDED
     else:
@@ -313,38 +267,32 @@ def _choose_steps(
     share = 1.0 if abs(gain) > least else 0.5
     said = f"{'the flow in continuous time' if smooth else one} fits the tracks better"
     if share < 1:
-        said += ", but equal intervals cannot decide: the error bars include the difference"
+        said += ", but the snapshots cannot decide: the error bars include the difference"
     many = max(inner, 2)
     if smooth:
-        return _Steps(many, now, change, share, said, 1)
-    return _Steps(1, fit, change, share, said, many)
+        return _Steps(many, now, 1, fit.weights, share, said)
+    return _Steps(1, fit, many, now.weights, share, said)
 
 
-def _chi(problem: Problem, known: PushModel, field: Field, beta: float, steps: int) -> float:
+def _chi(model: PushModel, weights: Array, beta: float) -> float:
     """Mean square of the moments that compare independent snapshots; about 1 for those."""
-    model = PushModel(
-        problem.times, problem.clouds, field.basis, known.moments, problem.order, beta, steps,
-        problem.seed,
-    )  # fmt: skip
-    model.__dict__["observed"] = known.observed
-    z = (field.weights * model.scale).ravel()
-    white = Whitening.at(model, z)
-    return float(np.mean(white(model.residual(model.pushed(z))) ** 2))
+    model = model.changed(beta=beta)
+    z = weights * np.tile(model.scale, model.order + 1)
+    return float(np.mean(Whitening.at(model, z)(model.residual(z)) ** 2))
 
 
-def _goodness(tracks: Tracks, basis: Basis, scale: Array, fit: Regression) -> GoodnessOfFit:
+def _goodness(tracks: Tracks, model: PushModel, fit: Regression) -> GoodnessOfFit:
     """Whether a field that changes in time would explain the velocities much better."""
-    claim = "one potential moves all points"
-    if fit.weights.size > basis.size:
+    basis, scale, claim = model.basis, model.scale, "one potential moves all points"
+    if model.order > 0:
         return GoodnessOfFit(0.0, basis.size, "a potential that changes in time moves all points")
     if tracks.times.size < 3:
         return GoodnessOfFit(0.0, 0, claim)
     velocities = tracks.velocities
-    still = _Normal(tracks, basis, scale, 0).solve(velocities)
-    moving = _Normal(tracks, basis, scale, 1).solve(velocities)
+    moving = Normal(tracks, basis, scale, 1).solve(velocities)
     count = sum(v.size for v in velocities)
     total = sum(float((v**2).sum()) for v in velocities) / count
-    gain = max(still.noise - moving.noise, 0.0)
+    gain = max(fit.noise - moving.noise, 0.0)
     ratio = count * gain / max(moving.noise, 1e-300)
     if gain < _TIME_GAIN * total:
         # Too small to matter: without noise everything is significant.
