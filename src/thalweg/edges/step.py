@@ -19,7 +19,7 @@ from thalweg._types import Array
 from thalweg.edges.fluxes import internal_derivative, internal_log_slope
 from thalweg.mobility import formulas, logarithmic
 
-_FILLING = 0.1
+_FILLING = 0.3
 """Share of a state's mass that must be missing for it to count as filling."""
 
 
