@@ -164,6 +164,23 @@ def test_sixty_states_with_five_individuals_each() -> None:
     assert model.beta_verdict_.lower < 0.2 < model.beta_verdict_.upper
 
 
+def test_a_state_that_hardly_anybody_shows_has_a_large_error() -> None:
+    """Eight individuals in the first snapshot, none later: its height runs away, and the centring
+    takes all others with it."""
+    rng = np.random.default_rng([78101, 1, 30, 50])
+    kernel = make_graph("delaunay", 30, rng=rng)
+    smooth = np.eye(30) + 5.0 * (np.eye(30) - kernel.matrix.toarray())
+    potential = np.linalg.solve(smooth, rng.normal(size=30))
+    truth, times = FreeEnergy(potential / potential.std(), 0.1), np.linspace(0, 3, 6)
+    p = gradient_flow(kernel, truth, rng.dirichlet(np.ones(30)), times).probabilities
+    seen = Snapshots.from_counts(times, [rng.multinomial(1500, q / q.sum()) for q in p])
+    assert seen.counts[0, 5] == 8
+    assert seen.counts[1:, 5].sum() == 0
+    model = FreeEnergyRegressor(method="weak").fit(kernel, seen)
+    away = abs(model.potential_ - centred(truth.potential, kernel))
+    assert np.mean(away < 1.96 * model.potential_stderr_) > 0.8
+
+
 def test_few_individuals_on_many_states_have_no_errors() -> None:
     kernel, _, seen = five_each(301)
     model = FreeEnergyRegressor(method="weak").fit(kernel, seen)

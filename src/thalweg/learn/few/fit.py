@@ -13,6 +13,7 @@ from thalweg.energy import FreeEnergy
 from thalweg.errors import InputError
 from thalweg.learn.few.blocks import inverse_of
 from thalweg.learn.few.columns import Lattice
+from thalweg.learn.few.heights import CONTRADICTED, RISES
 from thalweg.learn.few.inner import Cell, Inner
 from thalweg.learn.few.interval import DROP, beta_hull
 from thalweg.learn.few.lattice import explore
@@ -46,12 +47,10 @@ by which they are chosen, may be far too large. Cells whose steps are too coarse
 data sets of 300 states and 16 of 100 beginning with one step took 0.86 of the time of beginning
 with four, for the same intervals and forecasts."""
 _BETA_PRECISION = 1.0 / 9.0
-_CONTRADICTED = 1.92
-"""Rise of half the deviance at which a value is outside its 95 % interval."""
 _NO_OBJECTION = 0.8
 """Expected change of half the deviance that needs no flow to be believed."""
-_RISES, _BARRIERS = (1.0, 2.0, 3.0), (1.0, 2.0, 3.0, 5.0, 8.0)
-"""Spreads of the landscape by which a state is lifted: one that emptied, one never crossed."""
+_BARRIERS = (1.0, 2.0, 3.0, 5.0, 8.0)
+"""Spreads of the landscape by which a state that was never crossed is lifted."""
 _PUSHED_UP = -1.0
 """Change of half the deviance per spread by which counts push up a barrier: -2.7 to -3.7 in six
 simulated ones, in which V was covered at 0.67 to 0.96 before."""
@@ -227,7 +226,7 @@ def reaching(covariance: Array, away: Array, fall: float) -> Array:
     square = float(away @ away)
     if square == 0.0:
         return np.zeros_like(covariance)
-    allowed = 2.0 * float(np.clip(fall, _CONTRADICTED, DROP))
+    allowed = 2.0 * float(np.clip(fall, CONTRADICTED, DROP))
     missing = 1.0 / allowed - float(away @ covariance @ away) / square**2
     return np.asarray(max(missing, 0.0) * np.outer(away, away))
 
@@ -246,11 +245,11 @@ def open_above(fit: LikelihoodFit) -> Array:
     spread = float(np.sqrt(model.kernel.stationary @ fit.potential**2))
     gradient = -(fit.prior.quadratic(fit.theta)[1])  # of the data, at the optimum
     half_deviance = _half_deviance(fit)
-    most = half_deviance(fit.theta) + _CONTRADICTED
+    most = half_deviance(fit.theta) + CONTRADICTED
     seen = fit.counts.sum(axis=0) > 0
     barrier = ~seen & (gradient[:n] * spread < _PUSHED_UP)
     for x in np.flatnonzero((fit.counts[-1] == 0) & (seen | barrier)):
-        for factor in _RISES if seen[x] else _BARRIERS:
+        for factor in RISES if seen[x] else _BARRIERS:
             step = factor * spread
             # Where the curvature itself hardly objects, no flow is needed.
             expected = step * gradient[x] + 0.5 * step**2 * fit.information[x, x]

@@ -30,6 +30,7 @@ from thalweg._door import single_threaded
 from thalweg._types import Array
 from thalweg.kernel import MarkovKernel
 from thalweg.learn.few.choose import few_per_state
+from thalweg.learn.few.heights import CONTRADICTED, RISES
 from thalweg.learn.fields.conjugate_gradients import Map, conjugate_gradients
 from thalweg.learn.fields.flow_map import FlowMap
 from thalweg.learn.fields.likelihood import Likelihood, Place
@@ -65,11 +66,11 @@ step that failed."""
 _ENOUGH, _ITERATIONS = 0.05, 60
 """Squared error of the solutions in the norm of the information, of one per direction; most
 iterations."""
-_DENSE_STATES, _DENSE_ERRORS = 150, 300
-"""States up to which the information is formed, in the search and for the errors: states that run
-empty spoil the preconditioner. Conjugate gradients end before they reach the directions that hardly
-any individual shows, which helps a search and makes errors too small: with two individuals per
-state and snapshot they held V at 0.76 of 300 states."""
+_DENSE_STATES = 150
+"""States up to which the information is formed: states that run empty spoil the preconditioner. On
+more states conjugate gradients end before they reach the directions that hardly any individual
+shows, so that errors are too small where individuals are few: two per state and snapshot gave
+errors that held V at 0.76 of 160 and of 300 states."""
 _SINGULAR = 1e-13
 """Relative size of the least eigenvalue of the scaled information."""
 _UNIT = 300.0
@@ -82,6 +83,8 @@ to 0.3 of it on rough and up to twice it, but below the error, on smooth ones.""
 _DETERMINED = 0.3
 """Error of log beta above which its lower bound is not trusted: of four misses in 130 fits of 6 to
 100 states, two had errors of 0.3 to 0.4 and betas two to three times too high."""
+_TESTED = 200
+"""Largest number of emptied states whose height is tried; the others count as open."""
 _LEAST = 1e-12
 """Smallest probability along the path of the preconditioner."""
 _LEAST_BETA = 1e-3
@@ -236,9 +239,9 @@ class _Search:
 
         return solve
 
-    def solve(self, right: Array, dense_states: int = _DENSE_STATES) -> Array:
+    def solve(self, right: Array) -> Array:
         """The inverse information times the columns of `right`."""
-        if self.n <= dense_states:
+        if self.n <= _DENSE_STATES:
             matrix = self.curvature(1e-6)(np.eye(2 * self.n + 1))
             scale = 1.0 / np.sqrt(np.maximum(np.diag(matrix), 1e-300))
             values, vectors = linalg.eigh(0.5 * (matrix + matrix.T) * np.outer(scale, scale))
@@ -275,7 +278,7 @@ class _Search:
         )
         if not assessed:
             return fit
-        few = self.n > _DENSE_ERRORS and few_per_state(counts)
+        few = self.n > _DENSE_STATES and few_per_state(counts)
         if few or not self.ended:
             # With few counts it ends well below what is expected without any fitting.
             p_value = float(norm.sf((fit.chi_square - expected) / np.sqrt(variance)))
@@ -284,25 +287,56 @@ class _Search:
         self.damping = _DAMPING
         g0, gV, theta = place.pull(place.noise(DRAWS, rng), 1e-3, coarse=True)
         right = np.concatenate([g0, gV, (theta * self.free)[None]])
-        solved = self.solve(np.column_stack([right, self.unit]), _DENSE_ERRORS)
+        # Scores of the damping as well: what it holds and no individual shows is uncertain.
+        held = np.sqrt(_DAMPING) * rng.standard_normal((2 * self.n, DRAWS))
+        scores = right + np.vstack([held, np.zeros((1, DRAWS))])
+        solved = self.solve(np.column_stack([scores, self.unit]))
         draws, self.along = solved[:, :-1], solved[:, -1] / _UNIT
         fields = draws[self.n : -1] - pi @ draws[self.n : -1]
         # What noise takes from the deviance: the number of directions that the data determine.
         freedom = expected - float(np.mean(np.sum(right * draws, axis=0)))
-        error, lower, upper = 0.0, 0.0, np.inf
+        error, lower, upper, stderr = 0.0, 0.0, np.inf, WIDER * np.sqrt(np.mean(fields**2, axis=1))
         if self.free:
             error = float(np.hypot(WIDER * self.error, _SYSTEMATIC * self.bias(draws)))
             error = float(np.hypot(error, self.last))
             upper = beta * float(np.exp(min(1.96 * error, 700.0)))
             lower = beta * float(np.exp(-1.96 * error)) if error < _DETERMINED else 0.0
+            # V follows beta, and so what else is uncertain about beta moves V, too.
+            response = (self.along[self.n : -1] - pi @ self.along[self.n : -1]) / self.along[-1]
+            further = np.sqrt(max(error**2 - (WIDER * self.error) ** 2, 0.0))
+            stderr = np.hypot(stderr, further * response)
+        rise = self.open_above() ** 2
+        stderr = np.sqrt(stderr**2 + rise * (1.0 - 2.0 * pi) + pi**2 @ rise)
         return replace(
             fit,
-            potential_stderr=WIDER * np.sqrt(np.mean(fields**2, axis=1)),
+            potential_stderr=stderr,
             beta_stderr=beta * error,
             beta_interval=(lower, upper),
             freedom=freedom,
             p_value=float(norm.sf((fit.chi_square - freedom) / np.sqrt(variance))),
         )
+
+    def open_above(self) -> Array:
+        """How much higher each state could lie without being contradicted, as a standard error.
+
+        A state that empties shows how high it is at least: the likelihood is a plateau above, of
+        whose width the curvature at its edge says nothing.
+        """
+        place, counts = self.place, self.place.likelihood.counts
+        pi = place.likelihood.kernel.stationary
+        spread = float(np.sqrt(pi @ (place.V - pi @ place.V) ** 2))
+        emptied = np.flatnonzero((counts[-1] == 0) & (counts.sum(axis=0) > 0))
+        rise = np.zeros(self.n)
+        rise[emptied[_TESTED:]] = RISES[-1] * spread / 1.96
+        for x in emptied[:_TESTED]:
+            for factor in RISES:
+                step = np.zeros(2 * self.n + 1)
+                step[self.n + x] = factor * spread
+                new = self.at(step)
+                if new is None or new.log_likelihood < place.log_likelihood - CONTRADICTED:
+                    break
+                rise[x] = factor * spread / 1.96
+        return rise
 
     def bias(self, draws: Array) -> float:
         """The bias of log beta to second order, for errors `x` of covariance `H^-1`:
