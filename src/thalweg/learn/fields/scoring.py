@@ -83,8 +83,8 @@ to 0.3 of it on rough and up to twice it, but below the error, on smooth ones.""
 _DETERMINED = 0.3
 """Error of log beta above which its lower bound is not trusted: of four misses in 130 fits of 6 to
 100 states, two had errors of 0.3 to 0.4 and betas two to three times too high."""
-_TESTED = 200
-"""Largest number of emptied states whose height is tried; the others count as open."""
+_TESTED = 60
+"""Largest number of emptied states whose height is tried, those that fewest individuals show."""
 _LEAST = 1e-12
 """Smallest probability along the path of the preconditioner."""
 _LEAST_BETA = 1e-3
@@ -325,17 +325,18 @@ class _Search:
         place, counts = self.place, self.place.likelihood.counts
         pi = place.likelihood.kernel.stationary
         spread = float(np.sqrt(pi @ (place.V - pi @ place.V) ** 2))
-        emptied = np.flatnonzero((counts[-1] == 0) & (counts.sum(axis=0) > 0))
+        least = place.log_likelihood - CONTRADICTED
+        seen = counts.sum(axis=0)
+        emptied = np.flatnonzero((counts[-1] == 0) & (seen > 0))
         rise = np.zeros(self.n)
-        rise[emptied[_TESTED:]] = RISES[-1] * spread / 1.96
-        for x in emptied[:_TESTED]:
-            for factor in RISES:
+        for x in emptied[np.argsort(seen[emptied])][:_TESTED]:
+            for factor in RISES[::-1]:
                 step = np.zeros(2 * self.n + 1)
                 step[self.n + x] = factor * spread
                 new = self.at(step)
-                if new is None or new.log_likelihood < place.log_likelihood - CONTRADICTED:
+                if new is not None and new.log_likelihood > least:
+                    rise[x] = factor * spread / 1.96
                     break
-                rise[x] = factor * spread / 1.96
         return rise
 
     def bias(self, draws: Array) -> float:
