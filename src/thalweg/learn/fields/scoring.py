@@ -287,9 +287,12 @@ class _Search:
         self.damping = _DAMPING
         g0, gV, theta = place.pull(place.noise(DRAWS, rng), 1e-3, coarse=True)
         right = np.concatenate([g0, gV, (theta * self.free)[None]])
-        # Scores of the damping as well: what it holds and no individual shows is uncertain.
-        held = np.sqrt(_DAMPING) * rng.standard_normal((2 * self.n, DRAWS))
-        scores = right + np.vstack([held, np.zeros((1, DRAWS))])
+        scores = right
+        if self.n <= _DENSE_STATES:
+            # Scores of the damping as well: what it holds and no individual shows is uncertain.
+            # Conjugate gradients would take three times as long for them and end too early.
+            held = np.sqrt(_DAMPING) * rng.standard_normal((2 * self.n, DRAWS))
+            scores = right + np.vstack([held, np.zeros((1, DRAWS))])
         solved = self.solve(np.column_stack([scores, self.unit]))
         draws, self.along = solved[:, :-1], solved[:, -1] / _UNIT
         fields = draws[self.n : -1] - pi @ draws[self.n : -1]
