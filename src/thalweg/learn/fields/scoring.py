@@ -308,8 +308,9 @@ class _Search:
             response = (self.along[self.n : -1] - pi @ self.along[self.n : -1]) / self.along[-1]
             further = np.sqrt(max(error**2 - (WIDER * self.error) ** 2, 0.0))
             stderr = np.hypot(stderr, further * response)
-        rise = self.open_above() ** 2
-        stderr = np.sqrt(stderr**2 + rise * (1.0 - 2.0 * pi) + pi**2 @ rise)
+        if self.n <= _DENSE_STATES:  # on more states these flows would take most of the time
+            rise = self.open_above() ** 2
+            stderr = np.sqrt(stderr**2 + rise * (1.0 - 2.0 * pi) + pi**2 @ rise)
         return replace(
             fit,
             potential_stderr=stderr,
